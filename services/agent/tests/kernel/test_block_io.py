@@ -124,3 +124,15 @@ def test_a_disk_that_hangs_holds_up_nothing_and_is_asked_once_at_a_time(tmp_path
     assert found is not None
     assert found.disk_number
     assert len(started) == 2, "what was known is given while it is looked up again"
+
+
+def test_volumes_are_looked_for_below_the_folder_of_the_kubelet(tmp_path: Path) -> None:
+    mount = 'TARGET="/data/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount" SOURCE="/dev/vda1"\n'
+    outputs = OUTPUTS | {"findmnt": mount}
+    storage = Storage(
+        tmp_path, Path("/data/kubelet/"), run=lambda words: outputs.get(words[0], ""), start=lambda work: work()
+    )
+    storage.known(0)
+    found = storage.known(0)
+    assert found is not None
+    assert found.disk_of_volume("u", "v") == "253:0"

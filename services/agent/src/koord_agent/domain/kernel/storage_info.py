@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 _PAIR = re.compile(r'([A-Z:_-]+)="((?:[^"\\]|\\.)*)"')
 MINORS_PER_DISK = 16
+KUBELET_DIR = "/var/lib/kubelet"
+"""Folder of a kubelet whose flags name no other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class StorageInfo:
         vg_disk: Volume group -> /dev/<disk>, only for groups of a single physical volume.
         lv_mapper_vg: /dev/mapper/<vg>-<lv> -> volume group.
         mountpoint_device: Mount point -> device.
+        kubelet_dir: Folder of the kubelet.
     """
 
     disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -28,6 +31,7 @@ class StorageInfo:
     vg_disk: Mapping[str, str] = field(default_factory=dict[str, str])
     lv_mapper_vg: Mapping[str, str] = field(default_factory=dict[str, str])
     mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
+    kubelet_dir: str = KUBELET_DIR
 
     def disk_of_device(self, device: str) -> str | None:
         """Return MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""
@@ -40,7 +44,7 @@ class StorageInfo:
         """Return MAJ:MIN of the disk that contains a volume group; None if it is unknown or has several disks."""
         return self.disk_number.get(self.vg_disk.get(volume_group, ""))
 
-    def disk_of_volume(self, pod_uid: str, volume: str, *, kubelet_dir: str = "/var/lib/kubelet") -> str | None:
+    def disk_of_volume(self, pod_uid: str, volume: str) -> str | None:
         """Return MAJ:MIN of the disk that contains a CSI volume of a pod.
 
         Return None if it is not mounted or its disk is unknown.
@@ -48,15 +52,20 @@ class StorageInfo:
         Args:
             pod_uid: UID of the pod.
             volume: Name of the volume.
-            kubelet_dir: Folder of the kubelet.
         """
-        mount = f"{kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
+        mount = f"{self.kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
         return None if device is None else self.disk_of_device(device)
 
 
 def parse_storage(
-    *, lsblk: str, vgs: str, lvs: str, findmnt: str, parents: Mapping[str, str] | None = None
+    *,
+    lsblk: str,
+    vgs: str,
+    lvs: str,
+    findmnt: str,
+    parents: Mapping[str, str] | None = None,
+    kubelet_dir: str = KUBELET_DIR,
 ) -> StorageInfo:
     """Parse the outputs of lsblk, vgs, lvs and findmnt. Invalid lines are skipped.
 
@@ -67,6 +76,7 @@ def parse_storage(
         findmnt: Output of findmnt.
         parents: Partition -> disk in the kernel (`/sys/class/block`), names without /dev/. For a missing partition, the
             disk with minor - minor % 16 is assumed, which is wrong for NVMe (D-11).
+        kubelet_dir: Folder of the kubelet.
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}
@@ -104,4 +114,5 @@ def parse_storage(
         vg_disk=groups,
         lv_mapper_vg=volumes,
         mountpoint_device={m["TARGET"]: m["SOURCE"] for m in mounts if "TARGET" in m and "SOURCE" in m},
+        kubelet_dir=kubelet_dir,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
-from koord_agent.domain.kernel.storage_info import StorageInfo, parse_storage
+from koord_agent.domain.kernel.storage_info import KUBELET_DIR, StorageInfo, parse_storage
 
 REFRESH_MS = 60_000
 COMMAND_SECONDS = 5
@@ -57,6 +57,7 @@ class Storage:
 
     Args:
         block_devices: Folder `class/block` of sysfs.
+        kubelet: Folder of the kubelet.
         run: Runs a command and returns its output; "" if it failed.
         start: Starts a function without waiting for it.
         refresh_ms: Milliseconds after which the disks are looked up again.
@@ -65,12 +66,14 @@ class Storage:
     def __init__(
         self,
         block_devices: Path,
+        kubelet: Path = Path(KUBELET_DIR),
         *,
         run: Callable[[Sequence[str]], str] = output_of,
         start: Callable[[Callable[[], None]], None] = in_thread,
         refresh_ms: int = REFRESH_MS,
     ) -> None:
         self._block_devices = block_devices
+        self._kubelet = kubelet
         self._run = run
         self._start = start
         self._refresh_ms = refresh_ms
@@ -93,7 +96,7 @@ class Storage:
     def _look(self) -> None:
         try:
             texts = {name: self._run(command) for name, command in COMMANDS.items()}
-            self._info = parse_storage(**texts, parents=self._parents())
+            self._info = parse_storage(**texts, parents=self._parents(), kubelet_dir=str(self._kubelet))
             self.looks.count(succeeded=bool(texts["lsblk"]))
         finally:
             self._is_looking = False

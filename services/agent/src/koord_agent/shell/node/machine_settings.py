@@ -58,6 +58,7 @@ class MachineSettings:
         if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
             self.storage = Storage(
                 roots.sys / "class" / "block",
+                roots.kubelet,
                 run=lambda words: output_of(roots.command(words)),
                 refresh_ms=storage_refresh_ms,
             )
