@@ -4,10 +4,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from koord_manager.domain.gateway.resources import NODES
+from koord_manager.shell.gateway.api import connect_api
+from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
+from koordcore.retry import Backoff
+from koordcore.service.telemetry.logging import logger
 from koordcore.state.aggregates import PodSpecState
 from support.kubernetes.apiserver import ApiServer
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_settings, gateway_world, node, pod
+from support.until import until
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["http-410", "error-event-410"])
@@ -30,6 +36,44 @@ async def test_an_expired_watch_is_relisted_and_deletions_that_nobody_saw_are_fo
         await world.until(lambda: world.spec(gone) is None)
         assert world.spec(kept) is not None
         assert await facts_of(world, gone) == ["PodSpecAdded", "PodSpecDeleted"]
+
+
+class Delays(Backoff):
+    """Nominal delays, for which nobody waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    async def wait(self, at_least: float | None = None) -> None:
+        self.asked.append(self._next)
+        self.seconds(at_least)
+        await asyncio.sleep(0)
+
+
+async def test_a_server_that_forgets_at_once_is_listed_less_and_less_often(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        world.server.faults.answer("GET", "/api/v1/nodes", 410, times=4, watch=True)
+        api = await connect_api(world.server.kubeconfig(tmp_path / "kubeconfig"), qps=0, burst=1)
+        queue: asyncio.Queue[Sighting] = asyncio.Queue()
+        delays = Delays()
+        watch = ListWatch(api, NODES, queue, logger("test"), backoff=delays)
+        running = asyncio.create_task(watch.run())
+        await until(lambda: watch.figures.watches == 5)
+        assert watch.figures.lists == 5
+        assert delays.asked == [0.2, 0.4, 0.8, 1.6]
+
+        await world.server.apply(node("a"))
+        await until(lambda: not watch.figures.problem)
+        world.server.store.compact()
+        world.server.faults.answer("GET", "/api/v1/nodes", 410, watch=True)
+        await until(lambda: world.server.watching["nodes"])
+        world.server.faults.drop_watches()
+        await until(lambda: watch.figures.lists == 6)
+        assert delays.asked[4:] in ([], [0.2]), "one pause at most, after the watch that broke off, and a short one"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await api.close()
 
 
 async def test_a_dropped_watch_goes_on_where_it_was(tmp_path: Path) -> None:

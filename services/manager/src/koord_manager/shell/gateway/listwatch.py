@@ -2,7 +2,8 @@
 
 Pages of a list become `Listed`, the end of a list becomes `Complete`, and changes of a watch become `Listed` again.
 `Complete` names every existing object, so the reader of the queue finds missed deletions. If the API server has no
-history for the watch any more (410), the resource is listed again.
+history for the watch any more (410), the resource is listed again: at once if the watch has delivered something since
+the last list, otherwise after a delay that grows.
 
 Source:
     https://kubernetes.io/docs/reference/using-api/api-concepts/; manager spec, 2.2
@@ -138,6 +139,7 @@ class ListWatch:
         self._outages = outages or OutageLog(logger, time.monotonic)
         self._tell = tell
         self._version = ""
+        self._has_followed = False
         self.figures = WatchFigures()
 
     async def run(self) -> None:
@@ -154,17 +156,21 @@ class ListWatch:
                     self._version = ""
                 if loop.time() - began < SHORTEST_WATCH_SECONDS:
                     await self._backoff.wait()  # a server that ends every watch at once must not be asked at once
+                else:
+                    self._backoff.reset()
             except WatchEnded as ended:
                 # 410: the history is gone; 504: "too large resource version", a server that was restored
                 self._note("ended", f"{ended.code}: {ended}")
                 if ended.code in _LIST_AGAIN:
                     self._version = ""
-                if ended.code != _GONE:
+                if ended.code != _GONE or not self._has_followed:
                     await self._backoff.wait()
             except RequestRefused as refused:
                 if refused.answer.status == _GONE:
                     self._note("history_gone", str(refused))
                     self._version = ""
+                    if not self._has_followed:
+                        await self._backoff.wait()
                 elif refused.answer.status == _NOT_FOUND:
                     await self._not_served(str(refused))
                     self._version = ""
@@ -200,6 +206,7 @@ class ListWatch:
         """
         resource = self.resource
         self.figures.lists += 1
+        self._has_followed = False
         refs: set[AggregateRef] = set()
         waiting: list[Seen] = []
         unreadable, version = 0, ""
@@ -217,7 +224,6 @@ class ListWatch:
             await self._queue.put(Listed(resource, waiting))
         await self._queue.put(Complete(resource, frozenset(refs), unreadable=unreadable))
         self.figures.is_synced = True
-        self._backoff.reset()
         return version
 
     async def _watch(self) -> None:
@@ -262,6 +268,7 @@ class ListWatch:
         self._version = version
         if ended is not None:
             raise ended
+        self._has_followed = True
         self._backoff.reset()
         self.figures.problem = ""
 
