@@ -279,3 +279,9 @@ def test_a_template_with_nulls_excludes_the_node_of_the_pod(written: dict[str, A
     affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]
+
+
+@pytest.mark.parametrize("ttl", ["", "0s", "-5m"])
+def test_a_job_whose_ttl_is_not_above_0_never_times_out(ttl: str) -> None:
+    job = job_from_json({"metadata": {"name": "j"}, "spec": {"ttl": ttl}})
+    assert not job.is_over(job.created + 86_400.0)

@@ -100,7 +100,7 @@ class MigrationJob:
         created: Unix seconds of its creation.
         pod: The pod to migrate; None if the reference is absent.
         mode: `ReservationFirst`, `EvictDirectly`, or "" for the default.
-        ttl: Seconds after which the job is given up; None if not given.
+        ttl: Seconds after which the job is given up, above 0; None if there is no such time.
         is_paused: Whether the job is paused, so that it takes no step.
         reservation: Name of its Reservation; "" while there is none.
         template: Template of the Reservation, as the user gave it; None if not given.
@@ -157,7 +157,7 @@ class MigrationJob:
 
         A job without ttl never times out.
         """
-        return bool(self.ttl) and now - self.created >= (self.ttl or 0.0)
+        return self.ttl is not None and now - self.created >= self.ttl
 
     @property
     def has_evict_annotation(self) -> bool:
@@ -264,6 +264,12 @@ class _Document(KubeStruct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+def _ttl(text: str) -> float | None:
+    """Return the seconds of a ttl; None if it is absent, 0 or below 0, with which a job never times out."""
+    seconds = parse_seconds(text) if text else 0.0
+    return seconds if seconds > 0 else None
+
+
 def job_from_json(raw: object) -> MigrationJob:
     """Return the job of a decoded PodMigrationJob object. An unknown phase counts as `Phase.NEW`.
 
@@ -283,7 +289,7 @@ def job_from_json(raw: object) -> MigrationJob:
         annotations=meta.annotations,
         pod=_pod_ref(spec.pod_ref),
         mode=spec.mode,
-        ttl=parse_seconds(spec.ttl) if spec.ttl else None,
+        ttl=_ttl(spec.ttl),
         is_paused=spec.paused,
         reservation=reference.name if reference is not None else "",
         template=_template(options),
