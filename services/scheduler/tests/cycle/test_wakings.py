@@ -134,6 +134,22 @@ def test_pods_of_a_full_quota_are_attempted_again_once_it_has_room_and_nodes_hav
     assert {queued.block for queued in scheduler.state.queue.unschedulable_pods()} == {None}
 
 
+def test_member_that_waits_in_vain_gives_its_part_of_the_quota_to_a_pod_that_waits_for_it() -> None:
+    scheduler = Scheduler(SmallLog())
+    scheduler.log.add_node(node("a", cpu="8"))
+    quota(scheduler, cpu="3")
+    of_team = {keys.QUOTA_NAME: "team"}
+    annotations = {"mode": "NonStrict", "waiting-time": "30s"}
+    for uid in ("m0", "m1"):
+        scheduler.log.add_pod(in_gang(with_metadata(pod(uid, {"cpu": "2"}), labels=of_team), "g", 2, **annotations))
+    scheduler.run()
+    scheduler.log.add_pod(with_metadata(pod("p", {"cpu": "3"}), labels=of_team))
+    scheduler.run(now=20.0)
+    assert where(scheduler) == {}, "a member of the gang waits with a node and its part of the quota"
+    scheduler.run(now=31.0)
+    assert where(scheduler) == {"p": "a"}
+
+
 def quota(scheduler: Scheduler, cpu: str) -> None:
     document = {
         "metadata": {"namespace": "default", "name": "team"},

@@ -213,7 +213,6 @@ class Commits:
         pod.node, pod.unhealthy = "", ()
         self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)
-        self._known.cluster.quotas.moves += 1
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:

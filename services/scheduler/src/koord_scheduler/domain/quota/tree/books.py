@@ -198,6 +198,7 @@ class QuotaBooks:
         if pod is not None and pod.assigned:
             self.accounting.use_moves(pod, -1)
             pod.assigned = False
+            self.moves += 1
 
     def expire(self, now: float) -> list[str]:
         """Stop counting pods that are being deleted and whose grace period is over. Return their sorted uids.
