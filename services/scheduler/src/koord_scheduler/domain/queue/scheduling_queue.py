@@ -23,7 +23,7 @@ from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState
+from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState, push_rank
 from koord_scheduler.domain.queue.unschedulable import Fits, Group, Rank, SeesOtherwise, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
@@ -232,7 +232,7 @@ class SchedulingQueue:
         self._came = Came.FAILED
         if not self._stays_gated(pod):
             self._move(pod, QueueState.ACTIVE)
-            heapq.heappush(self._active, pod.rank)
+            push_rank(self._active, pod, self._pods)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """End an attempt that found a node. Wake the next pod of the same `Block`, and of the subject if it may fit.
@@ -355,7 +355,7 @@ class SchedulingQueue:
         self._tickets += 1
         pod.ticket = self._tickets
         self._move(pod, QueueState.ACTIVE)
-        heapq.heappush(self._active, pod.rank)
+        push_rank(self._active, pod, self._pods)
 
     def _flush(self, now: float) -> None:
         """End waits of more than 5 minutes, for the first pod of each group, the longest waits first.

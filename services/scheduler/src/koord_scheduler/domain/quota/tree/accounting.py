@@ -106,6 +106,7 @@ class Accounting:
         self._hand_up(node, parent, -1)
         del parent.children[node.name]
         node.parent = None
+        self.moved.pop(node, None)  # `attach` adds it again; a deleted quota has no status
         self.moved[parent] = None
 
     def recount(self, node: QuotaNode) -> None:

@@ -1,0 +1,262 @@
+"""A long churn of pods, nodes, gangs, Reservations and other objects leaves every fold as large as its living objects.
+
+The entries of all containers that can be reached from a fold are counted before and after the second half of the churn.
+So a container that keeps an entry for each object that ever lived is found by itself, with its path.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_manager.domain.cluster import view as manager_view
+from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
+from koord_projector.domain.projection import Projection
+from koord_scheduler.domain.commit import status_writes
+from koord_scheduler.domain.folding import log as scheduler_log
+from koord_scheduler.domain.folding import nodes
+from koord_scheduler.domain.nodes import ledger
+from koord_scheduler.domain.pods import deleted
+from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.status import status_writer
+from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
+from koordcore.events.descheduling.drain import DrainForgotten, DrainStarted
+from koordcore.events.descheduling.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
+from koordcore.events.envelope import BasedOn, StoredEvent
+from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import DriftHealed, DriftObserved, PodEvicted, PodEvictionRequested
+from koordcore.events.objects.mirror import (
+    NamespaceDeleted,
+    NamespaceObserved,
+    NodeSpecAdded,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecDeleted,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
+from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.scheduling.reservation import ReservationDeleted, ReservationSucceeded
+from koordcore.protocol.objects import Namespace, ObjectMeta, PodTemplate, Workload
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state.cluster import decode_state
+from support.histories import Recorder, node, pod
+from support.reachable import container_sizes
+from support.scheduler.reservations import reservation
+from support.scheduler.scheduling import frameworks
+
+LIVES = 300
+"""Lives of each half of the churn."""
+LIVING = 10
+"""Number of lives at one time."""
+SLACK = 60
+"""Number of entries by which a container may differ: the limits of what is forgotten together, made small here."""
+KEPT = 16
+
+STAYS = {
+    r"(\.state)?\._states\[(node|nodepolicy|nodestate|gang)\](\[\]\.placed)?": 1,
+    r"\.state\._dirty|\._known|\._states|\._lives\.living": 4,  # what is known of each of these four kinds
+    r"\.state\._dirty\[\]|\._known\[\]": 8,  # kind and id of each
+    r"\._running|\.nodes\.figures": 1,  # of nodes
+    r"\.nodes\.(load|shape)\._rows": 8,  # journals have a limit of 8,192 entries
+}
+"""Path of containers -> number of entries that stay of each life.
+
+Four kinds of aggregates outlive their objects, for the reasons in docs/decisions/0038.
+"""
+
+
+def stays_of(path: str) -> int:
+    return next((entries for pattern, entries in STAYS.items() if re.fullmatch(pattern, path)), 0)
+
+
+class Churn:
+    """Writes lives of objects: each step begins one life of every kind, and ends the one `LIVING` steps before."""
+
+    def __init__(self) -> None:
+        self.log = Recorder()
+        self.lives = 0
+
+    def run(self, lives: int) -> list[StoredEvent]:
+        begin = len(self.log.events)
+        for _ in range(lives):
+            self._begin(self.lives)
+            if self.lives >= LIVING:
+                self._end(self.lives - LIVING)
+            self.lives += 1
+        return self.log.events[begin:]
+
+    def _begin(self, life: int) -> None:
+        write, name, uid = self.log.write, f"node-{life}", f"uid-{life}"
+        write("nodespec", name, NodeSpecAdded(object=node(name)))
+        write("nodestate", name, AgentStarted(host="simulated", version="1"))
+        offer = NodeOvercommitComputed(batch_cpu_milli=1000, reason="first", based_on=BasedOn())
+        write("nodepolicy", name, offer)
+        write("podspec", uid, PodSpecAdded(object=pod(life)))
+        placed = PodPlaced(
+            namespace="default",
+            name=f"pod-{life}",
+            node=name,
+            requests=pod_requests(pod(life)),
+            attempt=1,
+            queued_at="2026-01-01T00:00:00.000000Z",
+            explanation=PlacementExplanation(
+                nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn()
+            ),
+        )
+        write("pod", uid, placed)
+        write("node", name, NodeResourcesTaken(pods=[pod_on_node(uid, pod(life))]))
+        write("nodestate", name, PodsStarted(pods=[uid]))
+        write(
+            "drift", f"podspec={uid}", DriftObserved(aggregate=f"podspec.{uid}", difference="differs", fingerprint="f")
+        )
+        write("drift", f"podspec={uid}", DriftHealed(aggregate=f"podspec.{uid}", how="vanished"))
+        evict = PodEvictionRequested(namespace="default", name=f"pod-{life}", initiator="agent", reason="Evicted")
+        write("eviction", uid, evict)
+        for plural, document in self._documents(life):
+            namespace, object_name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
+            ref = custom_ref(plural, namespace, object_name)
+            write(ref.kind, ref.id, CustomObjectObserved(object=document))
+        member = PlacedMember(uid=uid, namespace="default", name=f"pod-{life}", node=name)
+        gang = f"default=gang-{life}"
+        write("gang", gang, GangPlaced(namespace="default", name=f"gang-{life}", members=[member]))
+        write("gang", gang, GangPhaseChanged(namespace="default", name=f"gang-{life}", phase="Running"))
+        meta = ObjectMeta(name=f"ns-{life}")
+        write("namespace", f"ns-{life}", NamespaceObserved(object=Namespace(metadata=meta)))
+        meta = ObjectMeta(name=f"web-{life}", namespace="default", uid=f"w-{life}")
+        template = PodTemplate(spec=pod(0).spec)
+        workload = Workload(kind="Job", api_version="batch/v1", metadata=meta, replicas=1, template=template)
+        write("workloadspec", f"w-{life}", WorkloadObserved(object=workload))
+        recommended = RecommendationComputed(
+            namespace="default", name=f"r-{life}", target="Deployment/web", cause="amounts"
+        )
+        write("recommendation", f"default=r-{life}", recommended)
+        write("drain", f"d-{life}", DrainStarted(object_uid=f"d-{life}", node=name, pods=[]))
+        moved = MigratedPod(namespace="default", name=f"pod-{life}", uid=uid)
+        arbitrated = MigrationArbitrated(job=f"j-{life}", pod=moved, node=name, controller="", trigger="t", reason="r")
+        write("migration", f"m-{life}", arbitrated)
+
+    def _end(self, life: int) -> None:
+        write, name, uid = self.log.write, f"node-{life}", f"uid-{life}"
+        write("migration", f"m-{life}", MigrationForgotten())
+        write("drain", f"d-{life}", DrainForgotten())
+        write("recommendation", f"default=r-{life}", RecommendationDropped(namespace="default", name=f"r-{life}"))
+        write("workloadspec", f"w-{life}", WorkloadDeleted(namespace="default", name=f"web-{life}"))
+        write("namespace", f"ns-{life}", NamespaceDeleted(name=f"ns-{life}"))
+        write("reservation", f"uid-resv-{life}", ReservationSucceeded(name=f"resv-{life}", node="", owner=uid))
+        for plural, document in self._documents(life):
+            namespace, object_name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
+            ref = custom_ref(plural, namespace, object_name)
+            gone = CustomObjectDeleted(kind=document["kind"], namespace=namespace, name=object_name)
+            write(ref.kind, ref.id, gone)
+        write("reservation", f"uid-resv-{life}", ReservationDeleted(name=f"resv-{life}"))
+        write("eviction", uid, PodEvicted())
+        write("nodestate", name, PodsStopped(pods=[uid]))
+        write("podspec", uid, PodSpecDeleted(namespace="default", name=f"pod-{life}"))
+        write("pod", uid, PodReleased(namespace="default", name=f"pod-{life}", node=name, reason="deleted"))
+        write("node", name, NodeResourcesReturned(pods=[uid]))
+        write("nodespec", name, NodeSpecDeleted(name=name))
+
+    def _documents(self, life: int) -> Iterable[tuple[str, dict[str, Any]]]:
+        def document(kind: str, name: str, **parts: Any) -> dict[str, Any]:
+            meta = {"name": name, "namespace": "default", "uid": f"{kind}-{life}"}
+            return {"apiVersion": "v1", "kind": kind, "metadata": meta, **parts}
+
+        yield "podgroups", document("PodGroup", f"gang-{life}", spec={"minMember": 1})
+        yield "elasticquotas", document("ElasticQuota", f"q-{life}", spec={"max": {"cpu": 4}})
+        yield "persistentvolumeclaims", document("PersistentVolumeClaim", f"data-{life}", spec={})
+        yield "reservations", reservation(f"resv-{life}")
+
+
+class Fold:
+    """One fold: how it takes a batch of facts, and the object from which its containers are counted."""
+
+    def __init__(self, root: object, take: Callable[[list[StoredEvent]], object]) -> None:
+        self.root = root
+        self.take = take
+
+
+def of_manager() -> Fold:
+    view = ManagerView()
+
+    def take(events: list[StoredEvent]) -> None:
+        for event in events:
+            view.fold(event)
+        for seconds in (0.0, 2 * AGAIN_SECONDS):  # the keys of work, which the controllers take
+            view.queue.begin(view.queue.now + seconds)
+            for controller in list(view.queue.controllers()):
+                view.queue.take(controller)
+
+    return Fold(view, take)
+
+
+def of_descheduler() -> Fold:
+    builder = ViewBuilder()
+
+    def take(events: list[StoredEvent]) -> None:
+        for event in events:
+            builder.apply(event)
+        builder.view(0.0)
+
+    return Fold(builder, take)
+
+
+def of_projector() -> Fold:
+    projection, rows = Projection(), dict[Any, Any]()
+
+    def take(events: list[StoredEvent]) -> None:
+        for begin in range(0, len(events), 50):
+            batch = events[begin : begin + 50]
+            for ref in projection.unknown_states(batch):
+                row = rows[ref]
+                projection.lend(ref, decode_state(ref.kind, row.state), row.life.copy())
+            for event in batch:
+                projection.apply(event)
+            changes = projection.take_changes()
+            rows.update({row.ref: row for row in (*changes.new_aggregates, *changes.changed_aggregates)})
+
+    return Fold(projection, take)
+
+
+def of_scheduler() -> Fold:
+    state = SchedulerState(frameworks())
+    state.nodes.label("kubernetes.io/hostname")
+
+    def take(events: list[StoredEvent]) -> None:
+        for event in events:
+            scheduler_log.fold(state, event)
+            state.assumed.release_due()
+        state.cluster.volumes.take_helped()  # as the next attempt does
+
+    return Fold(state, take)
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (ledger, "_MOST_KEPT"),
+        (deleted, "_MOST_KEPT"),
+        (status_writes, "_MOST_KEPT"),
+        (status_writer, "_MOST_GANGS"),
+        (nodes, "_MOST_GONE"),
+        (manager_view, "MAX_UNKNOWN_NODES"),
+    ):
+        monkeypatch.setattr(module, name, KEPT)
+
+
+@pytest.mark.parametrize("make", [of_manager, of_descheduler, of_projector, of_scheduler])
+def test_a_fold_is_as_large_as_what_lives(make: Callable[[], Fold]) -> None:
+    churn, fold = Churn(), make()
+    fold.take(churn.run(LIVES))
+    before = container_sizes(fold.root)
+    fold.take(churn.run(LIVES))
+    after = container_sizes(fold.root)
+
+    grown = {path: after[path] - before[path] for path in after}
+    assert {path: more for path, more in grown.items() if more > SLACK + LIVES * stays_of(path)} == {}
