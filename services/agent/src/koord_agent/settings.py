@@ -125,7 +125,7 @@ class AgentSettings(ServiceSettings):
     cpu_evict_cool_time_seconds: int = Field(20, ge=0, description="Rest after an eviction for CPU.")
     memory_evict_interval_seconds: int = Field(1, description="Interval of evictions for memory; 0 = off.")
     memory_evict_cool_time_seconds: int = Field(4, ge=0, description="Rest after an eviction for memory.")
-    runtime_hooks_network: Literal["unix"] = Field("unix", description="Network of the hook server.")
+    runtime_hooks_network: Literal["unix"] = Field("unix", description="Network of the hook server; only unix.")
     runtime_hooks_addr: Path = Field(
         Path("/var/run/koordlet/koordlet.sock"),
         description="Socket of the hook server. The server is off if its folder does not exist.",
