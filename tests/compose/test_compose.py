@@ -26,6 +26,7 @@ from support.compose import (
     prepared_images,
 )
 from support.guide import GUIDE, Reader
+from support.pages import sections_for
 from support.until import until_blocking
 
 REASON = missing_programs()
@@ -100,10 +101,24 @@ DOCKER = """#!/bin/bash
 shift
 case "$1" in
     up) exec docker-compose up --detach --no-build {core} ;;
-    run) exec docker-compose run --rm -T "${{@:3}}" 2>/dev/null ;;
+    run) [ "$3" = -T ] && shift; exec docker-compose run --rm -T "${{@:3}}" 2>/dev/null ;;
+    exec) exec docker-compose exec -T "${{@:2}}" ;;
     *) exec docker-compose "$@" ;;
 esac
 """
+
+
+IN_SENTENCES = (
+    "docker compose ps",
+    "docker compose logs",
+    "docker compose logs nightly",
+    "docker stats --no-stream",
+    "docker compose exec nightly koord nightly /nights --keys /etc/koord --server nats://drill-server:4222 --once",
+    "docker compose run --rm keys koord keys create /keys --cluster dev --log-size 20Gi",
+    "docker compose restart nats",
+    "docker compose run --rm bootstrap koord bus bootstrap --log-size 20Gi",
+)
+"""Commands in sentences of the pages."""
 
 
 def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, tmp_path: Path) -> None:
@@ -113,9 +128,20 @@ def test_every_command_of_the_guide_prints_what_its_page_shows(system: Compose, 
     image = {"IMAGE": IMAGE, "IMAGE_FLAGS": "--network host", "COMPOSE_PROJECT_NAME": "koordtest"}
     path = f"{tmp_path}:{os.environ['PATH']}"
 
-    Reader(ROOT, {**system.environment, **image, "PATH": path}).follow(GUIDE / "install-on-compose.md")
+    reader = Reader(ROOT, {**system.environment, **image, "PATH": path})
+    reader.follow(GUIDE / "install-on-compose.md")
+    copied = ROOT / "mirror.tar"
+    try:
+        for page in sections_for(__file__, tmp_path / "pages"):
+            reader.follow(page)
+        assert "./nats-mirror.conf" in reader.run(f"tar -t -f {copied.name}")
+    finally:
+        copied.unlink(missing_ok=True)
+    for command in IN_SENTENCES:
+        reader.run(command)
 
     system.wait_healthy()
+    assert "20480" in system.koord("bus", "streams")
 
 
 def has_caught_up(container: str) -> bool:

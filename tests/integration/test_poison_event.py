@@ -2,7 +2,9 @@
 operator records that the event is to be passed over.
 """
 
+import asyncio
 import json
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,12 +13,11 @@ from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
-from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
-from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
+from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.ports.eventlog import Appended
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
+from support.bus.installed_server import koord
 from support.running_service import running_service
 from support.until import until
 
@@ -28,7 +29,6 @@ NODE = {
     "metadata": {"name": "n1"},
     "status": {"capacity": {"cpu": 4, "memory": "8Gi"}},
 }
-ORIGIN = Origin(causation_id="test", correlation_id="test", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
 
 
 async def ready(client: httpx.AsyncClient, status: int) -> str:
@@ -41,7 +41,9 @@ async def ready(client: httpx.AsyncClient, status: int) -> str:
     return await until(page)
 
 
-async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_skip(nats_server: NatsServer) -> None:
+async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_skip(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     settings = BusSettings(urls=(nats_server.url,), cluster="poison")
     sizes = StreamSizes(**dict.fromkeys(StreamSizes.__dataclass_fields__, 16 * 1024 * 1024))
     await bootstrap_bus(settings, sizes=sizes)
@@ -70,10 +72,10 @@ async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_sk
             nodes = (await client.get("/v1/objects/nodes")).json()["items"]
             assert [node["metadata"]["name"] for node in nodes] == ["n1"]
 
-            # an operator's record, as `koord bus skip manager <seq> --reason ...` writes it
-            skip = EventSkipped(seq=stored.last_seq, reason="broken writer", operator="test")
-            record = CATALOGUE.seal([Draft(AggregateRef("fold", "manager"), skip, 0)], ORIGIN)
-            assert isinstance(await bus.events.append(record), Appended)
+            words = ("bus", "skip", "manager", str(stored.last_seq), "--reason", "broken writer")
+            log = {"KOORD_NATS": nats_server.url, "KOORD_CLUSTER": "poison", "KOORD_VAR": str(tmp_path)}
+            said = await asyncio.to_thread(koord, *words, env={**log, "KOORD_MANAGER": shell.http.url})
+            assert said.endswith(f": manager skips {stored.last_seq}\n")
 
             await ready(client, 200)
             changed = {**NODE, "metadata": {"name": "n1", "labels": {"zone": "a"}}}

@@ -1,4 +1,7 @@
-"""`koord up --kubernetes`: kubectl is answered by our services on an API server of the stack's own."""
+"""`koord up --kubernetes`: kubectl is answered by our services on an API server of the stack's own.
+
+The stack is the one that docs/kubernetes.md starts.
+"""
 
 import os
 import stat
@@ -13,14 +16,16 @@ import pytest
 import yaml
 from koordctl.embedded.kubernetes.api import Access, read_kubeconfig
 from koordctl.embedded.kubernetes.places import admin_kubeconfig, folder_of
-from support.embedded_stack import var_folder
+from support.guide import Reader
 from support.kubernetes.control_plane import ROOT, TOOLS, Answer, missing_programs, run_kubectl
+from support.servers import server_directory
 from support.until import until_blocking
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
 Json = dict[str, object]
-START = ("--kubernetes", "--kubernetes-binaries", str(TOOLS), "--no-agent", "--simulated-nodes", "2")
+PAGE = ROOT / "docs" / "kubernetes.md"
+START = ("--kubernetes", "--kubernetes-binaries", str(TOOLS), "--no-agent", "--simulated-nodes", "3")
 
 
 @dataclass(frozen=True)
@@ -52,16 +57,16 @@ class EmbeddedStack:
 
 @pytest.fixture(scope="module")
 def stack() -> Generator[EmbeddedStack]:
-    """A running stack with an API server and two simulated nodes."""
+    """The stack that the page starts, with an API server, three simulated nodes and the pod `web`."""
     reason = missing_programs()
     if reason is not None:
         pytest.skip(reason)
-    with var_folder() as var:
-        found = EmbeddedStack(var)
+    with server_directory() as folder:
+        found = EmbeddedStack(folder / "var")
+        path = f"{Path(sys.executable).parent}:{TOOLS}:{os.environ['PATH']}"
+        reader = Reader(folder, {"KOORD_VAR": str(found.var), "PATH": path})
         try:
-            started = found.koord("up", *START)
-            assert started.code == 0, started.err + started.out
-            assert f"kubeconfig {found.kubeconfig}" in started.out
+            reader.follow(PAGE)
             yield found
         finally:
             found.koord("down")
@@ -73,14 +78,11 @@ def pod(name: str, **spec: object) -> str:
 
 
 def test_a_pod_of_kubectl_is_placed_by_us_and_runs(stack: EmbeddedStack) -> None:
-    applied = stack.kubectl("apply", "-f", "examples/pod.yaml")
-    until_blocking(lambda: stack.phase("web") == "Running", "the pod runs")
-
     explained = stack.koord("explain", "pod", "web")
 
-    assert (applied.code, applied.err) == (0, "")
+    assert stack.phase("web") == "Running"
     assert explained.out.startswith("Pod default/web: Running on node-")
-    assert "2 of 2 nodes were feasible" in explained.out
+    assert "3 of 3 nodes were feasible" in explained.out
 
 
 def test_a_pod_that_somebody_else_bound_is_known(stack: EmbeddedStack) -> None:

@@ -2,11 +2,11 @@
 
 import httpx
 import pytest
-from koord_manager.genesis import begin_anew
-from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.factory import BusSettings, bootstrap_bus
 from support.bus.bus_worlds import SMALL
+from support.bus.installed_server import koord
 from support.kubernetes.control_plane import ControlPlane
-from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
+from support.kubernetes.installation import NAMESPACE, Installation
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -15,21 +15,10 @@ NEWER = "newer"
 
 async def begin_newer_log(plane: ControlPlane, installed: Installation) -> None:
     """Run genesis with exactly the rights of its ServiceAccount."""
-    settings = BusSettings(urls=(installed.nats.url,), cluster=NEWER)
-    await bootstrap_bus(settings, sizes=SMALL)
-
-    async def tell(sentence: str) -> None: ...
-
-    async with open_bus(settings) as bus:
-        await begin_anew(
-            bus.events,
-            kubeconfig=plane.kubeconfig("genesis", plane.token("koord-genesis")),
-            context="",
-            namespace=NAMESPACE,
-            config_name=CONFIGURATION,
-            take_node_metrics=False,
-            progress=tell,
-        )
+    await bootstrap_bus(BusSettings(urls=(installed.nats.url,), cluster=NEWER), sizes=SMALL)
+    kubeconfig = plane.kubeconfig("genesis", plane.token("koord-genesis"))
+    log = {"KOORD_NATS": installed.nats.url, "KOORD_CLUSTER": NEWER}
+    koord("bus", "genesis", "--kubeconfig", str(kubeconfig), env=log)
 
 
 async def test_a_manager_with_an_outdated_log_leaves_the_lease_to_another(

@@ -93,6 +93,7 @@ async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: 
     hosts.mkdir()
     with containerd(hosts), host_systemd(files, shared=hosts, inside=str(RUNTIME.parent), cgroups=cgroups) as machine:
         host = Host(machine.root, FOLDER)
+        machine.run("systemctl", "start", "systemd-journald")
 
         # 1. installed by the process of the pod: the kubelet's link leads to a proxy that serves containerd, and the
         # agent gets its facts
@@ -113,6 +114,8 @@ async def test_a_host_gets_the_proxy_a_new_version_of_it_and_loses_it(tmp_path: 
         # 2. a version that does not start: the one before runs again
         installed = host.link("confirmed")
         assert f"Version {installed} runs again" in await step(machine, "broken", "broken")
+        reason = "No module named koord_criproxy"
+        await until(lambda: reason in machine.run("journalctl", "-u", "koord-criproxy"), "the journal has the reason")
         assert (host.link("current"), host.link("cri.sock")) == (installed, str(PROXY_SOCKET))
 
         # 3. a new version: the calls of the kubelet go on

@@ -19,7 +19,8 @@ from typing import Any
 from koordctl.app import app
 from typer.main import get_command
 
-PROGRAMS = r"(?:[\w./$-]*/)?(?:koord(?:-\w+)?|make|kubectl|docker|docker-compose|helm|python3?|uv|pip|curl)"
+_OTHERS = "make|kubectl|docker|docker-compose|helm|python3?|uv|pip|curl|nats-server|journalctl|systemd-analyze"
+PROGRAMS = rf"(?:[\w./$-]*/)?(?:koord(?:-\w+)?|{_OTHERS})"
 _FENCED = re.compile(r"^ *```(?P<head>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^\n|\A)((?:^    [^\n]*\n)+)", re.MULTILINE)
 _KNOWN = re.compile(r"^console$|^sh$|title=")

@@ -31,10 +31,19 @@ PAGES = sorted(
 """Every page with commands. A Chinese page has the blocks of its English page, and a decision is a record."""
 
 RUN_BY = {
+    "docs/backup.md": "tests/e2e/test_pages.py",
+    "docs/cri-proxy.md": "tests/kubernetes/test_pages.py",
     "docs/guide/install-on-compose.md": "tests/compose/test_compose.py",
     "docs/guide/install-on-kubernetes.md": "tests/kubernetes/test_workloads.py",
+    "docs/kubernetes.md": "tests/kubernetes/test_embedded_stack.py",
+    "docs/migrations.md": "tests/e2e/test_pages.py",
+    "docs/security.md": "tests/contract/bus/test_pages.py",
+    "docs/upgrades.md": "tests/kubernetes/test_pages.py",
 }
-"""Pages that need Docker or a real API server, with the test that follows them; all others: tests/e2e/test_guide.py."""
+"""Pages that need other servers, with the test that follows them; tests/e2e/test_guide.py follows all others.
+
+`support.pages.SECTIONS` has the sections that need another place than the rest of their page.
+"""
 
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL)
 _READING = "node|get|explain|trace|top|status|gang|quota|verify|recommend|audit|events|fit|bus|doctor|deschedule"

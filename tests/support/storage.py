@@ -15,8 +15,12 @@ BUCKET = "kept"
 
 
 @contextmanager
-def s3_bucket() -> Generator[str]:
-    """An empty bucket as `s3://...`. Inside the block, the environment has its address and a key."""
+def s3_bucket(*more: str) -> Generator[str]:
+    """An empty bucket as `s3://...`. Inside the block, the environment has its address and a key.
+
+    Args:
+        more: Names of further buckets.
+    """
     port = free_ports(1)[0]
     url = f"http://127.0.0.1:{port}"
     given = {
@@ -34,9 +38,10 @@ def s3_bucket() -> Generator[str]:
     )
     try:
         until_blocking(lambda: _answers(url))
-        request = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            assert answer.status == 200
+        for name in (BUCKET, *more):
+            request = urllib.request.Request(f"{url}/{name}", method="PUT")
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert answer.status == 200
         os.environ.update(given)
         yield f"s3://{BUCKET}"
     finally:

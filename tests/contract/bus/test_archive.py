@@ -36,6 +36,7 @@ from koordcore.state import ClusterState
 from koordctl.what_if.archived_folds import archived_folds
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
+from support.bus.installed_server import koord
 from support.servers import server_directory
 from support.storage import s3_bucket
 
@@ -171,6 +172,21 @@ async def test_an_order_to_skip_that_the_stream_has_dropped_is_found_in_the_arch
     assert await recorded_skips(whole, "f") == set()
     assert await recorded_skips(whole, "f", halted_at=2) == {2}
     assert await recorded_skips(log, "f", halted_at=9) == set()
+
+
+async def test_the_command_copies_old_facts_and_drops_those_that_snapshots_contain(
+    world: BusPlace, nats_url: str, bucket: str
+) -> None:
+    await append(world.bus.events, 0, 20)  # in January 2026
+    for fold in ("manager", "scheduler"):
+        await world.bus.snapshots.save(snapshot(fold, 12))
+    place = f"{bucket}/{world.bus.names.cluster}"
+    log = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": world.bus.names.cluster}
+    words = ("bus", "archive", place, "--keep", "2160h", "--trim")
+    said = await asyncio.to_thread(koord, *words, env=log)
+    assert f"{place} has the facts 1 to 20 in 1 files\n" in said
+    assert "the log has dropped the facts up to 12\n" in said
+    assert (await world.bus.events.head()).first_seq == 13
 
 
 def test_a_command_says_which_facts_have_left_the_log(world_of_command: tuple[dict[str, str], Path]) -> None:

@@ -16,6 +16,7 @@ from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import Place, opened, sealed
+from support.bus.installed_server import koord
 from support.bus.log_worlds import FAST
 from support.bus.lossy_proxy import LossyProxy
 from support.until import until
@@ -109,6 +110,12 @@ async def dead_letters_of(connection: BusConnection, place: Place) -> DeadLetter
     return DeadLetters(connection, place.bus.names, follower=FAST)
 
 
+async def command(place: Place, *words: str) -> str:
+    """Run a `koord` command about the log, and return what it printed."""
+    environment = {"KOORD_NATS": place.url, "KOORD_CLUSTER": place.bus.names.cluster}
+    return await asyncio.to_thread(koord, *words, env=environment)
+
+
 async def test_work_is_done_retried_or_parked(place: Place):
     spec = spec_of(place)
     assert await bootstrap_consumers(place.connection, [spec]) == {spec.durable: Change.CREATED}
@@ -150,14 +157,15 @@ async def test_parked_work_is_shown_retried_and_dropped(place: Place):
         (item,) = await letters.list()
         assert await letters.show(item.number) == item
         assert await letters.depths() == {spec.durable: 1}
-        await letters.retry(item.number)
+        assert "no such pod" in await command(place, "bus", "dlq", "list")
+        assert await command(place, "bus", "dlq", "retry", str(item.number)) == f"{spec.durable} retries\n"
 
         async def is_parked_again() -> bool:
             return [other.number for other in await letters.list()] not in ([], [item.number])
 
         await until(is_parked_again)
     (again,) = await letters.list()
-    await letters.drop(again.number)
+    assert await command(place, "bus", "dlq", "drop", str(again.number)) == f"item {again.number} dropped\n"
     assert await letters.list() == []
     with pytest.raises(NoSuchItem, match=r"^no parked item \d+$"):
         await letters.show(again.number)

@@ -51,7 +51,7 @@ class MirroredSite(Site):
     def start(self) -> None:
         """Start both servers."""
         super().start()
-        words = ["-c", str(self.folder / "mirror" / "nats-mirror.conf"), "-a", LOOPBACK]
+        words = ["--config", str(self.folder / "mirror" / "nats-mirror.conf"), "--addr", LOOPBACK]
         ports = ["-p", str(self.second_port), "-m", str(self._monitor)]
         self._second = subprocess.Popen([str(nats_server_binary()), *words, *ports], stderr=subprocess.DEVNULL)
 

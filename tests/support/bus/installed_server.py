@@ -47,6 +47,10 @@ class Site:
 
     def create(self, *words: str) -> None:
         koord("keys", "create", str(self.folder), "--cluster", NAMES.cluster, *words)
+        self.place_files()
+
+    def place_files(self) -> None:
+        """Let the configuration of the server name the folders of this machine."""
         # In a container the files are mounted at /etc/nats, and the streams are in /data.
         file = self.folder / "nats" / "nats-0.conf"
         text = file.read_text().replace('"/etc/nats/', f'"{self.folder}/nats/')
