@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.guide import Reader, name_of, pages_run_here
+from support.guide import ROOT, Reader, name_of, pages_run_here
 from support.servers import server_directory
 
 pytestmark = [
@@ -13,6 +13,12 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("guide"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> None:
+    """Install what the lock file names, so that `make setup` of a page, in a folder of links, changes nothing."""
+    Reader(ROOT, {}).run("make setup")
 
 
 @pytest.mark.parametrize("page", pages_run_here(), ids=name_of)
