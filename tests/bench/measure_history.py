@@ -2,6 +2,7 @@
 
     python -m tests.bench history --scale 0.1                     one million facts
     python -m tests.bench history --only rebuild --scale 0.03     by COPY beside the replay in batches
+    python -m tests.bench history --only replay --scale 0.03      a past position, from an archived snapshot and whole
     python -m tests.bench history --only what-if                  a day of 1,000 nodes, on a log of its own
 
 The servers' files stay in `var/bench`. A later run with the same scale uses them, so it measures only the questions. It
@@ -31,7 +32,7 @@ NODES = 200
 DAY_NODES = 1_000
 MOMENTS = 8
 PAIRS = 3
-ROWS = ("log", "as-of", "audit", "rebuild", "what-if")
+ROWS = ("log", "as-of", "audit", "rebuild", "replay", "what-if")
 FOLDER = Path("var/bench")
 
 
@@ -39,10 +40,12 @@ def measure(options: BenchOptions) -> Iterator[Result]:
     """Measure the chosen rows."""
     rows = options.chosen(ROWS)
     month = History(facts=int(FACTS * options.scale), nodes=NODES)
-    if set(rows) - {"rebuild", "what-if"}:
+    if set(rows) - {"rebuild", "replay", "what-if"}:
         yield from run_now(_month(month, rows))
     if "rebuild" in rows:
         yield run_now(_rebuild(month))
+    if "replay" in rows:
+        yield from run_now(_replay(month))
     if "what-if" in rows:
         nodes = max(10, int(DAY_NODES * options.scale))
         yield from run_now(_day(History(facts=int(FACTS_OF_A_NODE_MINUTE * nodes * 24 * 60), nodes=nodes)))
@@ -93,6 +96,32 @@ async def _rebuild(history: History) -> Result:
     return Result(
         name="history: rebuild by COPY, times in batches", value=batches / copied, unit="x", target=3, note=note
     )
+
+
+async def _replay(history: History) -> list[Result]:
+    """Archive the log, and rebuild a position at 95 % of it: from an archived snapshot, and from the first fact."""
+    folder, results = FOLDER / f"history-{history.facts}-{history.nodes}", list[Result]()
+    archive, position = str(folder / "archive"), str(history.facts * 95 // 100)
+    async with world(folder, history, _say, has_tables=False) as servers:
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        await asyncio.to_thread(_koord, servers, "bus", "archive", archive, "--keep", "0s")
+        _say(f"archived in {time.perf_counter() - began:,.0f} s, CPU of the command {_cpu_since(before):.0f} s")
+        for name, words in (("from an archived snapshot", ()), ("from the first fact", ("--whole",))):
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            said = await asyncio.to_thread(
+                _koord, servers, "replay", "--speed-report", "--to", position, *words, archive=archive
+            )
+            results.append(
+                Result(
+                    name=f"history: koord replay --to {position} {name}",
+                    value=time.perf_counter() - began,
+                    unit="s",
+                    target=None if words else 10,
+                    better=Better.LOWER,
+                    note=f"{said.partition(' in ')[0]}, CPU of the command {_cpu_since(before):.1f} s",
+                )
+            )
+    return results
 
 
 def _log(servers: World) -> list[Result]:
@@ -193,13 +222,15 @@ async def _day(history: History) -> list[Result]:
     return results
 
 
-def _koord(servers: World, *words: str, status: int | None = 0) -> None:
+def _koord(servers: World, *words: str, status: int | None = 0, archive: str = "") -> str:
+    """Run a command, and return its standard output."""
     done = subprocess.run(
         [sys.executable, "-m", "koordctl", *words],
-        env=servers.environment(),
+        env={**servers.environment(), "KOORD_ARCHIVE": archive},
         capture_output=True,
         text=True,
         check=False,
     )
     if (status is not None and done.returncode != status) or "Traceback" in done.stderr:
         raise RuntimeError(f"koord {' '.join(words)}: status {done.returncode}\n{done.stderr}")
+    return done.stdout
