@@ -1,11 +1,13 @@
 """One node's agent: what it takes from its desired state, what it runs, enforces and says, also after a restart."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.strategies import cpu_burst_strategy
 from koord_agent.domain.state.desired import DesiredView, apply_push, suppress_policy, view_of
 from koord_agent.domain.state.pods import agent_pod, agent_pod_of_ledger
 from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
@@ -27,6 +29,7 @@ from koordcore.protocol.objects import pod_from_json
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordcore.values.invalid import InvalidInput
 from msgspec import structs
+from support.reachable import container_sizes
 
 GIB = 1 << 30
 BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
@@ -340,3 +343,19 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
         rounds = [agent.run_cycle(tick * 60_000) for agent in agents]
         assert [problem for each in rounds for problem in each.problems] == []
         assert all(each.decision is not None for each in rounds[: 10 * tick])
+
+
+def test_pods_that_left_leave_nothing_in_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_burst_strategy, "MOST_SCALED", 20)
+    node, lives, slack = Node(desired()), 400, 100
+
+    def run(first: int) -> Counter[str]:
+        for life in range(first, first + lives):
+            classes = ("LS", "BE")
+            node.agent.desired = desired(*(entry(f"p{each}", classes[each % 2], 100) for each in range(life, life + 6)))
+            node.run()
+        node.said.clear()
+        return container_sizes(node)
+
+    before, after = run(0), run(lives)
+    assert {path: size for path, size in after.items() if size - before[path] > slack} == {}
