@@ -109,7 +109,7 @@ ELSEWHERE = (
     Elsewhere(
         "python examples/protection/measure.py --picture FILE",
         "services/agent/tests/qos/test_real_protection.py",
-        "measure.py",
+        '"--picture", str(picture)',
         "it needs root",
     ),
     Elsewhere(

@@ -13,11 +13,14 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 MEASURE = Path(__file__).parents[4] / "examples" / "protection" / "measure.py"
 
 
-def test_best_effort_that_burns_every_cpu_is_held_to_its_budget_while_requests_go_on() -> None:
+def test_best_effort_that_burns_every_cpu_is_held_to_its_budget_while_requests_go_on(
+    tmp_path: Path,
+) -> None:
     if os.geteuid() != 0 or not os.access("/sys/fs/cgroup", os.W_OK):
         pytest.skip("needs root and a writable cgroup file system")
+    picture = tmp_path / "protection.svg"
     done = subprocess.run(
-        [sys.executable, str(MEASURE), "--seconds", "6", "--rounds", "1", "--json"],
+        [sys.executable, str(MEASURE), "--seconds", "6", "--rounds", "1", "--json", "--picture", str(picture)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -26,6 +29,7 @@ def test_best_effort_that_burns_every_cpu_is_held_to_its_budget_while_requests_g
     if "needs root" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
+    assert picture.read_text().startswith("<svg")
     measured = json.loads(done.stdout)
     off, on = measured["off"], measured["on"]
     print(f"p99 {off['p99_ms']} -> {on['p99_ms']} ms, best effort {off['be_cores']} -> {on['be_cores']} cores")
