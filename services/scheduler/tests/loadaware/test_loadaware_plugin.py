@@ -46,14 +46,3 @@ def test_reservation_that_nobody_uses_is_no_load() -> None:
     scheduler.log.add_pod(pod("other", {"cpu": "2"}))
     scheduler.live(T0)
     assert scheduler.state.pods["other"].node == "n"
-
-
-def test_node_that_returns_is_not_judged_by_the_report_from_before() -> None:
-    scheduler = scheduler_with_report(cpu_milli=3000)
-    scheduler.log.add_pod(pod("p", {"cpu": "1"}))
-    scheduler.live(T0)
-    assert scheduler.state.pods["p"].node == ""
-    scheduler.log.remove_node("n")
-    scheduler.log.add_node(node("n"))
-    scheduler.live(T0 + 20.0)
-    assert scheduler.state.pods["p"].node == "n"

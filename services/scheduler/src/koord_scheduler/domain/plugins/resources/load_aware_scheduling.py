@@ -73,9 +73,12 @@ class LoadAwareScheduling:
             self.load.on_metric(row, metric_of_report(report))
 
     def drop_node(self, row: int) -> None:
-        """Forget the load of a deleted node. A later node with its name may be another machine."""
+        """Forget the load of a deleted node.
+
+        Its last report stays: whether the log or the report was read first must not matter, or a decision could not be
+        recomputed.
+        """
         self.load.off_node(row)
-        self._reports.pop(self.nodes.names[row], None)
 
     def reported(self, node: str, report: NodeUsageReported | None) -> None:
         """Record the last usage report of a node. If `report` is None, delete the report."""
