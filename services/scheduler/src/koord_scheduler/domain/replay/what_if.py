@@ -34,6 +34,7 @@ from koord_scheduler.domain.commit.work import NodeWork, Placement, Release, Wor
 from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
 from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.queue.nominator import PREEMPTED
 from koord_scheduler.domain.queue.queued_pod import Came, QueueState
 from koord_scheduler.domain.replay import recording as recordings
 from koord_scheduler.domain.replay.altered_events import stored_as, subject_of, without_node
@@ -201,7 +202,7 @@ class WhatIf:
         """Fold evictions that others requested. Evictions by preemption are decided here."""
         event = CATALOGUE.read(stored)
         skip(self.state, stored.seq)
-        is_own = isinstance(event, PodEvictionRequested) and event.reason == recordings.PREEMPTED
+        is_own = isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED
         if not is_own and (isinstance(event, PodEvictionRequested) or stored.ref.id in self.state.nominator.evictions):
             fold_ahead(self.state, msgspec.structs.replace(stored, seq=self._next_seq()))
 
@@ -348,10 +349,8 @@ class WhatIf:
         while True:
             while (batch := state.assumed.outbox.take()).works:
                 self._in_flight += batch.works
-                for work in batch.works:
-                    state.assumed.outbox.landed(
-                        work.node
-                    )  # several at a time: they may have gone together in the recording
+                for work in batch.works:  # several at a time: they may have gone together in the recording
+                    state.assumed.outbox.landed(work.node)
             held: list[NodeWork] = []
             landed: list[NodeWork] = []
             for work in self._in_flight:
@@ -387,7 +386,7 @@ class WhatIf:
                 pairs.update((draft.ref.id, victim.uid) for victim in draft.event.victims)
         for draft in taken.drafts:
             event, uid = draft.event, draft.ref.id
-            if isinstance(event, PodEvictionRequested) and event.reason == recordings.PREEMPTED:
+            if isinstance(event, PodEvictionRequested) and event.reason == PREEMPTED:
                 self.evicted[uid] = (event.namespace, event.name)
                 if uid not in {victim for _, victim in pairs & self._recording.pairs}:
                     self._gone.add(uid)
