@@ -50,6 +50,8 @@ _READING = "node|get|explain|trace|top|status|gang|quota|verify|recommend|audit|
 _READS = re.compile(rf"^(docker compose run --rm |\.venv/bin/)?koord ({_READING})\b")
 _FOLLOWS = re.compile(r" --(follow|watch)\b")
 _OWN = frozenset({".git", "var"})
+_OF_MAKE = frozenset({"MAKEFLAGS", "MAKELEVEL", "MFLAGS"})
+"""Variables by which a `make` knows that another one started it. It says in which folder it works then."""
 _EXPORT = re.compile(r"^export (\w+)=")
 _MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -123,7 +125,8 @@ class Reader:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = {**os.environ, "COLUMNS": "160", "PATH": path, **environment}
+        inherited = {name: text for name, text in os.environ.items() if name not in _OF_MAKE}
+        self._environment = {**inherited, "COLUMNS": "160", "PATH": path, **environment}
         if folder != ROOT:
             (folder / "var").mkdir()
             shared = [each for each in ROOT.iterdir() if each.name not in _OWN]
