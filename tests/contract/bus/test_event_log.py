@@ -10,8 +10,12 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.runner import FoldRunner
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.write.append import Appender
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
@@ -485,6 +489,41 @@ async def test_a_name_that_returns_takes_its_next_fact_from_a_writer_that_has_fo
     # Now the log has a newer fact than the writer.
     outcome = await log.append([folded(sealed(drain, DrainForgotten(), 0, cause="f"), 2)])
     assert outcome == Conflict(((drain, 3),))
+
+
+class WatchedReader(StreamReader):
+    """Keeps the positions from which it was asked for the next fact of an aggregate."""
+
+    def __init__(self, connection: BusConnection, names: BusNames) -> None:
+        super().__init__(connection, names.ev, names.prefix("ev"))
+        self.asked: list[int] = []
+
+    async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
+        self.asked.append(seq)
+        return await super().next_of(subject, seq)
+
+
+async def test_the_facts_of_earlier_lives_of_a_name_are_not_read(servers: ServerWorld):
+    log, connection = await servers.handle(), await servers.connection()
+    reader = WatchedReader(connection, servers.names)
+    appender = Appender(connection, servers.names, reader)
+    drain = AggregateRef("drain", "d")
+    for last in range(5):
+        await stored(log, sealed(drain, DrainForgotten(), last, cause=f"{last}"))
+    event = folded(sealed(drain, DrainForgotten(), 0, cause="new"), 5)
+    await stored(log, event)
+    await stored(log, sealed(drain, DrainForgotten(), 6, cause="later"))
+    assert await appender.append([event], 10) == Appended(last_seq=6, seqs=(6,), duplicate=True)
+    assert reader.asked == [6]
+
+
+async def test_a_fact_of_an_earlier_life_is_another_one_although_it_has_the_same_id(world: LogWorld):
+    log = await world.handle()
+    drain = AggregateRef("drain", "d")
+    event = sealed(drain, DrainForgotten(), 0, cause="a")
+    await stored(log, event)
+    await stored(log, sealed(drain, DrainForgotten(), 1, cause="b"))
+    assert await log.append([folded(event, 1)]) == Conflict(((drain, 2),))
 
 
 async def test_a_repeated_append_after_trimming_is_stored_once(world: LogWorld):

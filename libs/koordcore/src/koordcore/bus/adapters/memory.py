@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.write.append import encode_event, is_same_event, require_distinct, require_small
-from koordcore.bus.write.expectations import expecting, is_forgotten, is_trimmed
+from koordcore.bus.write.expectations import expecting, is_folded, is_forgotten, is_trimmed
 from koordcore.events import CATALOGUE, envelope
 from koordcore.ports import eventlog
 from koordcore.ports.desired import DesiredNode, Push
@@ -147,7 +147,7 @@ class MemoryEventLog:
         known = [log.by_id(event.event_id) for event in events]
         if moved:
             if all(
-                stored is not None and stored.seq > event.expected_last and is_same_event(event, stored)
+                stored is not None and not is_folded(event, stored.seq) and is_same_event(event, stored)
                 for event, stored in zip(events, known, strict=True)
             ):
                 seqs = tuple(stored.seq for stored in known if stored is not None)

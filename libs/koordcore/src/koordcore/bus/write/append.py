@@ -22,7 +22,7 @@ from koordcore.bus.client.wire import encode_headers, hpub
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames, InvalidName
 from koordcore.bus.read.stream_reader import StreamReader
-from koordcore.bus.write.expectations import expecting, is_forgotten, is_trimmed
+from koordcore.bus.write.expectations import expecting, is_folded, is_forgotten, is_trimmed, known_up_to
 from koordcore.bus.write.outcome import NO_ANSWER, NO_RESPONDERS, Action, AppendReply, classify, read_answer
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, AggregateRef, NewEvent, StoredEvent
 from koordcore.ports import eventlog
@@ -304,13 +304,13 @@ class Appender:
         return again
 
     async def _find(self, event: NewEvent, last: StoredEvent | None) -> StoredEvent | None:
-        """Return our event among those after the expected position; None if it is not there."""
-        if last is None or last.seq <= event.expected_last:
+        """Return our event among those that its writer had not folded; None if it is not there."""
+        if last is None or is_folded(event, last.seq):
             return None
         if last.event_id == event.event_id:
             return last
         subject = self._names.subject("ev", event.ref)
-        at = event.expected_last
+        at = known_up_to(event)
         while at < last.seq:
             found = await self._reader.next_of(subject, at + 1)
             if found is None:

@@ -46,6 +46,19 @@ def known_up_to(event: NewEvent) -> int:
     return event.expected_last or (event.based_on if event.ref.kind in RETURNING else 0)
 
 
+def is_folded(event: NewEvent, seq: int) -> bool:
+    """Whether the writer of an event had folded a fact of its aggregate.
+
+    Such a fact is never the event itself: the writer decided the event later. Of a name that returns, it may be a fact
+    about an earlier object of this name.
+
+    Args:
+        event: The event to append.
+        seq: Sequence of the fact in the log.
+    """
+    return seq <= known_up_to(event)
+
+
 def expecting(event: NewEvent, last_seq: int) -> NewEvent:
     """Return the event with another expected position; 0 means that the log must have no fact of the aggregate."""
     return msgspec.structs.replace(event, expected_last=last_seq)
