@@ -6,6 +6,7 @@ import pytest
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
 from koord_manager.domain.recommender.settings import read_settings
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Origin
 from koordcore.ports.snapshots import Snapshot
@@ -23,10 +24,10 @@ class Unreadable(MemorySnapshotStore):
     """A store that its server keeps from us."""
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        raise TimeoutError
+        raise NoAnswer("snapshots: no answer within 15 s")
 
     async def sequences(self, fold: str) -> list[int]:
-        raise TimeoutError
+        raise NoAnswer("snapshots: no answer within 15 s")
 
 
 async def kept(story: Story) -> MemoryObservationLog:

@@ -124,7 +124,8 @@ async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState 
     """Return the state of the newest snapshot of the whole cluster up to a position; None: begin at the first fact.
 
     Raises:
-        TimeoutError: The server has no right for this user to read snapshots: it was set up by an earlier version.
+        NoAnswer: The server does not answer. It never does if it was set up by an earlier version, which gave this user
+            no right to read snapshots.
     """
     found = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
     return None if found is None else restored(ClusterState.restore, found.state)

@@ -18,6 +18,7 @@ from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.reports import moment_of
 from koord_manager.domain.what_if.run import ManagerWhatIf
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.recommendation import RecommendationComputed
@@ -153,7 +154,8 @@ async def compare(
             learned = 0 if checkpoint is None or asked.settings is not None else checkpoint.seq
             unknown = next((one for one in reports if one.seq > learned), None)
             view = await _view_before(log, snapshots, asked, unknown)
-    except TimeoutError:  # a server that was set up before the operator might read them does not answer
+    except NoAnswer:  # a server that was set up before the operator might read them does not answer
+        checkpoint = None
         notes = ("the recommender's checkpoints cannot be read: recommendations use the retained reports only",)
     started = view.state.position
     skipped = await skipped_positions(log, started)

@@ -22,6 +22,7 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
@@ -220,7 +221,7 @@ async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigur
             if may_start_what_if(state_of(configuration, data), begin):
                 return data
             at_most = found.seq - 1
-    except TimeoutError:  # a server that was set up before the operator might read them does not answer
+    except NoAnswer:  # a server that was set up before the operator might read them does not answer
         pass
     return None
 
