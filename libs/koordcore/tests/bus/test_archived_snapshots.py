@@ -17,6 +17,8 @@ from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots, Snapshot
 from koordcore.bus.archive.archiving import archive_facts
 from koordcore.bus.archive.files import InvalidArchive
 from koordcore.bus.archive.snapshot_choice import (
+    DENSE_FACTS,
+    SNAPSHOT_FACTS,
     ArchivedSnapshot,
     FoldVersion,
     kept_positions,
@@ -41,12 +43,13 @@ from koordcore.events.envelope import (
 )
 from koordcore.place import Place, open_place
 from koordcore.ports.eventlog import EventLog
-from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
+from koordcore.ports.snapshots import SnapshotStore
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 from support.bus.read_log import ReadLog
+from support.bus.snapshots import of_the_cluster
 from support.histories import Action, actions, every_kind_once, history
 
 FOLD = "manager"
@@ -114,9 +117,14 @@ def test_a_growing_log_keeps_snapshots_at_distances_that_grow_with_their_age(
 
 
 def test_ten_million_facts_keep_a_snapshot_for_each_fifty_thousand() -> None:
-    every = 50_000
-    assert len(kept_positions(range(every, 10_000_001, every), 10_000_000)) == 200
-    assert len(kept_positions(range(every, 250_000_001, every), 250_000_000)) < 700
+    assert len(kept_of(10_000_000)) == 200
+    assert len(kept_of(250_000_000)) < 700
+
+
+def kept_of(facts: int) -> set[int]:
+    """The positions that stay of a log in which no snapshot was ever dropped."""
+    every = SNAPSHOT_FACTS
+    return kept_positions(range(every, facts + 1, every), facts, every=every, dense=DENSE_FACTS)
 
 
 # -- the fold from a snapshot is the fold from the first fact -------------------------------------------------------
@@ -316,21 +324,22 @@ async def test_the_nearer_one_of_store_and_archive_serves(place: Place) -> None:
 
     assert [await nearest(at_most) for at_most in (4, 7, 12, None)] == [0, 5, 10, 10]
     for position in (3, 7, 12):
-        state = tuple(folded(EVENTS, position).snapshot())
-        await both.save(
-            Snapshot(
-                fold=FOLD,
-                seq=position,
-                code_version="",
-                schema_fingerprint=schema_fingerprint(),
-                taken_at="",
-                state=state,
-                digest=state_digest(state),
-            )
-        )
+        await both.save(of_the_cluster(EVENTS, position))
     assert await both.sequences(FOLD) == [3, 7, 12]
     assert [await nearest(at_most) for at_most in (2, 4, 6, 9, 11, 12, None)] == [0, 3, 5, 7, 10, 12, 12]
     assert [await nearest(at_most, unhurried) for at_most in (2, 5, 6, 9, 10, 12)] == [0, 3, 5, 7, 10, 12]
+
+
+async def test_the_archive_is_not_asked_for_the_newest_snapshot_while_the_store_has_one(place: Place) -> None:
+    log, store, said = MemoryEventLog(filled(EVENTS)), MemorySnapshotStore(), list[str]()
+    await place.write(SNAPSHOT_LIST, b"whoever reads this list says so")
+    both = SnapshotStoreWithArchive(store, ArchivedSnapshots(place, log, said.append))
+    assert await both.newest(FOLD, schema_fingerprint=schema_fingerprint()) is None
+    assert [SNAPSHOT_LIST in sentence for sentence in said] == [True]
+    await store.save(of_the_cluster(EVENTS, 7))
+    found = await both.newest(FOLD, schema_fingerprint=schema_fingerprint())
+    assert found == of_the_cluster(EVENTS, 7)
+    assert len(said) == 1
 
 
 async def test_a_fold_without_a_snapshot_in_the_store_begins_at_the_archived_one(place: Place) -> None:

@@ -119,8 +119,9 @@ class SnapshotStoreWithArchive:
     Args:
         store: The store.
         archive: The snapshots of the archive.
-        near: The archive is not asked if the store has a snapshot at most so many facts before the wanted position. So
-            the restart of a service does not depend on an archive that answers slowly.
+        near: The archive is not asked if the store has a snapshot at most so many facts before the wanted position, or
+            any snapshot if no position is wanted. So the restart of a service does not depend on an archive that
+            answers slowly.
     """
 
     def __init__(self, store: SnapshotStore, archive: ArchivedSnapshots, *, near: int = SNAPSHOT_FACTS) -> None:
@@ -135,7 +136,7 @@ class SnapshotStoreWithArchive:
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
         """Return the newest usable snapshot of a fold, of the store or of the archive; None if there is none."""
         found = await self._store.newest(fold, schema_fingerprint=schema_fingerprint, at_most=at_most)
-        if found is not None and at_most is not None and at_most - found.seq <= self._near:
+        if found is not None and (at_most is None or at_most - found.seq <= self._near):
             return found
         archived = await self._archive.newest(
             fold, schema_fingerprint=schema_fingerprint, at_most=at_most, after=0 if found is None else found.seq

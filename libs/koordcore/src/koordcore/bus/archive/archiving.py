@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, Part, read_list, write_part
+from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, Part, read_list, write_list, write_part
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import api
@@ -22,7 +22,6 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place
 from koordcore.ports.eventlog import EventLog, HistoryGone, LogHead
 from koordcore.ports.snapshots import SnapshotStore
-from koordcore.values import codec
 
 FACTS_OF_PART: Final = 100_000
 FOLDS: Final = ("manager", "scheduler")
@@ -101,7 +100,7 @@ async def _require_same_log(events: EventLog, head: LogHead, place: Place, part:
 async def _add(place: Place, archive: Archive, events: list[StoredEvent]) -> Archive:
     part = await write_part(place, events)
     grown = msgspec.structs.replace(archive, parts=[*archive.parts, part])
-    await place.write(LIST, msgspec.json.format(codec.encode(grown)) + b"\n")
+    await write_list(place, grown)
     return grown
 
 

@@ -10,13 +10,15 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.place import Place
 from koordcore.values import codec
+
+T = TypeVar("T")
 
 LIST: Final = "archive.json"
 _LEVEL: Final = 6
@@ -87,6 +89,54 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Line).decode
 
 
+async def read_document(place: Place, name: str, form: type[T]) -> T | None:
+    """Return a JSON document of an archive; None if the archive does not have it.
+
+    Args:
+        place: Place of the archive.
+        name: Name of the file.
+        form: Type of the document.
+
+    Raises:
+        InvalidArchive: The document is not valid.
+        PlaceTrouble: The place does not answer.
+    """
+    if name not in await place.files():
+        return None
+    try:
+        return codec.decode(await place.read(name), form)
+    except codec.DecodeError as error:
+        raise InvalidArchive(f"{place.path_of(name)}: {error}") from error
+
+
+async def write_document(place: Place, name: str, document: msgspec.Struct) -> None:
+    """Write a JSON document of an archive.
+
+    Raises:
+        PlaceTrouble: The place does not answer.
+    """
+    await place.write(name, msgspec.json.format(codec.encode(document)) + b"\n")
+
+
+async def read_unchanged(place: Place, name: str, sha256: str, changed: type[InvalidArchive]) -> bytes:
+    """Return the content of a file if it has not changed since it was written.
+
+    Args:
+        place: Place of the archive.
+        name: Name of the file.
+        sha256: Hash of the file when it was written, hexadecimal.
+        changed: Error to raise if the file has another hash now.
+
+    Raises:
+        InvalidArchive: The file has changed. The type of the error is `changed`.
+        PlaceTrouble: The file cannot be read.
+    """
+    content = await place.read(name)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise changed(f"{place.path_of(name)}: sha256: must be {sha256}, got {found}")
+    return content
+
+
 async def read_list(place: Place) -> Archive | None:
     """Return the list of the archive at a place; None if there is none.
 
@@ -94,12 +144,16 @@ async def read_list(place: Place) -> Archive | None:
         InvalidArchive: The list is not valid.
         PlaceTrouble: The place does not answer.
     """
-    if LIST not in await place.files():
-        return None
-    try:
-        return codec.decode(await place.read(LIST), Archive)
-    except codec.DecodeError as error:
-        raise InvalidArchive(f"{place.path_of(LIST)}: {error}") from error
+    return await read_document(place, LIST, Archive)
+
+
+async def write_list(place: Place, archive: Archive) -> None:
+    """Write the list of the archive.
+
+    Raises:
+        PlaceTrouble: The place does not answer.
+    """
+    await write_document(place, LIST, archive)
 
 
 async def write_part(place: Place, events: Sequence[StoredEvent]) -> Part:
@@ -133,9 +187,7 @@ async def read_part(place: Place, part: Part) -> list[StoredEvent]:
         InvalidArchive: The file has changed since it was written.
         PlaceTrouble: The file cannot be read.
     """
-    packed = await place.read(part.file)
-    if (found := hashlib.sha256(packed).hexdigest()) != part.sha256:
-        raise InvalidArchive(f"{place.path_of(part.file)}: sha256: must be {part.sha256}, got {found}")
+    packed = await read_unchanged(place, part.file, part.sha256, InvalidArchive)
     return await asyncio.to_thread(_unpacked, packed)
 
 

@@ -90,9 +90,7 @@ def next_position(position: int, every: int) -> int:
     return (position // every + 1) * every
 
 
-def kept_positions(
-    positions: Iterable[int], last: int, *, every: int = SNAPSHOT_FACTS, dense: int = DENSE_FACTS
-) -> set[int]:
+def kept_positions(positions: Iterable[int], last: int, *, every: int, dense: int) -> set[int]:
     """Return the positions whose snapshots an archive keeps.
 
     Among the newest `dense` facts, the distance stays `every`. It doubles between `dense` and 2 * `dense` facts ago,

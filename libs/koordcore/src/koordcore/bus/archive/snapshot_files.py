@@ -15,11 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from koordcore.bus.archive.files import InvalidArchive
+from koordcore.bus.archive.files import InvalidArchive, read_document, read_unchanged, write_document
 from koordcore.bus.archive.snapshot_choice import ArchivedSnapshot, FoldVersion
 from koordcore.events.envelope import StoredEvent
 from koordcore.place import Place
-from koordcore.values import codec
 
 SNAPSHOT_LIST: Final = "snapshots.json"
 SNAPSHOT_FOLDER: Final = "snapshots/"
@@ -58,12 +57,7 @@ async def read_snapshot_list(place: Place) -> SnapshotList | None:
         InvalidArchive: The list is not valid.
         PlaceTrouble: The place does not answer.
     """
-    if SNAPSHOT_LIST not in await place.files():
-        return None
-    try:
-        return codec.decode(await place.read(SNAPSHOT_LIST), SnapshotList)
-    except codec.DecodeError as error:
-        raise InvalidArchive(f"{place.path_of(SNAPSHOT_LIST)}: {error}") from error
+    return await read_document(place, SNAPSHOT_LIST, SnapshotList)
 
 
 async def write_snapshot_list(place: Place, listed: SnapshotList) -> None:
@@ -72,7 +66,7 @@ async def write_snapshot_list(place: Place, listed: SnapshotList) -> None:
     Raises:
         PlaceTrouble: The place does not answer.
     """
-    await place.write(SNAPSHOT_LIST, msgspec.json.format(codec.encode(listed)) + b"\n")
+    await write_document(place, SNAPSHOT_LIST, listed)
 
 
 async def write_snapshot(
@@ -115,9 +109,7 @@ async def read_snapshot(place: Place, snapshot: ArchivedSnapshot) -> bytes:
         UnusableSnapshot: The file has changed since it was written.
         PlaceTrouble: The file cannot be read.
     """
-    packed = await place.read(snapshot.file)
-    if (found := hashlib.sha256(packed).hexdigest()) != snapshot.sha256:
-        raise UnusableSnapshot(f"{place.path_of(snapshot.file)}: sha256: must be {snapshot.sha256}, got {found}")
+    packed = await read_unchanged(place, snapshot.file, snapshot.sha256, UnusableSnapshot)
     return await asyncio.to_thread(zlib.decompress, packed, _GZIP)
 
 
