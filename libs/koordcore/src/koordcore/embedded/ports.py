@@ -1,7 +1,10 @@
 """Choose free TCP ports on loopback for embedded servers.
 
-Ports are chosen below the kernel's ephemeral range. So no outgoing connection of another program can take the port of a
-server that was killed and is restarted.
+A server that was killed and is restarted needs its port again, so no other program may take it meanwhile:
+
+- The ports lie below the range from which the kernel takes ports for outgoing connections.
+- They are divided into blocks of 200. A process uses only ports of blocks that it has claimed, and a claim holds until
+  the process ends. So two processes that use this module never choose the same port.
 """
 
 import random
@@ -16,8 +19,10 @@ FIRST_PORT = 15_000
 LAST_PORT = 32_000
 ATTEMPTS = 500
 BLOCK_PORTS = 200
+"""Number of ports in a block."""
 MOST_BLOCKS = 8
-"""Largest number of blocks of one process. After that, it uses its blocks again, beginning with the first port."""
+"""Largest number of blocks that one process claims. When it has given out all their ports, it begins again with the
+first one."""
 
 _claims: list[socket.socket] = []
 _unused: list[int] = []
@@ -38,8 +43,8 @@ def is_port_free(port: int) -> bool:
 def free_ports(count: int) -> tuple[int, ...]:
     """Return `count` different free loopback ports.
 
-    Other processes that use this function get other ports as long as this process runs. So none of them takes the port
-    of a server that is being restarted. The same port is only returned again after 1,600 others.
+    As long as this process runs, this function returns other ports in other processes. In this process, it returns a
+    port again only after 1,600 others (`MOST_BLOCKS` blocks).
 
     Raises:
         EmbeddedError: No free port was found in 500 attempts.
@@ -57,7 +62,10 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def _next_port() -> int:
-    """Return the next port of the blocks of this process. If all were given out, claim a block or begin again."""
+    """Return a port of this process that was not given out yet, or was given out the longest ago.
+
+    If all ports were given out and the process has fewer than `MOST_BLOCKS` blocks, claim one more block first.
+    """
     if not _unused:
         _unused.extend(_claim_block() if len(_claims) < MOST_BLOCKS else ())
     if not _unused:
@@ -68,10 +76,12 @@ def _next_port() -> int:
 
 
 def _claim_block() -> list[int]:
-    """Return the ports of a block that no other process has claimed, in random order.
+    """Claim a block that no process has claimed, and return its ports in random order.
 
-    A claim is an abstract socket, which the kernel removes with the process. Without such sockets (on other systems
-    than Linux), or if all blocks are claimed, a block is returned without a claim, if this process has none yet.
+    To claim a block, the process binds a Unix socket with the name of the block. The kernel removes the socket when the
+    process ends. On other systems than Linux, such names do not exist, and on Linux all blocks may be claimed. Then a
+    process without a block gets all ports, and may choose the same port as another process. A process that has a block
+    gets an empty list.
     """
     blocks = [range(first, first + BLOCK_PORTS) for first in range(FIRST_PORT, LAST_PORT, BLOCK_PORTS)]
     random.shuffle(blocks)

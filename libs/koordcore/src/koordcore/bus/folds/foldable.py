@@ -11,7 +11,10 @@ class Foldable(Protocol):
     """A state to which the events of the log are applied in order, for example `koordcore.state.ClusterState`."""
 
     def apply(self, stored: StoredEvent) -> object:
-        """Apply one event to the state. The returned value is passed to the `on_batch` of the runner.
+        """Apply one event to the state.
+
+        Returns:
+            What a listener needs to know about the event. `FoldRunner` passes it to its `on_batch`.
 
         Raises:
             Exception: The event cannot be applied. The state must then be unchanged.
@@ -19,13 +22,13 @@ class Foldable(Protocol):
         ...
 
     def skip(self, seq: int) -> None:
-        """Set the position of the state to `seq` without applying the event."""
+        """Set the position of the state to `seq` without applying the event at this position."""
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the state at the time of the call as bytes in pieces.
+        """Return the state at the time of the call as bytes, in pieces.
 
-        Events may be applied before they are consumed.
+        The caller may apply events before it has read all pieces. The pieces do not contain these events.
         """
         ...
 
@@ -75,9 +78,11 @@ class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named
 
 
 def restored(restore: Callable[[bytes], F], pieces: Iterable[bytes]) -> F:
-    """Return the state in a snapshot, and exclude its objects from garbage collection, because they are never freed.
+    """Return the state in a snapshot, without garbage collections meanwhile.
 
-    With collections meanwhile, a large state takes five times as long.
+    Each collection would look at all objects of the growing state, so that a large state takes five times as long. All
+    objects that the process has then are also excluded from later collections, because most of them live as long as the
+    state.
 
     Args:
         restore: Returns the state, given its joined bytes.
