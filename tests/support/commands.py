@@ -16,7 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import yaml
 from koordctl.app import app
+from support.guide import ROOT
 from typer.main import get_command
 
 _OTHERS = "make|kubectl|docker|docker-compose|helm|python3?|uv|pip|curl|nats-server|journalctl|systemd-analyze"
@@ -27,7 +29,12 @@ _KNOWN = re.compile(r"^console$|^sh$|title=")
 _INLINE = re.compile(r"`([^`]+)`")
 _COMMAND = re.compile(rf"(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo |chrt -f \d+ )?{PROGRAMS} +\S")
 _SEPARATORS = frozenset({"|", "||", "&&", ";", "&", "(", ")", "|&"})
-_OF_COMPOSE = frozenset({"--profile", "--env-file"})
+_WITH_VALUE = frozenset({"--profile", "--env-file", "--entrypoint", "-s"})
+"""Options of docker compose with a value in the next word."""
+_WITH_COMMANDS = frozenset({"run", "exec"})
+"""What docker compose does with a command in a service."""
+_WITH_SERVICES = _WITH_COMMANDS | {"up", "logs", "restart", "kill", "stop", "start", "ps"}
+"""What docker compose does with services."""
 _SETTING = re.compile(r"[A-Z_]+=")
 _PLACEHOLDER = re.compile(r"[A-Z_]+|<.*|\[.*|\.\.\.")
 
@@ -68,13 +75,13 @@ def _call(words: list[str]) -> Iterator[Call]:
         words = words[1:]
     if words[:2] == ["chrt", "-f"]:
         words = words[3:]
-    if words[:4] == ["docker", "compose", "run", "--rm"]:
-        words = [word for word in words[4:] if word != "-T"]
     if not words or not re.fullmatch(PROGRAMS, words[0]):
         return
     program, rest = words[0].rpartition("/")[2], words[1:]
     if program == "koord":
         yield _of_koord(rest)
+    elif program == "docker" and rest[:1] == ["compose"]:
+        yield from _of_compose(rest[1:])
     elif rest[:2] == ["-m", "tests.bench"]:
         yield from _of_bench(rest[2:])
     elif program == "make":
@@ -82,17 +89,18 @@ def _call(words: list[str]) -> Iterator[Call]:
         variables = frozenset(word.partition("=")[0] for word in rest if _SETTING.match(word))
         yield from (Call(("make", target), variables) for target in targets)
     else:
-        # docker compose takes options with a value before the word that selects what it does.
-        words = [word for before, word in pairwise(["", *rest]) if before not in _OF_COMPOSE]
-        chosen = [word for word in words if not word.startswith("-")]
-        yield Call((program, *_known(chosen[: 2 if program == "docker" else 1])), _names(rest))
+        chosen = [word for word in rest if not word.startswith("-")]
+        yield Call((program, *_known(chosen[:1])), _names(rest))
 
 
 def _of_koord(words: list[str]) -> Call:
     command = _koord()
     path = ["koord"]
-    while words and (child := getattr(command, "commands", {}).get(words[0])) is not None:
-        command, path, words = child, [*path, words[0]], words[1:]
+    while words and (children := getattr(command, "commands", {})) and _known(words[:1]) and words[0][:1] != "-":
+        path = [*path, words[0]]
+        if (child := children.get(words[0])) is None:
+            return Call(tuple(path), frozenset())  # there is no such command, so nothing executes it
+        command, words = child, words[1:]
     longest = {
         spelling: max((*option.opts, *option.secondary_opts), key=len)
         for option in command.params
@@ -105,6 +113,38 @@ def _of_koord(words: list[str]) -> Call:
 @cache
 def _koord() -> Any:
     return get_command(app)
+
+
+def _of_compose(words: list[str]) -> Iterator[Call]:
+    """Yield the call of docker compose, one for each service that it names, and that of the command in a service."""
+    outer, inside = _split(words)
+    names = _names(outer)
+    chosen = [word for before, word in pairwise(["", *outer]) if not word.startswith("-") and before not in _WITH_VALUE]
+    yield Call(("docker", "compose", *_known(chosen[:1])), names)
+    services = chosen[1:] if chosen and chosen[0] in _WITH_SERVICES else []
+    yield from (service(name) for name in _known(services))
+    if inside:
+        yield from _call(["koord", *inside] if services == ["koord"] and "--entrypoint" not in names else inside)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words for docker compose itself, up to the service, and those of a command in the service."""
+    chosen = 0
+    for at, (before, word) in enumerate(pairwise(["", *words])):
+        chosen += not word.startswith("-") and before not in _WITH_VALUE
+        if chosen == 2 and not _WITH_COMMANDS.isdisjoint(words[:at]):
+            return words[: at + 1], words[at + 1 :]
+    return words, []
+
+
+def service(name: str) -> Call:
+    """Return the call that stands for a service of docker-compose.yml."""
+    return Call(("a service of docker-compose.yml", name), frozenset())
+
+
+def compose_services() -> list[Call]:
+    """Return one call for each service of docker-compose.yml."""
+    return [service(name) for name in yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]]
 
 
 def _of_bench(words: list[str]) -> Iterator[Call]:
