@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from koordcore.values.timestamps import rfc3339
-from support.guide import Reader
+from support.guide import Command, Reader
 from support.pages import DOCS, ReaderElsewhere, rest_of
 from support.servers import server_directory
 from support.storage import s3_bucket
@@ -53,15 +53,6 @@ def folder() -> Generator[Path]:
         yield found
 
 
-def succeeds(reader: Reader, command: str) -> bool:
-    """Whether a command succeeds now; a busy machine may need a moment."""
-    try:
-        reader.run(command)
-    except AssertionError:
-        return False
-    return True
-
-
 def test_the_commands_about_migrations_and_those_in_sentences(folder: Path) -> None:
     reader = Reader(folder, {"KOORD_VAR": str(folder / "var")})
     try:
@@ -70,7 +61,7 @@ def test_the_commands_about_migrations_and_those_in_sentences(folder: Path) -> N
         reader.run(f"export POD={moved['name']}")
         reader.run(f"export POD_UID={moved['uid']}")
         for command in IN_SENTENCES:
-            until_blocking(lambda command=command: succeeds(reader, command), command, every=1.0)
+            reader.run_until_it_succeeds(Command(command, ""))
 
         pods = json.loads(reader.run("koord get pods -o json"))["items"]
         (folder / "paused.yaml").write_text(PAUSED.format(pod=pods[0]["metadata"]["name"]))
