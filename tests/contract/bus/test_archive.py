@@ -37,6 +37,7 @@ from koordctl.what_if.archived_folds import archived_folds
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
 from support.bus.installed_server import koord
+from support.bus.snapshots import of_the_cluster
 from support.servers import server_directory
 from support.storage import s3_bucket
 
@@ -178,8 +179,8 @@ async def test_the_command_copies_old_facts_and_drops_those_that_snapshots_conta
     world: BusPlace, nats_url: str, bucket: str
 ) -> None:
     await append(world.bus.events, 0, 20)  # in January 2026
-    for fold in ("manager", "scheduler"):
-        await world.bus.snapshots.save(snapshot(fold, 12))
+    await world.bus.snapshots.save(of_the_cluster(await facts(world.bus.events), 12))
+    await world.bus.snapshots.save(snapshot("scheduler", 12))
     place = f"{bucket}/{world.bus.names.cluster}"
     log = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": world.bus.names.cluster}
     words = ("bus", "archive", place, "--keep", "2160h", "--trim")
@@ -189,59 +190,86 @@ async def test_the_command_copies_old_facts_and_drops_those_that_snapshots_conta
     assert (await world.bus.events.head()).first_seq == 13
 
 
+async def added(log: EventLog, count: int) -> None:
+    """Append facts that each change the state of the cluster."""
+    for number in range(count):
+        name = f"p{number}"
+        event = PodSpecAdded(object=Pod(metadata=ObjectMeta(name=name, namespace="d", uid=name)))
+        assert isinstance(await log.append([sealed("podspec", name, event, cause=name)]), Appended)
+
+
+@pytest.mark.parametrize("every", [0, 5], ids=["from the first fact", "from an archived snapshot"])
+async def test_the_log_drops_nothing_while_a_snapshot_differs_from_what_folding_gives(
+    world: BusPlace, nats_url: str, tmp_path: Path, every: int
+) -> None:
+    log, snapshots = world.bus.events, world.bus.snapshots
+    await added(log, 20)
+    events = await facts(log)
+    await snapshots.save(snapshot("scheduler", 18))
+    environment = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": world.bus.names.cluster}
+    words = ("bus", "archive", str(tmp_path), "--keep", "0s", "--trim", "--snapshot-facts", str(every))
+
+    async def trimmed() -> tuple[int, int, str]:
+        """Status, position of the last fact that the log has dropped, and what the command printed."""
+        status, said = await asyncio.to_thread(told, *words, **environment)
+        return status, (await log.head()).first_seq - 1, " ".join(said.split())
+
+    await snapshots.save(snapshot("manager", 17))
+    *outcome, said = await trimmed()
+    assert (outcome, "the manager has no snapshot of this version" in said) == ([1, 0], True)
+    await snapshots.save(of_the_cluster(events, 16))
+    await snapshots.save(msgspec.structs.replace(of_the_cluster(events[1:], 17), seq=18))
+    *outcome, said = await trimmed()
+    assert (outcome, "another state than the manager's snapshots at 18." in said) == ([1, 0], True)
+    for seq in (18, 19):
+        await snapshots.save(of_the_cluster(events, seq))
+    *outcome, said = await trimmed()
+    assert (outcome, "the log has dropped the facts up to 18" in said) == ([0, 18], True), said
+
+
 def test_a_command_says_which_facts_have_left_the_log(world_of_command: tuple[dict[str, str], Path]) -> None:
     environment, place = world_of_command
-
-    def said(*words: str, **more: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "koordctl", *words],
-            env={**os.environ, **environment, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout + done.stderr
-
-    status, told = said("events", "--since", "3")
-    assert (status, "events 3..12 are gone; the stream begins at 13" in told) == (1, True)
-    status, told = said("events", "--since", "3", KOORD_ARCHIVE=str(place))
-    assert (status, [line.split()[0] for line in told.splitlines()]) == (0, [str(each) for each in range(3, 21)])
-    status, told = said("events")
-    assert (status, len(told.splitlines())) == (0, 8)
-    _, told = said("explain", "pod", "p15", "--uid", "p15")
+    status, said = told("events", "--since", "3", **environment)
+    assert (status, "events 3..12 are gone; the stream begins at 13" in said) == (1, True)
+    status, said = told("events", "--since", "3", **environment, KOORD_ARCHIVE=str(place))
+    assert (status, [line.split()[0] for line in said.splitlines()]) == (0, [str(each) for each in range(3, 21)])
+    status, said = told("events", **environment)
+    assert (status, len(said.splitlines())) == (0, 8)
+    _, said = told("explain", "pod", "p15", "--uid", "p15", **environment)
     assert "facts 1..12 are not in the log any more: what they say about this pod is missing here" in " ".join(
-        told.split()
+        said.split()
     )
+
+
+def told(*words: str, **environment: str) -> tuple[int, str]:
+    """Run `koord`, and return its exit status and what it printed on both of its streams."""
+    done = subprocess.run(
+        [sys.executable, "-m", "koordctl", *words],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
 
 
 async def test_commands_begin_at_the_nearest_snapshot_of_the_archive(
     world: BusPlace, nats_url: str, tmp_path: Path
 ) -> None:
     log, names = world.bus.events, world.bus.names
-    for number in range(40):
-        name = f"p{number}"
-        event = PodSpecAdded(object=Pod(metadata=ObjectMeta(name=name, namespace="d", uid=name)))
-        assert isinstance(await log.append([sealed("podspec", name, event, cause=name)]), Appended)
+    await added(log, 40)
     place = tmp_path / "archive"
-    environment = {**os.environ, "KOORD_NATS": nats_url, "KOORD_CLUSTER": names.cluster, "KOORD_ARCHIVE": str(place)}
+    environment = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": names.cluster, "KOORD_ARCHIVE": str(place)}
 
     async def said(*words: str) -> str:
-        command = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "koordctl",
-            *words,
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        told, _ = await command.communicate()
-        assert command.returncode == 0, told.decode()
-        return told.decode()
+        status, text = await asyncio.to_thread(told, *words, **environment)
+        assert status == 0, text
+        return text
 
     place.mkdir()
-    told = await said("bus", "archive", str(place), "--keep", "0s", "--snapshot-facts", "10")
-    assert [line.split()[:4] for line in told.splitlines()[-2:]] == [
+    archived = await said("bus", "archive", str(place), "--keep", "0s", "--snapshot-facts", "10")
+    assert [line.split()[:4] for line in archived.splitlines()[-2:]] == [
         ["manager", "4", "10", "40"],
         ["scheduler", "4", "10", "40"],
     ]
@@ -251,7 +279,7 @@ async def test_commands_begin_at_the_nearest_snapshot_of_the_archive(
     short = await said("replay", "--to", "37")
     assert "folded 7 events from the snapshot at 30 to position 37 " in short
     assert "EVENT AFTER 30" in short
-    hashes = [line for told in (whole, short) for line in told.splitlines() if line.startswith("hash ")]
+    hashes = [line for text in (whole, short) for line in text.splitlines() if line.startswith("hash ")]
     assert hashes == [hashes[0]] * 2
     rerun = json.loads(await said("replay", "--rerun-scheduler", "--from", "36", "-o", "json"))
     assert rerun["startedAt"] == 30

@@ -29,7 +29,7 @@ FOLDS: Final = ("manager", "scheduler")
 
 
 class NotTrimmable(Exception):
-    """No fact may be deleted from the log yet, because a fold has no snapshot."""
+    """No fact may be deleted from the log yet: a fold has no snapshot, or one that is not what folding gives."""
 
 
 async def archive_facts(

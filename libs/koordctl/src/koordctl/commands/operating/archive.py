@@ -36,12 +36,14 @@ def archive(
 ) -> None:
     """Copy facts that are older than --keep to an archive. Each file is read back and compared.
 
-    A later run goes on where the last one ended. With --trim, the log drops the facts that the archive has and that the
-    last snapshots of manager and scheduler contain. Set KOORD_ARCHIVE for commands, and `--archive` for services, so
-    that they read dropped facts from the archive. The command connects as the user `retention`.
+    A later run goes on where the last one ended. Then it folds the log behind the last run, up to its end, and writes
+    snapshots of the cluster's and the scheduler's state to the archive. With KOORD_ARCHIVE, `koord replay`, `koord
+    verify` and re-runs start at the nearest one.
 
-    Then it folds the log behind the last run, up to its end, and writes snapshots of the cluster's and the scheduler's
-    state to the archive. With KOORD_ARCHIVE, `koord replay`, `koord verify` and re-runs start at the nearest one.
+    With --trim, the log at last drops the facts that the archive has and that the last snapshots of manager and
+    scheduler contain. Before, the manager's snapshots are compared with the log, folded again: if one differs, nothing
+    is dropped. Set KOORD_ARCHIVE for commands, and `--archive` for services, so that they read dropped facts from the
+    archive. The command connects as the user `retention`.
 
     Examples:
 
@@ -59,36 +61,70 @@ def archive(
     except InvalidInput as error:
         fail(f"--keep: {error}", status=2)
     try:
-        found, dropped = wait_for(_archive(place, seconds, trim=trim))
-    except (InvalidArchive, NotTrimmable, PlaceTrouble) as error:
+        found = wait_for(_copied(place, seconds))
+    except (InvalidArchive, PlaceTrouble) as error:
         fail(str(error))
     rows = [[part.file, part.facts, part.begins_at, part.ends_at, part.sha256[:12]] for part in found.parts[-5:]]
     show_table(["file", "facts", "from", "to", "sha256"], rows)
     console.print(f"{place} has the facts {found.first} to {found.last} in {len(found.parts)} files", highlight=False)
-    if trim:
-        console.print(f"the log has dropped the facts up to {dropped}", highlight=False)
     if snapshot_facts:
         try:
             snapshots = wait_for(_snapshots(place, snapshot_facts, dense_facts))
         except (FoldStopped, InvalidArchive, PlaceTrouble) as error:
             fail(str(error))
         show_table(["snapshots of", "number", "first", "last", "MiB"], [_row(*each) for each in snapshots.items()])
+    if trim:
+        try:
+            dropped = wait_for(_trimmed(place, found))
+        except (InvalidArchive, NotTrimmable, PlaceTrouble) as error:
+            fail(str(error))
+        console.print(f"the log has dropped the facts up to {dropped}", highlight=False)
 
 
-async def _archive(name: str, keep_seconds: float, *, trim: bool) -> tuple[Archive, int]:
-    from koordcore.bus.archive import archiving
+async def _copied(name: str, keep_seconds: float) -> Archive:
+    """Copy the facts that are older than so many seconds, and return the list of the archive."""
+    from koordcore.bus.archive.archiving import archive_facts
     from koordcore.bus.setup.manifest import RETENTION
     from koordcore.place import open_place
 
     place = open_place(name, create=True)
     async with open_log(principal=RETENTION.name) as log:
         upto = await _older_than(log, keep_seconds)
-        found = await archiving.archive_facts(log.bus.events, place, log.names.cluster, upto, lambda position: None)
-        dropped = (await log.bus.events.head()).first_seq - 1
-        if trim:
-            dropped = max(dropped, await archiving.trimmable_to(found, log.bus.snapshots))
-            await archiving.trim(log.connection, log.names, dropped)
-    return found, dropped
+        return await archive_facts(log.bus.events, place, log.names.cluster, upto, lambda position: None)
+
+
+async def _trimmed(name: str, listed: Archive) -> int:
+    """Drop from the log what the archive has and no fold needs, and return the last position that the log has dropped.
+
+    Raises:
+        NotTrimmable: A fold has no snapshot, or a snapshot of the manager differs from the folded log.
+    """
+    from koordcore.bus.archive.archived_log import ArchivedEventLog
+    from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
+    from koordcore.bus.archive.archiving import NotTrimmable, trim, trimmable_to
+    from koordcore.bus.setup.manifest import RETENTION
+    from koordcore.place import open_place
+
+    from koordctl.commands.operating.fold_check import fold_again
+
+    place = open_place(name)
+    async with open_log(principal=RETENTION.name) as log:
+        upto = await trimmable_to(listed, log.bus.snapshots)
+        events = ArchivedEventLog(log.bus.events, place)
+        check = await fold_again(events, log.bus.snapshots, ArchivedSnapshots(place, events))
+        if check.different:
+            positions = ", ".join(str(each.position) for each in check.different)
+            raise NotTrimmable(
+                f"the log drops nothing: folding gives another state than the manager's snapshots at {positions}."
+                " Take a backup, and report it"
+            )
+        if not check.snapshots:
+            raise NotTrimmable(
+                "the log drops nothing: the manager has no snapshot of this version that could be compared"
+            )
+        dropped = max((await log.bus.events.head()).first_seq - 1, upto)
+        await trim(log.connection, log.names, dropped)
+    return dropped
 
 
 async def _snapshots(name: str, every: int, dense: int) -> dict[str, list[ArchivedSnapshot]]:

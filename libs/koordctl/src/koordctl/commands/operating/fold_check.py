@@ -6,19 +6,22 @@ A difference means that folding is not deterministic: a start from a snapshot an
 different states.
 
 Source:
-    event-bus spec, 6 (nightly job), 9.3 (restore drill)
+    event-bus spec, 6 (nightly job), 7 (verified snapshots), 9.3 (restore drill)
 """
 
 from dataclasses import dataclass
 from typing import Final
 
+from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
+from koordcore.bus.folds.foldable import restored
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.eventlog import EventLog
+from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.ports.snapshots import SnapshotStore
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
-from koordctl.access.folding import BATCH, skipped_positions
+from koordctl.access.folding import BATCH
 from koordctl.access.trouble import LogTrouble
 
 FOLD: Final = "manager"
@@ -47,7 +50,7 @@ class CheckedSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldCheck:
-    """Result of folding a log again, for a drill.
+    """Result of folding a log again.
 
     Attributes:
         begin: Position of the last fact before the folded ones; 0 if the fold began at the first fact.
@@ -69,23 +72,32 @@ class FoldCheck:
         return [each for each in self.snapshots if not each.equal]
 
 
-async def fold_again(log: EventLog, snapshots: SnapshotStore) -> FoldCheck:
+async def fold_again(log: EventLog, snapshots: SnapshotStore, archived: ArchivedSnapshots | None = None) -> FoldCheck:
     """Fold a log up to its end, and compare the state at each snapshot of the manager with the snapshot.
 
-    The fold begins at the first fact. If the log has dropped it, the fold begins at the oldest snapshot.
+    The fold begins at the nearest archived snapshot before all those of the manager, else at the first fact. If that is
+    neither in the log nor in its archive, the fold begins at the oldest snapshot of the manager.
+
+    Args:
+        log: The log; with `archived`, the log with its archive.
+        snapshots: Store with the snapshots of the manager.
+        archived: Snapshots of an archive; None: there is no archive.
 
     Raises:
         LogTrouble: The first fact was dropped and there is no snapshot, or a fact cannot be decoded.
     """
     head = await log.head()
     kept = await _usable(snapshots, head.last_seq)
-    state, begin = ClusterState(), 0
-    if head.first_seq > 1:
-        if not kept:
+    state = ClusterState()
+    if archived is not None:
+        state = await _archived(archived, kept[0] - 1 if kept else head.last_seq)
+    if state.position == 0 and head.first_seq > 1 and not await _has_first_fact(log):
+        oldest = await _restored(snapshots, kept.pop(0)) if kept else None
+        if oldest is None:
             raise LogTrouble(f"the log begins at position {head.first_seq}, and no snapshot of the manager fits")
-        begin = kept.pop(0)
-        state = await _restored(snapshots, begin)
-    skipped = await skipped_positions(log)
+        state = oldest
+    begin = state.position
+    skipped = await recorded_skips(log, FOLD)
     facts = 0
     checked: list[CheckedSnapshot] = []
     for mark in [*kept, head.last_seq]:
@@ -97,11 +109,14 @@ async def fold_again(log: EventLog, snapshots: SnapshotStore) -> FoldCheck:
                     try:
                         state.apply(stored)
                     except UnreadableEvent as error:
-                        raise LogTrouble(str(error)) from error
+                        skipped |= await recorded_skips(log, FOLD, halted_at=stored.seq)
+                        if stored.seq not in skipped:
+                            raise LogTrouble(str(error)) from error
+                        continue
                     facts += 1
             state.skip(mark)
-        if mark in kept:
-            stored_state = await _restored(snapshots, mark)
+        stored_state = await _restored(snapshots, mark) if mark in kept else None
+        if stored_state is not None:
             checked.append(CheckedSnapshot(position=mark, stored=stored_state.hash(), folded=state.hash()))
     return FoldCheck(begin=begin, position=head.last_seq, hash=state.hash(), facts=facts, snapshots=checked)
 
@@ -117,7 +132,25 @@ async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
     return found
 
 
-async def _restored(snapshots: SnapshotStore, position: int) -> ClusterState:
+async def _has_first_fact(log: EventLog) -> bool:
+    """Return whether a log that has facts, or its archive, still has the first one."""
+    try:
+        async for _ in log.history(0, 1):
+            return True
+    except HistoryGone:
+        return False
+    return True
+
+
+async def _archived(archived: ArchivedSnapshots, at_most: int) -> ClusterState:
+    """Return the state in the nearest archived snapshot up to a position; the empty state if there is none."""
+    found = await archived.newest(FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
+    return ClusterState() if found is None else restored(ClusterState.restore, found.state)
+
+
+async def _restored(snapshots: SnapshotStore, position: int) -> ClusterState | None:
+    """Return the state in the snapshot at a position; None if a running manager has dropped it meanwhile."""
     snapshot = await snapshots.newest(FOLD, schema_fingerprint=schema_fingerprint(), at_most=position)
-    assert snapshot is not None, "it was usable a moment ago"
-    return ClusterState.restore(b"".join(snapshot.state))
+    if snapshot is None or snapshot.seq != position:
+        return None
+    return restored(ClusterState.restore, snapshot.state)
