@@ -17,7 +17,8 @@ from koord_agent.shell.bus.bus_link import BusLink
 from koord_criproxy.shell.agent_facts import AgentFacts
 from koord_criproxy.shell.channels import open_channel
 from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap

@@ -17,20 +17,23 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 @contextlib.asynccontextmanager
-async def running_service(settings: S, compose: Compose[S]) -> AsyncGenerator[Shell[S]]:
+async def running_service(settings: S, compose: Compose[S], *, complete: bool = True) -> AsyncGenerator[Shell[S]]:
     """The service once its components have started; it is stopped at the end and has to end with status 0.
 
+    complete  False: only the HTTP server has started, and the service may wait for others
     raises    AssertionError when it ends before it has started, or with another status
     """
     started: asyncio.Future[Shell[S]] = asyncio.get_running_loop().create_future()
 
     async def compose_and_tell(shell: Shell[S]) -> None:
-        await compose(shell)
-
         async def say_started() -> None:
             started.set_result(shell)
 
-        shell.service.add(Component(name="started", start=say_started))
+        if not complete:
+            shell.service.add(Component(name="started", start=say_started))
+        await compose(shell)
+        if complete:
+            shell.service.add(Component(name="started", start=say_started))
 
     serving = asyncio.create_task(serve(settings, compose_and_tell, handle_signals=False))
     try:

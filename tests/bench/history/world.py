@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import msgspec
 from bench.history.log import write_facts
-from koordcore.bus.client.connection import connect
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import BusSettings, bootstrap_bus
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.streams import StreamSizes, streams

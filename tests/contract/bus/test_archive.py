@@ -14,7 +14,8 @@ from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
 from koordcore.bus.archive.files import LIST, InvalidArchive, read_list
 from koordcore.bus.archive.taking import take_snapshots
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import bus_on
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.bus.names import BusNames

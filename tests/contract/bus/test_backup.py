@@ -12,7 +12,8 @@ from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.backup.copying import StreamExists, take_backup
 from koordcore.bus.backup.files import MANIFEST, Backup, InvalidBackup, read_backup
 from koordcore.bus.backup.restoring import NotInBackup, restore_backup
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, with_archive
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api

@@ -5,8 +5,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
-from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
+from koordcore.bus.factory import BusSettings, bootstrap_bus, connect_bus, open_bus, unconnected_bus
 from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
@@ -87,21 +88,19 @@ async def test_the_size_of_the_log_and_its_limit_are_reported(fresh_nats_server:
     assert {limit for _, limit in found.seen} == {SMALL.ev}
 
 
-async def test_a_service_waits_until_the_streams_are_created(
-    fresh_nats_server: NatsServer, caplog: pytest.LogCaptureFixture
-):
+async def test_a_service_waits_until_the_streams_are_created(fresh_nats_server: NatsServer):
     settings = BusSettings(urls=(fresh_nats_server.url,), cluster="boot", awaits_streams=True)
-
-    async def service() -> int:
-        async with open_bus(settings) as bus:
-            return (await bus.events.head()).last_seq
-
-    waiting = asyncio.create_task(service())
-    await until(lambda: "waiting for the stream KOORD_EV_boot" in caplog.text)
-    assert not waiting.done()
+    bus, reasons = unconnected_bus(settings), list[str]()
+    connecting = asyncio.create_task(connect_bus(bus, settings, reasons.append))
+    await until(lambda: len(reasons) > 1)
+    assert not connecting.done()
+    assert set(reasons) == {"waiting for the stream KOORD_EV_boot; `koord bus bootstrap` creates it"}
     await bootstrap_bus(settings, sizes=SMALL)
+    await connecting
 
-    assert await waiting == 0
+    assert (await bus.events.head()).last_seq == 0
+    assert bus.connection is not None
+    await bus.connection.drain_and_close()
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from koordcore.bus.adapters.event_log import JetStreamEventLog
-from koordcore.bus.client.connection import (
-    BusConnection,
-    ConnectionSettings,
-    ConnectRefused,
-    Denied,
-    connect,
-)
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied
+from koordcore.bus.client.opening import connect
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames

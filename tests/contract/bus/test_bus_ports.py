@@ -10,7 +10,8 @@ from koordcore.bus.adapters import snapshots
 from koordcore.bus.adapters.desired import JetStreamPushFeed
 from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
-from koordcore.bus.client.connection import ConnectionSettings, NoAnswer, connect
+from koordcore.bus.client.connection import ConnectionSettings, NoAnswer
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.folds.patience import patiently
 from koordcore.bus.read.stream_reader import StreamReader

@@ -5,7 +5,8 @@ import hashlib
 from collections.abc import AsyncGenerator
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.setup.bootstrap import Change, StreamDiffers
 from koordcore.bus.setup.consumers import ConsumerSpec, bootstrap_consumers
 from koordcore.bus.work.dlq import DeadLetters, NoSuchItem

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from koordcore.bus.backup.copying import take_backup
-from koordcore.bus.client.connection import ConnectionSettings, connect
+from koordcore.bus.client.connection import ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap

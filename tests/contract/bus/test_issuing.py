@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from koordcore.bus.client.connection import ConnectRefused, Denied, NotConnected, connect
+from koordcore.bus.client.connection import ConnectRefused, Denied, NotConnected
+from koordcore.bus.client.opening import connect
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import bus_on
 from koordcore.bus.read.stream_reader import ApiError

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from koordcore.bus.client.connection import ConnectionSettings, Denied, connect
+from koordcore.bus.client.connection import ConnectionSettings, Denied
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.read.stream_reader import api
 from koordcore.bus.setup.manifest import MIRROR

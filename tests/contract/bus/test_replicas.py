@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.replicas import CopyDigest, difference, read_copies

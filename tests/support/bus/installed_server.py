@@ -9,13 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from koordcore.bus.client.connection import (
-    BusConnection,
-    ConnectionSettings,
-    ConnectRefused,
-    NotConnected,
-    connect,
-)
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NotConnected
+from koordcore.bus.client.opening import connect
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.node_tokens import NodeTokens

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from koordcore.bus.adapters.event_log import JetStreamEventLog
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.follower_settings import FollowerSettings
 from koordcore.bus.read.stream_reader import patient_api

@@ -13,7 +13,8 @@ import pytest
 import uvloop
 from koordcore.bus.adapters import desired
 from koordcore.bus.adapters.desired import JetStreamPushFeed
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NoAnswer, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NoAnswer
+from koordcore.bus.client.opening import connect
 from koordcore.bus.client.transport import BusTransport
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.direct_get import newest_of

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import yaml
-from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.factory import Bus
 from koordcore.ports.leadership import Leadership
-from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.bus import leadership_of
+from koordcore.service.bus_component import add_bus
 from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -52,7 +52,7 @@ _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
 
 async def compose(shell: Shell[DeschedulerSettings]) -> None:
-    """Read the configuration, connect to the log, and add all components of the descheduler to the service.
+    """Read the configuration, and add the connection to the log and all components of the descheduler to the service.
 
     If the settings name a file for the effective configuration, write that file and stop the service instead.
 
@@ -72,10 +72,8 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
         shell.log.warning("configuration_without_effect", path=path, why=why)
     serve_as_component(shell, shell.settings.plain_addresses_with(written, configuration))
     settings = shell.settings.with_leader_election(configuration)
-    resources = AsyncExitStack()
-    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
+    bus = add_bus(shell)
     leadership = leadership_of(settings, bus)
-    shell.service.add(Component(name="bus", close=resources.aclose))
     rounds = assemble(shell, bus, leadership, configuration, writer_of(bus), registry)
 
     async def campaign() -> None:

@@ -2,16 +2,16 @@
 
 import random
 import uuid
-from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 
-from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import Folded
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
-from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.bus import leadership_of
+from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -54,15 +54,13 @@ from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_want
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:
-    """Read the settings, connect to the bus, and add all components of the manager to the service."""
+    """Read the settings, and add the connection to the log and all components of the manager to the service."""
     settings = shell.settings
-    resources = AsyncExitStack()
-    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
     api = await open_api(settings) if settings.with_kubernetes else None
     if api is not None:
         shell.service.add(Component(name="kubernetes", close=api.close))
+    bus = add_bus(shell)
     leadership = lease_leadership(settings, api) if api is not None else leadership_of(settings, bus)
-    shell.service.add(Component(name="bus", close=resources.aclose))
     add_ports(shell, leadership)
     assemble(shell, bus, leadership, api)
 

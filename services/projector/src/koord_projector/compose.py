@@ -1,10 +1,8 @@
 """The composition root: it chooses log and database, and creates the components of the projector."""
 
-from contextlib import AsyncExitStack
-
-from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.factory import Bus
 from koordcore.place import open_place
-from koordcore.service.bus import bus_settings
+from koordcore.service.bus_component import add_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
@@ -26,11 +24,8 @@ from koord_projector.shell.web.pages import Dashboard
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:
-    """Connect to the log and add all components and routes of the projector to the service."""
-    resources = AsyncExitStack()
-    bus = await resources.enter_async_context(open_bus(bus_settings(shell.settings), metrics=shell.metrics.bus))
-    shell.service.add(Component(name="bus", close=resources.aclose))
-    assemble(shell, bus)
+    """Add all components and routes of the projector to the service, first the connection to the log."""
+    assemble(shell, add_bus(shell))
 
 
 def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:

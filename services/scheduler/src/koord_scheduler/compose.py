@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 
-from koordcore.bus.factory import Bus, open_bus
+from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
-from koordcore.service.bus import bus_settings, leadership_of
+from koordcore.service.bus import leadership_of
+from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
 from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
@@ -39,12 +39,10 @@ from koord_scheduler.shell.routes import routes
 
 
 async def compose(shell: Shell[SchedulerSettings]) -> None:
-    """Connect to the log, and add the scheduler's tasks, pages and metrics to the service."""
+    """Add the connection to the log, and the scheduler's tasks, pages and metrics to the service."""
     settings = shell.settings
     serve_as_component(shell, settings.plain_addresses)
-    resources = AsyncExitStack()
-    bus = await resources.enter_async_context(open_bus(bus_settings(settings), metrics=shell.metrics.bus))
-    shell.service.add(Component(name="bus", close=resources.aclose))
+    bus = add_bus(shell)
     assemble(shell, bus, leadership_of(settings, bus))
 
 

@@ -1,6 +1,7 @@
 """Create all bus adapters of a service at once, for its composition root.
 
 async with open_bus(BusSettings(urls=..., cluster="demo", user="scheduler", ...)) as bus: ...
+bus = unconnected_bus(...)  for a process that has to answer requests before there is a server; then `connect_bus`
 bus = memory_bus()          the same ports without a server
 """
 
@@ -16,7 +17,8 @@ from koordcore.bus.adapters.observations import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots, SnapshotStoreWithArchive
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, connect
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.opening import connect, open_connection
 from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
@@ -43,7 +45,7 @@ class BusSettings:
         nkey_seed_file: File with the secret key of the user. None: connect without a key.
         token_file: File with a token that the issuer of credentials checks; None: no token.
         tls: Files for TLS; None: no TLS.
-        connect_seconds: Seconds after which the connection attempt is given up.
+        connect_seconds: Seconds after which the connection attempt is given up; None: never.
         awaits_streams: Whether to wait until the streams of the cluster exist. The user must have the right to read the
             stream of facts.
         follower: Limits for reading streams.
@@ -57,7 +59,7 @@ class BusSettings:
     nkey_seed_file: Path | None = None
     token_file: Path | None = None
     tls: TlsClientFiles | None = None
-    connect_seconds: float = 30.0
+    connect_seconds: float | None = 30.0
     awaits_streams: bool = False
     follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
     archive: str = ""
@@ -127,6 +129,45 @@ def memory_bus(cluster: str = "memory", *, log: memory.MemoryLog | None = None) 
     )
 
 
+def unconnected_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> Bus:
+    """Return the adapters over a connection that `connect_bus` opens later.
+
+    Raises:
+        InvalidName: The cluster id contains characters that a subject cannot have.
+        PlaceTrouble: The place of the archive does not exist.
+    """
+    names = BusNames(settings.cluster)
+    bus = bus_on(BusConnection(settings.connection()), names, metrics=metrics, follower=settings.follower)
+    return with_archive(bus, settings.archive) if settings.archive else bus
+
+
+async def connect_bus(bus: Bus, settings: BusSettings, waits: Callable[[str], None] = lambda _: None) -> None:
+    """Open the connection of an unconnected bus. If the call raises or is cancelled, the connection is closed.
+
+    Args:
+        bus: The adapters.
+        settings: The settings with which the adapters were created.
+        waits: Called with the reason, again and again, while there is no server or stream. The delays grow.
+
+    Raises:
+        ConnectRefused: The server refuses the user or the TLS settings, or a file with a secret cannot be read.
+        NotConnected: No server was reached in time, or the server closed the connection for good.
+        ServerTooOld: The server lacks atomic batches.
+        Denied: `awaits_streams` is set, and the user may not read the stream of facts.
+        ApiError: `awaits_streams` is set, and the server refuses to say whether the stream of facts exists.
+    """
+    connection = bus.connection
+    assert connection is not None, "a bus in memory has no connection"
+    await open_connection(connection, waits)
+    try:
+        require_version(connection.server_version)
+        if settings.awaits_streams:
+            await until_created(connection, bus.names, waits)
+    except BaseException:
+        await connection.drain_and_close()
+        raise
+
+
 @contextlib.asynccontextmanager
 async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
     """Connect to the NATS server and provide the adapters. At the end of the context, flush and close the connection.
@@ -134,24 +175,16 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
     Leave the context only after the last append was acknowledged.
 
     Raises:
-        ConnectRefused: The server refuses the user or the TLS settings, or a file with a secret cannot be read.
-        NotConnected: No server was reached in time.
-        ServerTooOld: The server lacks atomic batches.
-        InvalidName: The cluster id contains characters that a subject cannot have.
-        Denied: `awaits_streams` is set, and the user may not read the stream of facts.
-        NoAnswer: `awaits_streams` is set, and the server does not answer.
-        PlaceTrouble: The place of the archive does not exist.
+        InvalidName: As `unconnected_bus`, and `PlaceTrouble` likewise.
+        ConnectRefused: As `connect_bus`, and its other errors likewise.
     """
-    names = BusNames(settings.cluster)
-    connection = await connect(settings.connection())
+    bus = unconnected_bus(settings, metrics=metrics)
+    await connect_bus(bus, settings)
+    assert bus.connection is not None, "a bus of a server has a connection"
     try:
-        require_version(connection.server_version)
-        if settings.awaits_streams:
-            await until_created(connection, names)
-        bus = bus_on(connection, names, metrics=metrics, follower=settings.follower)
-        yield with_archive(bus, settings.archive) if settings.archive else bus
+        yield bus
     finally:
-        await connection.drain_and_close()
+        await bus.connection.drain_and_close()
 
 
 def with_archive(bus: Bus, archive: str, refused: Callable[[str], None] | None = None) -> Bus:

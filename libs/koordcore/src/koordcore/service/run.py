@@ -4,9 +4,8 @@
         sys.exit(run_service(SchedulerSettings, compose))
 
     async def compose(shell: Shell[SchedulerSettings]) -> None:      # the composition root
-        bus = JetStreamBus(shell.settings, shell.metrics.bus)
+        bus = add_bus(shell)                    # a component that connects to the log, however long that takes
         shell.http.routes.append(Route("/configz", ...))
-        shell.service.add(Component(name="bus", start=bus.connect, close=bus.close))
         shell.service.add(Component(name="cycle", run=cycle.run, stop=cycle.stop))
 
 The HTTP server is the first component: it answers `/healthz` while the others start, and until they have stopped.

@@ -160,7 +160,8 @@ async def open_log(
     """
     settings = operator_settings(var, principal, address)
     from koordcore.bus.archive.files import InvalidArchive
-    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.factory import bus_on, with_archive
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError, StreamReader

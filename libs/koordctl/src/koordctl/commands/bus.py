@@ -129,7 +129,8 @@ def bootstrap(
 async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) -> dict[str, str]:
     from dataclasses import replace
 
-    from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected, connect
+    from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers, replicas_of

@@ -2,7 +2,7 @@
 # nats-py's connect and close are only partly annotated.
 """The NATS connection of a process: settings, requests over one inbox, and callbacks after reconnects.
 
-All adapters of a process share one `BusConnection`, which uses `wire`.
+All adapters of a process share one `BusConnection`, which uses `wire`. `opening` connects it.
 
 Source:
     event-bus spec, 10, 11
@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,7 @@ from typing import TypeVar
 
 from nats.errors import Error as NatsError
 
-from koordcore.bus.client.refusal import is_refusal
-from koordcore.bus.client.secret_files import read_secrets
-from koordcore.bus.client.tls import TlsClientFiles, client_context
+from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.client.wire import BusClient, Reply, hpub, pub
 from koordcore.retry import Backoff, retry
 
@@ -66,7 +63,7 @@ class ConnectionSettings:
         nkey_seed_file: File with the seed `SU...` of the user. None: connect without a key.
         token_file: File with a token that the issuer of credentials checks. It is read again at each reconnect.
         tls: PEM files for TLS. None: connect without TLS.
-        connect_seconds: Time after which `connect` gives up.
+        connect_seconds: Time after which `open_connection` gives up; None: never.
         reconnect_wait_seconds: Delay before a reconnect; it varies by 20 percent at random.
         ping_seconds: Interval of the pings that detect a broken connection.
     """
@@ -77,7 +74,7 @@ class ConnectionSettings:
     nkey_seed_file: Path | None = None
     token_file: Path | None = None
     tls: TlsClientFiles | None = None
-    connect_seconds: float = 30.0
+    connect_seconds: float | None = 30.0
     reconnect_wait_seconds: float = 0.5
     ping_seconds: float = 10.0
 
@@ -88,10 +85,13 @@ class ConnectionSettings:
 
 
 class BusConnection:
-    """An open connection to the NATS server, created by `connect`. All adapters of the process share it."""
+    """The connection to the NATS server. All adapters of the process share it.
 
-    def __init__(self, client: BusClient, settings: ConnectionSettings) -> None:
-        self.client = client
+    Until `open_connection` has opened it, `is_connected` is False, and requests fail with `NotConnected`.
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.client = BusClient()
         self.settings = settings
         self.epoch = 0
         self.is_closing = False
@@ -102,13 +102,14 @@ class BusConnection:
         self._closed = asyncio.Event()
         self._on_reconnect: dict[int, Callable[[], None]] = {}
         self._denied_subscriptions: set[str] = set()
-        client.on_denied = self._denied
+        self.client.on_denied = self._denied
 
     async def open(self) -> None:
-        """Subscribe to the inbox for answers. Only `connect` calls it, once."""
+        """Subscribe to the inbox for answers. Only `open_connection` calls it, once."""
         self._inbox = self.client.new_inbox()
         await self.client.subscribe_sink(f"{self._inbox}.*", self._dispatch)
         self._connected.set()
+        self._call_back()
 
     @property
     def is_connected(self) -> bool:
@@ -251,7 +252,7 @@ class BusConnection:
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Register `action`, which is called after every reconnect, and when the connection is closed permanently.
+        """Register `action`, which is called when the connection is opened, reconnected, or closed permanently.
 
         Return a function that removes it again.
         """
@@ -312,88 +313,3 @@ class BusConnection:
 
 def void(_: object) -> None:
     """Do nothing. Used as a callback whose argument is not needed."""
-
-
-async def connect(settings: ConnectionSettings) -> BusConnection:
-    """Connect to the NATS server and return the open connection.
-
-    Raises:
-        ConnectRefused: The server refuses user, TLS settings or seed, or a file of a secret or of TLS is not usable. At
-            once.
-        NotConnected: No server was reached within `connect_seconds`, or it closed the connection at once.
-    """
-    client = BusClient()
-    connection = BusConnection(client, settings)
-    refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    opened, trouble = False, ""
-
-    async def on_error(error: Exception) -> None:
-        nonlocal trouble
-        text = str(error) or type(error).__name__
-        if not opened and is_refusal(error) and not refused.done():
-            refused.set_result(text)
-        if opened or text != trouble:  # an attempt fails every second while no server answers
-            trouble = text
-            log.warning("bus_connection_error user=%s error=%s", settings.user, text)
-
-    async def on_disconnect() -> None:
-        if not connection.is_closing:
-            log.warning("bus_disconnected user=%s", settings.user)
-        connection.disconnected()
-
-    async def on_reconnect() -> None:
-        log.info("bus_reconnected user=%s", settings.user)
-        connection.reconnected()
-
-    async def on_close() -> None:
-        connection.closed_for_good()
-
-    try:
-        secrets, tls = read_secrets(settings.nkey_seed_file, settings.token_file), client_context(settings.tls)
-    except OSError as cause:
-        raise ConnectRefused(str(cause)) from cause
-    connecting = asyncio.ensure_future(
-        client.connect(
-            list(settings.urls),
-            name=settings.name,
-            error_cb=on_error,
-            disconnected_cb=on_disconnect,
-            reconnected_cb=on_reconnect,
-            closed_cb=on_close,
-            allow_reconnect=True,
-            max_reconnect_attempts=-1,
-            # nats-py waits the same time after every failure; drawn once per process, it spreads a fleet's reconnects.
-            reconnect_time_wait=settings.reconnect_wait_seconds * random.uniform(0.8, 1.2),  # type: ignore[arg-type]  # noqa: S311
-            ping_interval=settings.ping_seconds,  # type: ignore[arg-type]
-            connect_timeout=2,
-            inbox_prefix=settings.inbox_prefix,
-            nkeys_seed_str=secrets.seed,
-            token=secrets.token,
-            tls=tls,
-            pending_size=16 * 1024 * 1024,
-        )
-    )
-    try:
-        await asyncio.wait({connecting, refused}, timeout=settings.connect_seconds, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        connecting.cancel()
-        raise
-    if refused.done() or not connecting.done():
-        connecting.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await connecting
-        with contextlib.suppress(Exception):
-            await client.close()
-        if refused.done():
-            raise ConnectRefused(f"{', '.join(settings.urls)}: {refused.result()}")
-        raise NotConnected(f"no connection to {', '.join(settings.urls)} within {settings.connect_seconds:g} s")
-    refused.cancel()
-    try:
-        connecting.result()
-        opened = True
-        await connection.open()
-    except (OSError, NatsError) as cause:
-        with contextlib.suppress(Exception):
-            await client.close()
-        raise NotConnected(f"{', '.join(settings.urls)} closed the connection at once: {cause}") from cause
-    return connection

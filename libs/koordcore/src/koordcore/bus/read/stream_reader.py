@@ -132,7 +132,7 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
         lambda: api(connection, subject, payload, timeout=min(_ANSWER_SECONDS, max(0.05, deadline))),
         subject,
         deadline=deadline,
-        retry_if=_is_unanswered,
+        retry_if=is_unanswered,
     )
 
 
@@ -160,7 +160,8 @@ async def stream_info(
         return None
 
 
-def _is_unanswered(error: Exception) -> bool:
+def is_unanswered(error: Exception) -> bool:
+    """Return whether a request to the JetStream API can be repeated: no answer came, or the server is not ready."""
     if isinstance(error, ApiError):
         return error.code == 503 and error.err_code not in _DEFINITE
     return isinstance(error, (NotConnected, NoAnswer))

@@ -8,20 +8,17 @@ Source:
 """
 
 import json
-import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, cast
 
-from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.stream_reader import patient_api, stream_info
+from koordcore.bus.read.stream_reader import ApiError, is_unanswered, patient_api, stream_info
 from koordcore.bus.setup.streams import StreamSpec
 from koordcore.retry import Backoff
 
 MINIMUM_VERSION = (2, 12, 0)
-
-_log = logging.getLogger("koordcore.bus")
 
 SAFE_FIELDS = frozenset(
     {"compression", "description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"}
@@ -99,21 +96,34 @@ def require_version(version: str) -> None:
         raise ServerTooOld(f"nats-server {version}: atomic batches need 2.12 or newer")
 
 
-async def until_created(connection: BusConnection, names: BusNames) -> None:
-    """Wait until the streams of a cluster exist, however long that takes.
+async def until_created(connection: BusConnection, names: BusNames, waits: Callable[[str], None]) -> None:
+    """Wait until the streams of a cluster exist, however long that takes, and also while the server does not answer.
 
     The stream of facts is created last, so only this stream is looked for. A service has the right to read it.
 
+    Args:
+        connection: The open connection.
+        names: Names of the cluster's streams.
+        waits: Called with the reason after each look that did not find the stream.
+
     Raises:
         Denied: The user may not read the stream of facts.
-        NoAnswer: The server does not answer.
+        ApiError: The server refused to answer, for example because JetStream is not enabled.
+        NotConnected: The server closed the connection for good.
     """
-    backoff = Backoff(0.2, 5.0)
-    is_logged = False
-    while await stream_info(connection, names.ev, patient_api) is None:
-        if not is_logged:
-            _log.warning("waiting for the stream %s; `koord bus bootstrap` creates it", names.ev)
-        is_logged = True
+    backoff = Backoff(0.2, 10.0)
+    while True:
+        try:
+            if await stream_info(connection, names.ev) is not None:
+                return
+            reason = f"waiting for the stream {names.ev}; `koord bus bootstrap` creates it"
+        except (NotConnected, NoAnswer, ApiError) as error:
+            if not is_unanswered(error):
+                raise
+            if connection.is_closed:
+                raise NotConnected(f"the connection was closed: {await connection.closed()}") from error
+            reason = f"no answer about the stream {names.ev}: {error or type(error).__name__}"
+        waits(reason)
         await backoff.wait()
 
 

@@ -186,7 +186,8 @@ async def _log_server(found: Backup, var: Path | None) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def _connected(var: Path | None, user: str) -> AsyncGenerator[BusConnection]:
-    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.principals import seed_file
 

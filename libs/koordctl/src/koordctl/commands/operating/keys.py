@@ -223,7 +223,8 @@ async def _issue(
     proxy_facts: bool,
 ) -> None:
     from koord_manager.keys import reviewed_tokens
-    from koordcore.bus.client.connection import ConnectionSettings, connect
+    from koordcore.bus.client.connection import ConnectionSettings
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.client.tls import TlsClientFiles
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.installation import ACCOUNT_SEED, SEED

@@ -82,7 +82,8 @@ def _specs(replicas: int, log_size: int | None) -> tuple[StreamSpec, ...]:
 @asynccontextmanager
 async def _second_server() -> AsyncGenerator[BusConnection]:
     """Connect to KOORD_NATS as the user `bootstrap`. If the server refuses, end the command with its words."""
-    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected, connect
+    from koordcore.bus.client.connection import ConnectRefused, Denied, NoAnswer, NotConnected
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.read.stream_reader import ApiError
     from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
     from koordcore.bus.setup.manifest import BOOTSTRAP
