@@ -6,7 +6,7 @@ import json
 
 from conformance.registry import Json, adapter
 from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
-from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, root_quota
+from koord_manager.domain.quota_profiles.controller import render, with_root_quota
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import (
     HealthState,
@@ -20,7 +20,8 @@ from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import read_section
-from koordcore.protocol.objects import node_from_json, object_from_json
+from koordcore.protocol.objects import node_from_json
+from koordcore.state.aggregates import CustomObjectState
 
 LEVELS = (
     "cpuReclaimThresholdPercent",
@@ -116,16 +117,12 @@ def slo_weights(given: dict[str, Json]) -> dict[str, Json]:
     exact_text=("labels",),
 )
 def quota_profile(given: dict[str, Json]) -> dict[str, Json]:
-    profile = object_from_json(given["profile"], ElasticQuotaProfile)
-    quota_object: dict[str, Json] = given.get("existing_quota") or {}
-    existing: dict[str, Json] = quota_object.get("metadata") or {}
-    labels: dict[str, str] = existing.get("labels") or {}
-    annotations: dict[str, str] = existing.get("annotations") or {}
-    quota = root_quota(profile, [node_from_json(node) for node in given["nodes"]], labels, annotations)
+    quota = render(CustomObjectState(seq=1, object=given["profile"]), [node_from_json(node) for node in given["nodes"]])
+    written = with_root_quota(given.get("existing_quota") or {}, quota)
     return {
-        "name": quota.name,
-        "namespace": quota.namespace,
-        "labels": quota.labels,
+        "name": quota.quota_name,
+        "namespace": quota.quota_namespace,
+        "labels": written["metadata"]["labels"],
         "min": quota.min,
         "max": quota.max,
         "total_resource": quota.total,

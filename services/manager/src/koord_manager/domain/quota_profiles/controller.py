@@ -93,7 +93,7 @@ def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRend
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
-        quota = root_quota(profile, nodes, existing_labels={}, existing_annotations={})
+        quota = root_quota(profile, nodes)
     except (InvalidInput, codec.DecodeError) as error:
         return QuotaProfileRendered(
             quota_namespace=profile.metadata.namespace,
@@ -154,32 +154,34 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
     """Return the fact that corrects the ElasticQuota object, or an empty list if it equals the recorded root quota."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = stored.object if stored else {}
-    metadata: dict[str, Any] = existing.get("metadata") or {}
-    spec: dict[str, Any] = existing.get("spec") or {}
-    labels: dict[str, str] = metadata.get("labels") or {}
-    annotations: dict[str, str] = metadata.get("annotations") or {}
-    if (
-        existing
-        and labels == {**labels, **state.labels}
-        and annotations == {**annotations, **state.annotations}
-        and (spec.get("min"), spec.get("max")) == (state.min, state.max)
-    ):
+    document = with_root_quota(existing, state)
+    if document == existing:
         return []
-    document: dict[str, Any] = {
+    ref = custom_ref(QUOTAS, state.quota_namespace, state.quota_name)
+    return [Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))]
+
+
+def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | QuotaProfileState) -> dict[str, Any]:
+    """Return an ElasticQuota object with a computed root quota. Labels and annotations that others have set stay.
+
+    Args:
+        existing: The stored object; empty if there is none.
+        quota: The root quota.
+    """
+    metadata: dict[str, Any] = existing.get("metadata") or {}
+    return {
         "apiVersion": _API_VERSION,
         "kind": "ElasticQuota",
         **existing,
         "metadata": {
             **metadata,
-            "namespace": state.quota_namespace,
-            "name": state.quota_name,
-            "labels": {**labels, **state.labels},
-            "annotations": {**annotations, **state.annotations},
+            "namespace": quota.quota_namespace,
+            "name": quota.quota_name,
+            "labels": {**(metadata.get("labels") or {}), **quota.labels},
+            "annotations": {**(metadata.get("annotations") or {}), **quota.annotations},
         },
-        "spec": {**spec, "min": state.min, "max": state.max},
+        "spec": {**(existing.get("spec") or {}), "min": quota.min, "max": quota.max},
     }
-    ref = custom_ref(QUOTAS, state.quota_namespace, state.quota_name)
-    return [Draft(ref, CustomObjectObserved(object=document), view.state.last_seq(ref))]
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:

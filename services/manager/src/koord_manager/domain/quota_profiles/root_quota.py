@@ -5,7 +5,7 @@ Source:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -53,8 +53,8 @@ class RootQuota(NamedTuple):
     """The computed root quota of an ElasticQuotaProfile.
 
     Attributes:
-        labels: All labels of the quota object, including those that others set.
-        annotations: All annotations of the quota object, including those that others set.
+        labels: Labels that the profile sets on the quota object.
+        annotations: Annotations that the profile sets on the quota object.
         min: Resource -> guaranteed quantity.
         max: Resource -> upper limit.
         total: Resources of the selected nodes, times the ratio of the profile.
@@ -85,19 +85,12 @@ def tree_id_of(profile: ElasticQuotaProfile) -> str:
     return str(digest)
 
 
-def root_quota(
-    profile: ElasticQuotaProfile,
-    nodes: Iterable[Node],
-    existing_labels: Mapping[str, str],
-    existing_annotations: Mapping[str, str],
-) -> RootQuota:
+def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota:
     """Compute the root quota of a profile.
 
     Args:
         profile: The profile.
         nodes: All nodes. A missing selector of the profile selects none of them, an empty selector all.
-        existing_labels: Labels of the stored quota object.
-        existing_annotations: Annotations of the stored quota object.
 
     Raises:
         InvalidInput: The selector is invalid.
@@ -127,14 +120,12 @@ def root_quota(
         name=profile.spec.quota_name,
         tree_id=tree_id,
         labels={
-            **existing_labels,
             keys.QUOTA_PROFILE: profile.metadata.name,
             **profile.spec.quota_labels,
             keys.QUOTA_TREE_ID: tree_id,
             keys.QUOTA_IS_ROOT: "true",
         },
         annotations={
-            **existing_annotations,
             keys.QUOTA_TOTAL_RESOURCE: codec.encode(total_texts).decode(),
             keys.QUOTA_UNSCHEDULABLE_RESOURCE: codec.encode(unschedulable_texts).decode(),
         },
