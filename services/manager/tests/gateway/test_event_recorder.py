@@ -32,17 +32,17 @@ class Api:
         if "/events" in path:
             self.events += 1
         else:
-            self.pending.nominated["u"] = "n"
+            self.pending.nominated["uid-web"] = "n"
         return ApiResponse(200, b"{}")
 
 
 class HoldingApi:
-    """An API server that answers the creation of an event about a pod in `held` only after `release`.
+    """An API server that answers the writes about a pod in `held` only after `release`.
 
     Attributes:
         held: Names of pods.
-        asked: Pod and reason of each creation, in the order of arrival.
-        in_flight: Number of creations without an answer.
+        asked: Pod and reason of each created event, or pod and nominated node, in the order of arrival.
+        in_flight: Number of writes without an answer.
         most_in_flight: The largest number of them at any moment.
     """
 
@@ -55,8 +55,11 @@ class HoldingApi:
         self.held.pop(name).set()
 
     async def request(self, method: str, path: str, *, body: dict[str, Any], **_: Any) -> ApiResponse:
-        name = body["involvedObject"]["name"]
-        self.asked.append((name, body["reason"]))
+        if "/events" in path:
+            name, what = body["involvedObject"]["name"], body["reason"]
+        else:
+            name, what = path.split("/")[-2], body["status"]["nominatedNodeName"]
+        self.asked.append((name, what))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         answered = self.held.get(name)
@@ -87,11 +90,18 @@ def unschedulable(name: str) -> KubernetesEvent:
     return failed_scheduling(f"uid-{name}", "d", name, "no node fits")
 
 
+def with_pods(*names: str) -> ManagerView:
+    """A view with pods that have no node; the uid of each is `uid-` and its name."""
+    view = ManagerView()
+    for seq, name in enumerate(names, 1):
+        pod = Pod(metadata=ObjectMeta(name=name, namespace="d", uid=f"uid-{name}"))
+        view.fold(stored(seq, Draft(AggregateRef("podspec", f"uid-{name}"), PodSpecAdded(object=pod), 0)))
+    return view
+
+
 async def test_events_do_not_wait_for_conditions_that_keep_coming() -> None:
-    view, pending = ManagerView(), PendingWrites()
-    pod = Pod(metadata=ObjectMeta(name="web", namespace="d", uid="u"))
-    view.fold(stored(1, Draft(AggregateRef("podspec", "u"), PodSpecAdded(object=pod), 0)))
-    pending.nominated["u"] = "n"
+    view, pending = with_pods("web"), PendingWrites()
+    pending.nominated["uid-web"] = "n"
     pending.events.extend(bound(f"web-{number}") for number in range(20))
     api = Api(pending)
     async with recording(api, pending, view) as recorder:
@@ -128,4 +138,38 @@ async def test_an_answer_makes_room_for_one_more_event() -> None:
         await until(lambda: recorder.is_idle)
 
     assert api.asked == [(name, "Scheduled") for name in names]
+    assert api.most_in_flight == CONCURRENT
+
+
+async def test_a_slow_answer_delays_only_the_nominated_nodes_of_its_pod() -> None:
+    names = ["slow", *(f"web-{number}" for number in range(30))]
+    pending, api = PendingWrites(), HoldingApi("slow")
+    pending.nominated.update({f"uid-{name}": "a" for name in names})
+    async with recording(api, pending, with_pods(*names)) as recorder:
+        await until(lambda: len(api.asked) == len(names))
+        pending.nominated.update({"uid-slow": "b", "uid-web-0": "b"})
+        recorder.wake()
+        await until(lambda: api.asked[-1] == ("web-0", "b"))
+        asked_of_slow = [node for name, node in api.asked if name == "slow"]
+        was_idle = recorder.is_idle
+        api.release("slow")
+        await until(lambda: recorder.is_idle)
+
+    assert (asked_of_slow, was_idle) == (["a"], False)
+    assert api.asked[-1] == ("slow", "b")
+
+
+async def test_only_so_many_nominated_nodes_are_written_at_once() -> None:
+    names = [f"web-{number}" for number in range(CONCURRENT + 3)]
+    pending, api = PendingWrites(), HoldingApi(*names)
+    pending.nominated.update({f"uid-{name}": "a" for name in names})
+    async with recording(api, pending, with_pods(*names)) as recorder:
+        await until(lambda: len(api.asked) == CONCURRENT)
+        api.release(names[0])
+        await until(lambda: len(api.asked) == CONCURRENT + 1)
+        for name in list(api.held):
+            api.release(name)
+        await until(lambda: recorder.is_idle)
+
+    assert api.asked == [(name, "a") for name in names]
     assert api.most_in_flight == CONCURRENT

@@ -1,12 +1,12 @@
 """Record Kubernetes events and the condition PodScheduled, for `kubectl describe`.
 
 Events may be lost, because the log has the facts. As in client-go, a repeated event increases the count of its object.
-The events about one object are written one after the other, in their order.
+What is written about one object is written one after the other, in its order.
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from typing import Final
+from collections import deque
+from typing import Final, TypeVar
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
@@ -17,21 +17,24 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState
+from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway import pod_status_writes
-from koord_manager.domain.gateway.pending_writes import PendingWrites
+from koord_manager.domain.gateway.pending_writes import MAX_EVENTS, PendingWrites
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
 
+V = TypeVar("V")
+
 REMEMBERED: Final = 20_000
 """Maximum number of events and of conditions whose last state is remembered."""
 ATTEMPTS: Final = 3
 CONCURRENT: Final = 8
-"""Maximum number of events that are written at once, each about another object."""
+"""Maximum number of events that are written at once, each about another object. The same for conditions of pods."""
 
 
 class EventRecorder:
@@ -70,9 +73,11 @@ class EventRecorder:
         self._logger = logger
         self._instance = instance
         self._counted = counted
-        self._counts: OrderedDict[str, int] = OrderedDict()
-        self._conditions: OrderedDict[str, str] = OrderedDict()
-        self._pending: OrderedDict[str, PodUnschedulable | PodGated] = OrderedDict()
+        self._counts = Newest[str, int](REMEMBERED)
+        self._conditions = Newest[str, str](REMEMBERED)
+        self._pending = Newest[str, PodUnschedulable | PodGated](REMEMBERED)
+        # Uids of the pods whose condition or nominated node is being written.
+        self._pods_in_flight: set[str] = set()
         # Object about which an event is being written -> the events about it that follow.
         self._in_flight: dict[pod_status_writes.Involved, deque[pod_status_writes.KubernetesEvent]] = {}
         self._news = asyncio.Event()
@@ -83,8 +88,9 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no condition or nominated node waits to be written, and every event is written."""
-        return not (self._pending_writes.events or self._in_flight or self._pending or self._pending_writes.nominated)
+        """Whether every event, condition and nominated node is written."""
+        waiting = self._pending_writes.events or self._pending or self._pending_writes.nominated
+        return not (waiting or self._in_flight or self._pods_in_flight)
 
     async def say(self) -> None:
         """Write waiting nominated nodes, conditions and Kubernetes events to the API server, until cancelled.
@@ -96,19 +102,38 @@ class EventRecorder:
             tasks.create_task(self._say_events())
 
     async def _say_of_pods(self) -> None:
-        while True:
-            self._news.clear()
-            if self._pending_writes.nominated:
-                uid = next(iter(self._pending_writes.nominated))
-                node = self._pending_writes.nominated.pop(uid)
-                with self._errors(uid):
+        """Keep up to `CONCURRENT` writes of nominated nodes and conditions in flight, each about another pod."""
+        slots = asyncio.Semaphore(CONCURRENT)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await slots.acquire()
+                self._news.clear()
+                while (uid := self._next_pod()) is None:
+                    await self._news.wait()
+                    self._news.clear()
+                self._pods_in_flight.add(uid)
+                tasks.create_task(self._say_of_pod(uid, slots))
+
+    def _next_pod(self) -> str | None:
+        """Return a pod about which something waits and nothing is in flight; first those with a nominated node."""
+        for waiting in (self._pending_writes.nominated, self._pending):
+            for uid in waiting:
+                if uid not in self._pods_in_flight:
+                    return uid
+        return None
+
+    async def _say_of_pod(self, uid: str, slots: asyncio.Semaphore) -> None:
+        """Write the nominated node of a pod, or else its condition, and free the slot."""
+        try:
+            with self._errors(uid):
+                if (node := self._pending_writes.nominated.pop(uid, None)) is not None:
                     await self._nominate(uid, node)
-            elif self._pending:
-                uid, explanation = self._pending.popitem(last=False)
-                with self._errors(uid):
+                elif (explanation := self._pending.pop(uid, None)) is not None:
                     await self._explain(uid, explanation)
-            else:
-                await self._news.wait()
+        finally:
+            self._pods_in_flight.discard(uid)
+            slots.release()
+            self._news.set()
 
     async def _say_events(self) -> None:
         """Keep up to `CONCURRENT` writes of events in flight; a slow answer delays only the events of its object."""
@@ -123,7 +148,7 @@ class EventRecorder:
                 if (following := self._in_flight.get(word.involved)) is not None:
                     following.append(word)
                     continue
-                self._in_flight[word.involved] = deque([word])
+                self._in_flight[word.involved] = deque([word], maxlen=MAX_EVENTS)
                 await slots.acquire()
                 tasks.create_task(self._record_all_about(word.involved, slots))
 
@@ -163,8 +188,6 @@ class EventRecorder:
             return
         if isinstance(explanation, PodUnschedulable | PodGated):
             self._pending[stored.ref.id] = explanation  # only the newest one of a pod is worth saying
-            if len(self._pending) > REMEMBERED:
-                self._pending.popitem(last=False)
             self._news.set()
 
     def _is_placed(self, uid: str) -> bool:
@@ -188,7 +211,7 @@ class EventRecorder:
         node = nominated.nominated if nominated is not None else ""
         request = pod_status_writes.unschedulable_condition(uid, spec.object, message, self._now(), node)
         if meaning_of((await self._send(request)).status) is Meaning.DONE:
-            self._remember(self._conditions, uid, message)
+            _remember(self._conditions, uid, message)
 
     async def _nominate(self, uid: str, node: str) -> None:
         spec = self._view.state.of_kind(PodSpecState).get(uid)
@@ -211,13 +234,7 @@ class EventRecorder:
                 await self._send(creation)
             case _:
                 pass
-        self._remember(self._counts, word.name, count)
-
-    def _remember(self, memory: "OrderedDict[str, int] | OrderedDict[str, str]", key: str, value: int | str) -> None:
-        memory[key] = value  # pyright: ignore[reportArgumentType]  # each memory holds one of the two
-        memory.move_to_end(key)
-        if len(memory) > REMEMBERED:
-            memory.popitem(last=False)
+        _remember(self._counts, word.name, count)
 
     async def _send(self, request: Request) -> ApiResponse:
         """Send a request up to `ATTEMPTS` times, and return the last response; its status is 0 without an answer."""
@@ -236,3 +253,9 @@ class EventRecorder:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now().replace(microsecond=0)).replace(".000000", "")
+
+
+def _remember(memory: Newest[str, V], key: str, value: V) -> None:
+    """Set a value, and make its key the newest one."""
+    memory.pop(key, None)
+    memory[key] = value
