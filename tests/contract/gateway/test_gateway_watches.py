@@ -38,6 +38,28 @@ async def test_an_expired_watch_is_relisted_and_deletions_that_nobody_saw_are_fo
         assert await facts_of(world, gone) == ["PodSpecAdded", "PodSpecDeleted"]
 
 
+async def test_an_unreadable_object_hides_no_deletion_of_another_one(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        for name in ("broken", "goes"):
+            await world.server.apply(pod(name))
+        gone, broken = await world.mirrored("goes"), await world.mirrored("broken")
+        await world.stop()
+        found = world.server.object("pods", "default", "broken")
+        assert found is not None
+        found["spec"]["priority"] = "high"
+        await world.server.delete("pods", "default", "goes")
+        await world.begin()
+
+        async def is_deleted() -> bool:
+            return await facts_of(world, gone) == ["PodSpecAdded", "PodSpecDeleted"]
+
+        await until(is_deleted)
+        assert world.spec(broken) is not None
+
+        await world.server.delete("pods", "default", "broken")
+        await world.until(lambda: world.spec(broken) is None)
+
+
 class Delays(Backoff):
     """Nominal delays, for which nobody waits."""
 

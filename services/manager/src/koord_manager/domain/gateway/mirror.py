@@ -114,7 +114,11 @@ def name_of(found: Object) -> tuple[str, str, str]:
 
 def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
     """Return the aggregate that mirrors an object of the API server, such as `podspec.<uid>`."""
-    namespace, name, uid = name_of(found)
+    return named_ref(resource, *name_of(found))
+
+
+def named_ref(resource: Mirrored, namespace: str, name: str, uid: str) -> AggregateRef:
+    """Return the aggregate that mirrors the object of a resource with this namespace, name and uid."""
     match resource.kind:
         case "Pod":
             return AggregateRef("podspec", uid)

@@ -32,11 +32,11 @@ def trimmed_part(plural: str, found: Json) -> Json:
         found: The object as the API server has it.
 
     Raises:
-        DecodeError: A field of a storage object has a wrong type.
+        DecodeError: The spec, or a field of a storage object, has a wrong type.
     """
     shape = _STORAGE.get(plural)
     if shape is None:
-        spec: Json = found.get("spec") or {}
+        spec = codec.convert(found.get("spec") or {}, Json)
         return {"spec": {key: spec[key] for key in _SPEC if key in spec}}
     kept: Json = codec.to_builtins(object_from_json(found, shape))
     kept.pop("metadata", None)

@@ -1,4 +1,4 @@
-"""Decode answers of the API server into the types of the mirror.
+"""Decode answers of the API server into the types of the mirror, reduced to what the log keeps.
 
 As in Kubernetes, null counts as absent. The typed decoder reads almost every object. If it finds null where the type
 has a value, the object is decoded again without nulls.
@@ -7,10 +7,11 @@ has a value, the object is decoded again without nulls.
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
+from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, without_nulls
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.mirror import Object, clean_meta
+from koord_manager.domain.gateway.mirror import Object, clean_meta, cleaned, named_ref
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Page(NamedTuple):
     """One page of a list of the API server.
 
     Attributes:
-        objects: The decoded objects.
+        objects: The decoded objects, reduced by `cleaned`.
         version: Version of the list, from which a watch can start.
         following: Token of the next page, or empty for the last one.
         unreadable: The objects that could not be decoded and were left out.
@@ -96,15 +97,24 @@ class Page(NamedTuple):
     following: str
     unreadable: list[Unreadable]
 
+    def unreadable_refs(self, resource: Mirrored) -> set[AggregateRef]:
+        """Return the aggregates of the objects of a resource that could not be decoded, as far as they have a name.
+
+        If the result is smaller than `unreadable`, it is unknown which objects the others are.
+        """
+        named = [each for each in self.unreadable if each.name and each.uid]
+        return {named_ref(resource, each.namespace, each.name, each.uid) for each in named}
+
 
 class Change(NamedTuple):
     """The change that one line of a watch describes.
 
     Attributes:
         version: Version of the object.
-        object: The object; None for a bookmark, and if the object could not be decoded.
+        object: The object, reduced by `cleaned`; None for a bookmark, and if the object could not be decoded. If it was
+            deleted, and only its names could be decoded, it has no more than these.
         gone: Whether the object was deleted.
-        unreadable: The object if it could not be decoded.
+        unreadable: The object if it could not be decoded, and exists or has no readable name.
     """
 
     version: str
@@ -143,6 +153,7 @@ class ResourceDecoder:
     """Decodes lists and watches of one resource to typed objects."""
 
     def __init__(self, resource: Mirrored) -> None:
+        self._resource = resource
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
         self._page: msgspec.json.Decoder[_Page[Any]] = msgspec.json.Decoder(_Page[self._model])
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
@@ -155,8 +166,9 @@ class ResourceDecoder:
         """
         try:
             found = _decoded(self._page, body)
-            return Page(found.items or [], found.metadata.resource_version, found.metadata.continue_, [])
-        except msgspec.ValidationError:
+            reduced = [self._reduced(item) for item in found.items or []]
+            return Page(reduced, found.metadata.resource_version, found.metadata.continue_, [])
+        except codec.DecodeError:
             raw = _decoded(_RAW_PAGE, body)
         objects: list[Object] = []
         unreadable: list[Unreadable] = []
@@ -182,16 +194,38 @@ class ResourceDecoder:
         version = _decoded(_OBJECT, body).metadata.resource_version
         if event.type == "BOOKMARK":
             return Change(version)
+        is_gone = event.type == "DELETED"
         try:
-            return Change(version, self._read(body), event.type == "DELETED")
+            return Change(version, self._read(body), is_gone)
         except codec.DecodeError as error:
-            return Change(version, unreadable=_unreadable(body, error))
+            unreadable = _unreadable(body, error)
+        if is_gone and unreadable.name and unreadable.uid:
+            return Change(version, self._named(unreadable), is_gone)
+        return Change(version, unreadable=unreadable)
+
+    def _named(self, unreadable: Unreadable) -> Object:
+        """Return an object with only the names of one that could not be decoded."""
+        metadata = {"namespace": unreadable.namespace, "name": unreadable.name, "uid": unreadable.uid}
+        return self._reduced(codec.convert({"metadata": metadata}, self._model))
 
     def _read(self, body: bytes) -> Object:
         try:
-            return cast("Object", _decoded(self._one, body))
+            found = _decoded(self._one, body)
         except msgspec.ValidationError:
-            return cast("Object", codec.convert(without_nulls(_decoded(_ANYTHING, body)), self._model))
+            found = codec.convert(without_nulls(_decoded(_ANYTHING, body)), self._model)
+        return self._reduced(found)
+
+    def _reduced(self, found: Any) -> Object:
+        """Return the part of an object that enters the log.
+
+        Raises:
+            codec.DecodeError: The object has no name, or a field of a storage object has a wrong type.
+        """
+        if isinstance(found, dict):
+            metadata: object = cast("dict[str, Any]", found).get("metadata")
+            if not isinstance(metadata, dict) or not cast("dict[str, Any]", metadata).get("name"):
+                raise codec.DecodeError("metadata.name: must be set")
+        return cleaned(self._resource, cast("Object", found))
 
 
 def read_pod(body: bytes) -> Pod:

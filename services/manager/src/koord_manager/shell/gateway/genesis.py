@@ -23,7 +23,7 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.gateway.genesis import EPOCH_CONFIG_MAP, genesis_drafts
-from koord_manager.domain.gateway.mirror import Seen, cleaned
+from koord_manager.domain.gateway.mirror import Seen
 from koord_manager.domain.gateway.requests import MERGE_PATCH
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi
@@ -141,7 +141,7 @@ async def _listed(api: KubernetesApi, resource: Mirrored) -> list[Seen]:
         raise GenesisRefused(f"{resource.name} cannot be listed: {refused}") from refused
     except codec.DecodeError as error:
         raise GenesisRefused(f"{resource.name}: the answer is not a list: {error}") from error
-    return [Seen(resource, cleaned(resource, item)) for page in pages for item in page.objects]
+    return [Seen(resource, item) for page in pages for item in page.objects]
 
 
 async def _append(

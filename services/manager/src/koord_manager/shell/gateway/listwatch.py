@@ -21,7 +21,7 @@ from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
-from koord_manager.domain.gateway.mirror import Seen, cleaned, is_unbound_pod
+from koord_manager.domain.gateway.mirror import Seen, is_unbound_pod
 from koord_manager.domain.gateway.pod_status_writes import Involved, KubernetesEvent, left_out
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, Unreachable
@@ -49,23 +49,23 @@ class Complete:
     """The end of a complete list of a resource.
 
     Attributes:
-        refs: Aggregates of the listed objects.
+        refs: Aggregates of the listed objects, also of those that could not be decoded.
         served: Whether the API server has the resource. A CRD may not be installed.
-        unreadable: Number of objects that exist and could not be decoded, so that they are not among `refs`.
+        unnamed: Number of objects that exist and whose name could not be decoded, so that they are not among `refs`.
     """
 
     resource: Mirrored
     refs: frozenset[AggregateRef]
     served: bool = True
-    unreadable: int = 0
+    unnamed: int = 0
 
     @property
     def tells_deletions(self) -> bool:
         """Whether objects that are not among `refs` were deleted.
 
-        It is False if the resource is not served or an object is unreadable.
+        It is False if the resource is not served or an object has no readable name.
         """
-        return self.served and not self.unreadable
+        return self.served and not self.unnamed
 
 
 Sighting = Listed | Complete
@@ -209,11 +209,13 @@ class ListWatch:
         self._has_followed = False
         refs: set[AggregateRef] = set()
         waiting: list[Seen] = []
-        unreadable, version = 0, ""
+        unnamed, version = 0, ""
         async for page in list_pages(self._api, resource, self._page):
             self._complain(page.unreadable)
-            unreadable += len(page.unreadable)
-            seen = [Seen(resource, cleaned(resource, item)) for item in page.objects]
+            named = page.unreadable_refs(resource)
+            refs |= named
+            unnamed += len(page.unreadable) - len(named)
+            seen = [Seen(resource, item) for item in page.objects]
             refs.update(item.ref for item in seen)
             waiting.extend(item for item in seen if is_unbound_pod(item.object))
             seen = [item for item in seen if not is_unbound_pod(item.object)]
@@ -222,7 +224,7 @@ class ListWatch:
             version = page.version
         if waiting:
             await self._queue.put(Listed(resource, waiting))
-        await self._queue.put(Complete(resource, frozenset(refs), unreadable=unreadable))
+        await self._queue.put(Complete(resource, frozenset(refs), unnamed=unnamed))
         self.figures.is_synced = True
         return version
 
@@ -262,7 +264,7 @@ class ListWatch:
             if change.unreadable:
                 self._complain([change.unreadable])
             elif change.object is not None:
-                seen.append(Seen(resource, cleaned(resource, change.object), change.gone))
+                seen.append(Seen(resource, change.object, change.gone))
         if seen:
             await self._queue.put(Listed(resource, seen))
         self._version = version

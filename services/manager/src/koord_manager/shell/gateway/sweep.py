@@ -11,7 +11,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.gateway import drift as drifts
-from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_draft
+from koord_manager.domain.gateway.mirror import Seen, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.fact_appender import FactAppender
@@ -60,14 +60,16 @@ class Sweep:
 
     async def _sweep(self, resource: Mirrored, found: set[AggregateRef]) -> None:
         known = set(known_of(self._facts.view, resource))  # what appears from now on need not be in the list
-        unreadable = 0
+        unnamed = 0
         async for page in list_pages(self._api, resource):
-            unreadable += len(page.unreadable)
-            for seen in (Seen(resource, cleaned(resource, item)) for item in page.objects):
+            named = page.unreadable_refs(resource)
+            known -= named
+            unnamed += len(page.unreadable) - len(named)
+            for seen in (Seen(resource, item) for item in page.objects):
                 known.discard(seen.ref)
                 if await self._compare(seen):
                     found.add(seen.ref)
-        if unreadable:
+        if unnamed:
             return  # what was not found may be what could not be read
         still = known_of(self._facts.view, resource)
         for ref in known:
