@@ -15,11 +15,11 @@ import numpy as np
 from koordcore.protocol.objects import Node, Taint
 from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import CPU, DEPRECATED, GPU_SHARED, MEMORY, PODS, rename_resources
+from koordcore.values.amount_limits import at_most_max, clamped
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import amount_of, parse_resources
 from numpy.typing import NDArray
 
-from koord_scheduler.domain.columns.amounts import capped, capped_amounts
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.label_column import LabelColumn, grown_to
 from koord_scheduler.domain.columns.label_index import LabelIndex
@@ -172,14 +172,14 @@ class NodeColumns:
         Every amount is at most `MAX_AMOUNT`. `non_zero` are the requests with defaults for cpu and memory
         (`pod_requests_non_zero`).
         """
-        requests = capped_amounts(requests)
+        requests = at_most_max(requests)
         counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
         pairs = [(PODS_COLUMN, 1), *((self.column(name), amount) for name, amount in counted)]
         return Demand(
             columns=np.array([column for column, _ in pairs], np.intp),
             amounts=np.array([amount for _, amount in pairs], np.int64),
             pairs=tuple(pairs),
-            non_zero=(capped(non_zero.get(CPU, 0)), capped(non_zero.get(MEMORY, 0))),
+            non_zero=(clamped(non_zero.get(CPU, 0)), clamped(non_zero.get(MEMORY, 0))),
             requests=requests,
         )
 
@@ -199,7 +199,7 @@ class NodeColumns:
         before_free = self.free[:, row].copy()
         amounts = np.zeros(len(self.allocatable), np.int64)
         for resource, amount in shape.allocatable.items():
-            amounts[self._column_of[resource]] = capped(amount)
+            amounts[self._column_of[resource]] = clamped(amount)
         self.allocatable[:, row] = amounts
         np.subtract(amounts, self.requested[:, row], out=self.free[:, row])
         may_help = is_new or bool((self.free[:, row] > before_free).any())

@@ -19,9 +19,8 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.values.allocation import VirtualFunction
+from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
-
-from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.requests.fit import FitRequest, PodSet
+from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.state.state import SchedulerState
 
 MOST_PODS: Final = 10_000

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.estimate import estimate_pod
 from koord_scheduler.domain.loadaware.metric import AmountsByResource, NodeMetric

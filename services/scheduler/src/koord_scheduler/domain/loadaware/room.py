@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
+from koordcore.values.amount_limits import MAX_AMOUNT
+
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.assigned import NodeSums, Vector, used_by_all
 from koord_scheduler.domain.loadaware.metric import NodeMetric

@@ -26,10 +26,10 @@ from koordcore.protocol.annotations.cpu_topology import (
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU
+from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 
-from koord_scheduler.domain.columns.amounts import MAX_AMOUNT
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
 from koord_scheduler.domain.numa.reserved import reserved_cpus, zone_cpu_left
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy

@@ -16,9 +16,9 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
+from koordcore.values.amount_limits import at_most_max
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.amounts import capped_amounts
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs
 from koord_scheduler.domain.device import learned_pods
@@ -119,7 +119,7 @@ class DeviceShare:
     def read(self, pod: Pod) -> Hashable:
         """Return the devices that the pod requests, with its hints; None if it requests none and nothing is invalid."""
         try:
-            amounts = capped_amounts(pod_requests(pod))
+            amounts = at_most_max(pod_requests(pod))
         except InvalidInput:
             amounts = {}
         meta, honors = pod.metadata, self._honors_pcie_level

@@ -15,6 +15,7 @@ import numpy as np
 from koordcore.protocol.amplification import parse_raw_allocatable
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.reservation import trim_allocatable
+from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, amount_of
 from numpy.typing import NDArray
@@ -25,8 +26,6 @@ from koord_descheduler.domain.view.nodes import NodeView
 
 PODS: Final = "pods"
 _MEMORY: Final = "memory"
-_MOST: Final = 1 << 52
-"""Largest amount in a table (4 PiB, or 4.5e12 cores), so that its product with 1000 fits into int64."""
 Table = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -144,7 +143,7 @@ def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView
 
 
 def _amount(amounts: Amounts, name: str) -> int:
-    return min(amounts.get(name, 0), _MOST)
+    return min(amounts.get(name, 0), MAX_AMOUNT)
 
 
 def _compared(pool: NodePoolArgs) -> tuple[str, ...]:
