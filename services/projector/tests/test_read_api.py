@@ -12,6 +12,10 @@ import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.progress import Progress
+from koord_projector.shell.web.api import routes_of
+from koord_projector.shell.web.handlers import Handlers
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
@@ -21,6 +25,8 @@ from koordcore.events.objects.custom import custom_ref
 from koordcore.events.objects.mirror import PodSpecAdded, PriorityClassObserved
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
+from koordcore.service.clock import SystemClock
+from koordcore.service.health import Condition
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
 from koordcore.stories.hardware import node_hardware
@@ -31,6 +37,9 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,  # pyright: ignore[reportUnknownVariableType]  partly untyped
 )
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from support.projector.service import served_in_a_thread, serving
 from support.projector.synthetic_cluster import SyntheticCluster, small
 from support.servers import drop_database, fresh_database
@@ -435,14 +444,26 @@ async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) 
                     pass  # asked again until its loop has noticed
 
 
-async def test_before_the_tables_are_created_an_answer_says_so(postgres_server_dsn: str) -> None:
-    with fresh_database(postgres_server_dsn) as dsn:
-        async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
-            async with await psycopg.AsyncConnection.connect(dsn) as connection:
-                await connection.execute("DROP TABLE modifications")
-            response = await client.get("/api/audit")
-    assert response.status_code == 503
-    assert response.json()["error"] == "the tables are not created yet"
+async def test_a_missing_table_is_an_error_once_the_tables_were_created(postgres_dsn: str) -> None:
+    async def no_stream(_: Request) -> Response:
+        return Response()
+
+    database, progress = Database(postgres_dsn), Progress(ready=Condition(""))
+    handlers = Handlers(
+        database, cluster="c", fold=progress, clock=SystemClock(), want_rebuild=lambda: None, stream=no_stream
+    )
+    transport = httpx.ASGITransport(Starlette(routes=routes_of(handlers, database)), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://projector") as client:
+        before = await client.get("/api/audit")
+        await database.migrate()
+        created = await client.get("/api/audit")
+        async with await psycopg.AsyncConnection.connect(postgres_dsn) as connection:
+            await connection.execute("DROP TABLE modifications")
+        dropped = await client.get("/api/audit")
+    await database.close()
+
+    assert [answer.status_code for answer in (before, created, dropped)] == [503, 200, 500]
+    assert before.json()["error"] == "the tables are not created yet"
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])

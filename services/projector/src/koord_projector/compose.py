@@ -94,4 +94,4 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         stream=tail.events_stream,
     )
     shell.http.audit.publish_to(bus.audit)
-    shell.http.routes.extend([*routes_of(handlers), *Dashboard(settings.jaeger).routes()])
+    shell.http.routes.extend([*routes_of(handlers, database), *Dashboard(settings.jaeger).routes()])

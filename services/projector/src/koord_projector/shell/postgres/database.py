@@ -38,10 +38,14 @@ class Database:
         dsn: `postgresql://user:password@host:port/database`.
         pool_size: Number of connections to keep open; under load there are up to twice as many.
         statement_seconds: Time after which Postgres cancels a statement.
+
+    Attributes:
+        is_migrated: Whether `migrate` has succeeded, so that a table that is missing was removed by somebody.
     """
 
     def __init__(self, dsn: str, *, pool_size: int = 5, statement_seconds: float = 20.0) -> None:
         self.dsn = dsn
+        self.is_migrated = False
         milliseconds = int(statement_seconds * 1000)
         self.engine: AsyncEngine = create_async_engine(
             _sqlalchemy_url(dsn),
@@ -79,6 +83,7 @@ class Database:
         async with self.engine.begin() as connection:
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
             await connection.run_sync(upgrade_to_head)
+        self.is_migrated = True
 
     async def migrate_patiently(self, log: Logger) -> None:
         """Migrate the tables to the version of this code. While Postgres is unavailable, log it and try again."""

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from koord_projector.shell.postgres.database import READ_ERRORS
+from koord_projector.shell.postgres.database import READ_ERRORS, Database
 from koord_projector.shell.queries import answers
 from koord_projector.shell.queries.audit import AuditAnswer
 from koord_projector.shell.queries.colocation import ColocationAnswer
@@ -266,8 +266,13 @@ def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
     )
 
 
-def routes_of(handlers: Handlers) -> list[Route]:
-    """Return the routes of the read API for the HTTP server of the service."""
+def routes_of(handlers: Handlers, database: Database) -> list[Route]:
+    """Return the routes of the read API for the HTTP server of the service.
+
+    Args:
+        handlers: The handlers, which read the database.
+        database: The database. Until it is migrated, a missing table is no error.
+    """
     endpoints = endpoints_of(handlers)
     document = openapi_document(endpoints)
 
@@ -275,7 +280,7 @@ def routes_of(handlers: Handlers) -> list[Route]:
         return json_answer(document)
 
     return [
-        *(Route(each.path, _guarded(each.handler), methods=[each.method]) for each in endpoints),
+        *(Route(each.path, _guarded(each.handler, database), methods=[each.method]) for each in endpoints),
         Route("/openapi.json", describe, methods=["GET"]),
     ]
 
@@ -288,8 +293,13 @@ def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
     return Parameter(name=name, about=about, choices=choices)
 
 
-def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler that answers 503 while Postgres is unavailable, and before the tables are created."""
+def _guarded(
+    handler: Callable[[Request], Awaitable[Response]], database: Database
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that answers 503 while Postgres is unavailable, and before the tables are created.
+
+    A table that is missing later was removed by somebody. Then the answer is 500, and the error is logged.
+    """
 
     async def guarded(request: Request) -> Response:
         try:
@@ -297,7 +307,7 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
         except READ_ERRORS as error:
             return refusal(503, f"Postgres is away: {str(error).splitlines()[0]}")
         except ProgrammingError as error:
-            if not isinstance(error.orig, UndefinedTable):
+            if database.is_migrated or not isinstance(error.orig, UndefinedTable):
                 raise
             return refusal(503, "the tables are not created yet")
 
