@@ -185,7 +185,6 @@ class NodeBook:
         seq: int,
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
-        is_gone: bool = False,
     ) -> tuple[NodeFigures, NodeFigures]:
         """Compute the figures of a node after an event of one of its aggregates.
 
@@ -197,20 +196,34 @@ class NodeBook:
             seq: Position of the event.
             be_pods: Number of pods with batch resources; None: unchanged.
             gpus: Use of its GPUs; None: unchanged.
-            is_gone: Whether the event deleted the node object.
 
         Returns:
             The figures before and after the event.
         """
         before = self.figures.get(token, NO_FIGURES)
-        if is_gone:
-            after = figures_without_node(before)
-        else:
-            after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
+        after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
         if gpus is not None and gpus != (after.gpu_cards, after.gpu_share_used, after.gpu_share_stranded):
             after = msgspec.structs.replace(
                 after, gpu_cards=gpus.cards, gpu_share_used=gpus.used, gpu_share_stranded=gpus.stranded
             )
+        return self._replaced(token, before, after, seq)
+
+    def node_gone(self, token: str, *, seq: int) -> tuple[NodeFigures, NodeFigures]:
+        """Compute the figures of a node after its object was deleted, and remember them as `changed` does.
+
+        Args:
+            token: Subject token of the node.
+            seq: Position of the event.
+
+        Returns:
+            The figures before and after the event.
+        """
+        before = self.figures.get(token, NO_FIGURES)
+        return self._replaced(token, before, figures_without_node(before), seq)
+
+    def _replaced(
+        self, token: str, before: NodeFigures, after: NodeFigures, seq: int
+    ) -> tuple[NodeFigures, NodeFigures]:
         if after != before or token not in self.figures:
             self.figures[token] = after
             self._changes.append(NodeChange(seq, token, after))

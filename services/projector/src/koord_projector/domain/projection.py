@@ -319,8 +319,10 @@ class Projection:
             case _:
                 pass
         if ref.kind in NODE_KINDS:
-            is_gone = isinstance(event, NodeSpecDeleted)
-            earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus, is_gone=is_gone)
+            if isinstance(event, NodeSpecDeleted):
+                earlier, later = self.nodes.node_gone(ref.id, seq=at.seq)
+            else:
+                earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
             if earlier is not later and ref.kind != "nodestate":  # what agents state is in no total
                 self.totals.add(earlier, -1)
                 self.totals.add(later, 1)
