@@ -1,7 +1,14 @@
 """Append the facts of the gateway, and wait until they are folded.
 
-If the log refuses a fact because its aggregate has changed, the caller decides again on the new fold. Two facts of one
-aggregate are never under way at once: the second one is decided again when the first one is folded.
+No fact is kept here to be sent again. A fact that the log has not stored is dropped, and its caller decides again on
+the new fold, which may lead to the same fact, to another one, or to none:
+
+- If the log refuses it, because its aggregate has changed, the fold contains that change when `append` returns.
+- If another fact of its aggregate is under way, it is not sent. The other one has its outcome when `append` returns.
+- If the log is full or does not answer, `append` waits for a moment and until the log answers, and folds up to its
+  head. The fact may have been stored without an answer; then the fold contains it.
+- If the log can never store it, for example because it is too large, `Unsendable` is raised.
+- If the term of leadership ends, `NotLeading` is raised. The next leader decides from its own fold.
 
 Source:
     event-bus spec, 4.1, 4.3
@@ -31,7 +38,8 @@ REFOLDS: Final = 8
 MOST_ENDED: Final = 1024
 """Maximum number of ended aggregates whose last position is remembered after a conflict."""
 OVERTAKEN: Final = Conflict()
-"""Outcome of a fact that was not sent, because another fact of its aggregate was under way. That one is folded now."""
+"""Outcome of a fact that was not sent, because another fact of its aggregate was under way. That one has its outcome
+now; if it was stored, it is folded."""
 
 
 class NotLeading(Exception):
@@ -72,14 +80,16 @@ class FactAppender:
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Append the facts that `decide` returns, one after the other, until it returns None.
 
-        `decide` is called again after each append, and also if the log refused a fact. After eight facts this method
-        gives up.
+        `decide` is called again after each attempt, whether the fact was stored or not. After eight attempts this
+        method gives up, and the last fact is dropped.
 
         Returns:
-            True if `decide` returned None, False if it still returned a fact at the end.
+            True if `decide` returned None. False if it still returned a fact at the end: the caller has to try again.
 
         Raises:
             NotLeading: The term of leadership has ended, so that no more facts may be written.
+            Unsendable: The log can never store one of the facts. The others may be stored.
+            Misconfigured: The log can store nothing at all.
         """
         backoff = Backoff(0.01, 5.0)
         for _ in range(REFOLDS):
@@ -94,14 +104,17 @@ class FactAppender:
     async def append(self, drafts: Sequence[Draft]) -> list[AppendOutcome]:
         """Append facts independently, and wait until the stored ones are folded.
 
-        While the log is full or does not answer, this method waits. A fact is not sent if another fact of its aggregate
-        is under way.
+        A fact that is not stored is not sent again. If the log is full or does not answer, this method waits for a
+        moment and until the log answers. A fact is not sent if another fact of its aggregate is under way.
 
         Returns:
-            The outcome of each fact. If it is not `Appended`, the caller has to decide again on the new fold.
+            The outcome of each fact. If it is not `Appended`, the fact is dropped, and the caller has to decide again
+            on the new fold. It may have been stored all the same, if the log did not answer.
 
         Raises:
             NotLeading: The term of leadership has ended, so that no more facts may be written.
+            Unsendable: The log can never store one of the facts. The others may be stored.
+            Misconfigured: The log can store nothing at all.
         """
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         others: set[asyncio.Future[None]] = set()
