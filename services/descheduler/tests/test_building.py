@@ -1,19 +1,34 @@
 """Views that are kept current in pieces are the ones that a new start makes from the same state."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.sharing import SharedParts
+from koord_descheduler.shell import views
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.objects.mirror import (
+    NodeSpecAdded,
+    NodeSpecChanged,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+)
 from koordcore.protocol.objects import Pod, node_from_json, pod_from_json
 from koordcore.protocol.priority import BANDS, PriorityBand
+from koordcore.service.telemetry.logging import logger
+from koordcore.state import ClusterState
+from structlog.testing import capture_logs
 from support.histories import stored
+from support.until import until
 
 NUMBERS = st.integers(0, 3)
 STEPS = st.lists(
@@ -42,30 +57,30 @@ class Folded:
             case "pod":
                 kind = PodSpecChanged if number in self.pods else PodSpecAdded
                 self.pods.add(number)
-                self._tell(AggregateRef("podspec", f"u{number}"), kind(object=pod(number, value)))
+                self.tell(AggregateRef("podspec", f"u{number}"), kind(object=pod(number, value)))
             case "pod gone" if number in self.pods:
                 self.pods.discard(number)
                 gone = PodSpecDeleted(namespace="d", name=f"p{number}")
-                self._tell(AggregateRef("podspec", f"u{number}"), gone)
+                self.tell(AggregateRef("podspec", f"u{number}"), gone)
             case "node" if number not in self.nodes:
                 self.nodes.add(number)
-                self._tell(AggregateRef("nodespec", f"n{number}"), NodeSpecAdded(object=node(number)))
+                self.tell(AggregateRef("nodespec", f"n{number}"), NodeSpecAdded(object=node(number)))
             case "node gone" if number in self.nodes:
                 self.nodes.discard(number)
-                self._tell(AggregateRef("nodespec", f"n{number}"), NodeSpecDeleted(name=f"n{number}"))
+                self.tell(AggregateRef("nodespec", f"n{number}"), NodeSpecDeleted(name=f"n{number}"))
             case "set" | "deployment":
                 document = workload(what, number, value)
-                self._tell(custom_ref(f"{KINDS[what]}", "d", f"w{number}"), CustomObjectObserved(object=document))
+                self.tell(custom_ref(f"{KINDS[what]}", "d", f"w{number}"), CustomObjectObserved(object=document))
             case "set gone" | "deployment gone":
                 plural = KINDS[what.removesuffix(" gone")]
                 deleted = CustomObjectDeleted(kind="X", namespace="d", name=f"w{number}")
-                self._tell(custom_ref(plural, "d", f"w{number}"), deleted)
+                self.tell(custom_ref(plural, "d", f"w{number}"), deleted)
             case "refresh":
                 self.builder.refresh(value)
             case _:
                 pass
 
-    def _tell(self, ref: AggregateRef, event: Event) -> None:
+    def tell(self, ref: AggregateRef, event: Event) -> None:
         self._seq += 1
         self.builder.apply(stored(self._seq, Draft(ref, event, 0)))
 
@@ -154,3 +169,60 @@ def test_pod_without_priority_gets_that_of_its_class_with_the_gate() -> None:
         builder = ViewBuilder(replaces_priority=replaces)
         builder.apply(added)
         assert [pod.priority for pod in builder.view(0.0).pods] == [expected]
+
+
+def broken_node(number: int) -> Any:
+    return node_from_json({"metadata": {"name": f"n{number}"}, "status": {"allocatable": {"cpu": "four"}}})
+
+
+def test_node_that_is_valid_again_is_not_called_unreadable() -> None:
+    folded, ref = Folded(), AggregateRef("nodespec", "n1")
+    folded.tell(ref, NodeSpecAdded(object=broken_node(1)))
+    assert folded.builder.view(0.0).nodes == ()
+    assert list(folded.builder.unreadable) == ["nodespec.n1"]
+
+    folded.tell(ref, NodeSpecChanged(object=node(1)))
+    assert [each.name for each in folded.builder.view(0.0).nodes] == ["n1"]
+    assert folded.builder.unreadable == {}
+
+
+def test_state_of_a_snapshot_has_no_unreadable_objects_of_the_state_before() -> None:
+    folded = Folded()
+    folded.tell(AggregateRef("nodespec", "n1"), NodeSpecAdded(object=broken_node(1)))
+    folded.builder.view(0.0)
+    folded.builder.load(ClusterState())
+    folded.builder.view(0.0)
+    assert folded.builder.unreadable == {}
+
+
+def test_usage_is_kept_for_existing_nodes_only() -> None:
+    folded, ref = Folded(), AggregateRef("nodespec", "n1")
+    report = NodeUsageReported(
+        updated_at="2026-01-01T00:00:00Z",
+        report_interval_seconds=60,
+        aggregate_duration_seconds=300,
+        node_usage=Usage(100, 1),
+    )
+    folded.builder.observe("n1", report, 1)
+    assert folded.builder.view(0.0).metrics == {}
+    folded.tell(ref, NodeSpecAdded(object=node(1)))
+    assert folded.builder.view(0.0).metrics == {}
+
+    folded.builder.observe("n1", report, 2)
+    assert list(folded.builder.view(0.0).metrics) == ["n1"]
+
+
+async def test_unreadable_object_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "INTERVAL_SECONDS", 0.001)
+    folded = Folded()
+    folded.tell(AggregateRef("nodespec", "n1"), NodeSpecAdded(object=broken_node(1)))
+    with capture_logs() as lines:
+        looking = asyncio.create_task(views.keep_views_current(folded.builder, logger("t")))
+        await until(lambda: lines)
+        folded.tell(AggregateRef("nodespec", "n2"), NodeSpecAdded(object=broken_node(2)))
+        await until(lambda: len(lines) > 1)
+        looking.cancel()
+    assert [(line["event"], line["aggregate"]) for line in lines] == [
+        ("object_unreadable", "nodespec.n1"),
+        ("object_unreadable", "nodespec.n2"),
+    ]

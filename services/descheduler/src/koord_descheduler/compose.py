@@ -207,7 +207,7 @@ def assemble(
     )
     operation = OperationRecorder(builder, leading, facts, configuration, shell.settings.config)
     after_the_fold = {
-        "views": lambda: keep_views_current(builder),
+        "views": lambda: keep_views_current(builder, shell.log),
         "jobs": jobs.run,
         "drains": drains.run,
         "operation": operation.run,

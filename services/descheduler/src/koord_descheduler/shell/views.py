@@ -6,6 +6,8 @@ After a start, the views of all pods have to be made: seconds of work for 150,00
 import asyncio
 from typing import Final
 
+from koordcore.service.telemetry.logging import Logger
+
 from koord_descheduler.domain.view.building import ViewBuilder
 
 PIECE: Final = 50
@@ -29,11 +31,17 @@ async def views_are_current(builder: ViewBuilder) -> None:
             until = time() + SLICE_SECONDS
 
 
-async def keep_views_current(builder: ViewBuilder) -> None:
+async def keep_views_current(builder: ViewBuilder, logger: Logger) -> None:
     """Make the views of changed objects again and again, also on followers, so that a new leader can decide at once.
 
-    Never return; the caller cancels it.
+    Log each object that is not valid, and so is left out of the views, once for each reason. Never return; the caller
+    cancels it.
     """
+    told: dict[str, str] = {}
     while True:
         await views_are_current(builder)
+        for aggregate, reason in builder.unreadable.items():
+            if told.get(aggregate) != reason:
+                logger.warning("object_unreadable", aggregate=aggregate, reason=reason)
+        told = dict(builder.unreadable)
         await asyncio.sleep(INTERVAL_SECONDS)

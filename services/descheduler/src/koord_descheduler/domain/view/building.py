@@ -103,6 +103,7 @@ class ViewBuilder:
         self._of_owner.clear()
         self._by_name.clear()
         self._evicted.clear()
+        self.unreadable.clear()
         self._ids_of.clear()
         for id_ in state.of_kind(aggregates.CustomObjectState):
             self._note_custom(id_)
@@ -189,6 +190,7 @@ class ViewBuilder:
             migrating: Uids of the pods with a migration job in flight. Pods whose eviction is requested are added.
         """
         self._refresh()
+        self._forget_gone_metrics()
         budgets: dict[str, list[PodDisruptionBudget]] = {}
         for budget in self.customs(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
@@ -206,7 +208,7 @@ class ViewBuilder:
             },
             budgets=budgets,
             priority_classes=self.priority_classes(),
-            metrics=self._metrics_of_nodes(),
+            metrics=dict(self._metrics),
             migrating=frozenset([*self.leaving(), *migrating]),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
@@ -237,11 +239,10 @@ class ViewBuilder:
         self._refresh()
         return [self._pods[uid] for uid in self._of_owner.get(owner, ())]
 
-    def _metrics_of_nodes(self) -> dict[str, NodeMetric]:
-        """Return the newest usage of the existing nodes, and forget that of the others."""
+    def _forget_gone_metrics(self) -> None:
+        """Forget the usage of nodes that do not exist. A report may come after the deletion of its node."""
         nodes = self.state.of_kind(aggregates.NodeSpecState)
         self._metrics = {name: metric for name, metric in self._metrics.items() if name_token(name) in nodes}
-        return dict(self._metrics)
 
     def pod_named(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist."""
@@ -330,10 +331,12 @@ class ViewBuilder:
     def _node(self, token: str, state: aggregates.NodeSpecState) -> NodeView | None:
         try:
             policy = self.state.of_kind(aggregates.NodePolicyState).get(token)
-            return node_view(decided_node(state.object, policy))
+            view = node_view(decided_node(state.object, policy))
         except InvalidInput as error:
             self.unreadable[f"nodespec.{token}"] = str(error)
             return None
+        self.unreadable.pop(f"nodespec.{token}", None)
+        return view
 
     def _running(self, node: str) -> frozenset[str]:
         agent = self.state.of_kind(aggregates.NodeAgentState).get(node)
