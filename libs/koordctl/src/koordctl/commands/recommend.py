@@ -14,6 +14,7 @@ from koordcore.state.cluster import evolve
 
 from koordctl.access.clients import ask, find_service
 from koordctl.access.log import open_log, wait_for
+from koordctl.render.bounds import bound_texts
 from koordctl.render.output import Format, console, fail, show_document, show_table
 from koordctl.render.units import cores, gibibytes
 
@@ -154,7 +155,7 @@ def _container_lines(container: ContainerRecommendation) -> list[str]:
     lines = [
         f"  container {container.name}",
         f"    request {_amounts(container.target)}{capped}",
-        f"    leave alone from {_amounts(container.lower_bound)} to {_amounts(container.upper_bound)}",
+        f"    leave alone from {_bound(container.lower_bound)} to {_bound(container.upper_bound)}",
         f"    {container.samples} samples {span}, confidence {container.confidence_days:.2f} days",
     ]
     lines += [
@@ -166,3 +167,8 @@ def _container_lines(container: ContainerRecommendation) -> list[str]:
 
 def _amounts(amounts: RecommendedAmounts) -> str:
     return f"cpu {cores(amounts.cpu_milli)}, memory {gibibytes(amounts.memory_bytes)}"
+
+
+def _bound(bound: RecommendedAmounts) -> str:
+    cpu, memory = bound_texts(bound)
+    return f"cpu {cpu}, memory {memory}"

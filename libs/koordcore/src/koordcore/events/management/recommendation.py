@@ -6,10 +6,15 @@ Source:
     manager spec, 15, 17.3
 """
 
+from typing import Final
+
 import msgspec
 
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
+
+NO_BOUND: Final = 10**14
+"""Largest recommended amount. As an upper bound, it means that there is none yet, because there is no history."""
 
 
 class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -32,7 +37,7 @@ class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_de
     Attributes:
         target: Recommended request after the caps of the policy.
         lower_bound: Lowest reasonable request, after the caps of the policy.
-        upper_bound: Highest reasonable request, after the caps of the policy.
+        upper_bound: Highest reasonable request, after the caps of the policy; 1e14 without any history.
         uncapped_target: Recommended request before the caps of the policy.
         percentiles: "target", "lower", "upper" -> percentiles of the usage histograms.
         samples: Number of cpu samples.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from koord_manager.domain.recommender.settings import RecommenderSettings
 from koordcore.events.management.recommendation import ContainerRecommendation
 
+from koordctl.render.bounds import bound_texts
 from koordctl.render.output import console, show_table
 from koordctl.render.units import cores, gibibytes
 from koordctl.what_if import recommendations
@@ -61,14 +62,13 @@ def _rows(name: str, fate: recommendations.ContainerFate) -> Iterator[list[str]]
         if container is None:
             yield [*head, when, "-", "-", "-", "-", "-"]
             continue
-        low, high = container.lower_bound, container.upper_bound
         yield [
             *head,
             when,
             cores(container.target.cpu_milli),
             gibibytes(container.target.memory_bytes),
-            f"{cores(low.cpu_milli)}, {gibibytes(low.memory_bytes)}",
-            f"{cores(high.cpu_milli)}, {gibibytes(high.memory_bytes)}",
+            ", ".join(bound_texts(container.lower_bound)),
+            ", ".join(bound_texts(container.upper_bound)),
             f"{container.samples:,}",
         ]
 

@@ -11,12 +11,13 @@ Source:
 import math
 from typing import Final, NamedTuple
 
+from koordcore.events.management.recommendation import NO_BOUND
+
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.settings import RecommenderSettings
 
 _DAY_SECONDS: Final = 86400
 _SAMPLES_A_DAY: Final = 1440
-_HIGHEST: Final = 10**14
 _MIB: Final = 1 << 20
 CONFIDENT_DAYS: Final = 1.0
 """Days of history below which a recommendation is not carried out."""
@@ -111,7 +112,7 @@ def _amount(value: float) -> int:
     """Return a value truncated to an integer from 0 to 1e14; 0 for NaN."""
     if not value > 0:
         return 0
-    return int(min(value, _HIGHEST))
+    return int(min(value, NO_BOUND))
 
 
 def _lowered(amount: int, confidence: float) -> int:
@@ -121,7 +122,7 @@ def _lowered(amount: int, confidence: float) -> int:
 def _raised(amount: int, confidence: float) -> int:
     if confidence > 0:
         return _amount(amount * (1 + 1 / confidence))
-    return _HIGHEST if amount else 0
+    return NO_BOUND if amount else 0
 
 
 def _at_least(amounts: Amounts, least: Amounts) -> Amounts:

@@ -26,8 +26,8 @@ function rows(entry) {
     state.updated_at && h("div", { class: "note" }, moment(state.updated_at)));
   if (containers.length === 0) return [h("tr", {}, head("–"), h("td", { colspan: "6", class: "note" }, "no container was measured yet"), conditions)];
   return containers.map((each) => h("tr", {}, head(each.name),
-    h("td", { class: "number" }, cpu(each.target)), h("td", { class: "nowrap" }, bounds(each, cpu)),
-    h("td", { class: "number" }, memory(each.target)), h("td", { class: "nowrap" }, bounds(each, memory)),
+    h("td", { class: "number" }, cpu(each.target)), h("td", { class: "nowrap" }, bounds(each, cpu, "cpu_milli")),
+    h("td", { class: "number" }, memory(each.target)), h("td", { class: "nowrap" }, bounds(each, memory, "memory_bytes")),
     h("td", { class: "number" }, `${(each.confidence_days ?? 0).toFixed(2)} d`),
     h("td", {}, grouped(each.samples ?? 0), h("div", { class: "note" }, `${moment(each.first_sample_at)} to ${moment(each.last_sample_at)}`)),
     conditions.cloneNode(true)));
@@ -35,4 +35,6 @@ function rows(entry) {
 
 const cpu = (amounts) => `${cores(amounts?.cpu_milli ?? 0)} cores`;
 const memory = (amounts) => bytes(amounts?.memory_bytes ?? 0);
-const bounds = (container, show) => `${show(container.lower_bound)} – ${show(container.upper_bound)}`;
+const NO_BOUND = 1e14; // without any history, there is no upper bound
+const bounds = (container, show, amount) => container.upper_bound?.[amount] >= NO_BOUND
+  ? `from ${show(container.lower_bound)}` : `${show(container.lower_bound)} – ${show(container.upper_bound)}`;
