@@ -11,8 +11,10 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.sharing import SharedParts
 from koord_descheduler.shell import views
+from koord_descheduler.shell.folding import follow_reports
+from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events.agents.observation import NodeUsageReported, Usage
-from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import (
     NodeSpecAdded,
@@ -195,20 +197,55 @@ def test_state_of_a_snapshot_has_no_unreadable_objects_of_the_state_before() -> 
     assert folded.builder.unreadable == {}
 
 
-def test_usage_is_kept_for_existing_nodes_only() -> None:
-    folded, ref = Folded(), AggregateRef("nodespec", "n1")
-    report = NodeUsageReported(
+def usage(cpu_milli: int) -> NodeUsageReported:
+    return NodeUsageReported(
         updated_at="2026-01-01T00:00:00Z",
         report_interval_seconds=60,
         aggregate_duration_seconds=300,
-        node_usage=Usage(100, 1),
+        node_usage=Usage(cpu_milli, 1),
+        system_usage=Usage(cpu_milli, 1),
     )
-    folded.builder.observe("n1", report, 1)
+
+
+class Reports(MemoryObservationLog):
+    """Usage reports. While the newest ones are read, one node reports again, and then another one."""
+
+    async def report(self, node: str, cpu_milli: int) -> None:
+        origin = Origin(causation_id=f"{node}/{cpu_milli}", correlation_id=node, actor="a", occurred_at="")
+        await self.publish(AggregateRef("node", node), usage(cpu_milli), origin)
+
+    async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
+        first = await super().latest(refs[:1])
+        await self.report("n1", 2)
+        await self.report("n2", 2)
+        return first + await super().latest(refs[1:])
+
+
+async def test_report_that_arrives_while_the_newest_ones_are_read_is_not_missed() -> None:
+    folded, reports = Folded(), Reports()
+    for number in (1, 2):
+        folded.tell(AggregateRef("nodespec", f"n{number}"), NodeSpecAdded(object=node(number)))
+        await reports.report(f"n{number}", 1)
+    following = asyncio.create_task(follow_reports(folded.builder, reports, logger("t")))
+
+    def measured() -> dict[str, int]:
+        return {name: metric.system["cpu"] for name, metric in folded.builder.view(0.0).metrics.items()}
+
+    await until(lambda: measured().get("n2") == 2)
+    await reports.report("n2", 3)
+    await until(lambda: measured()["n2"] == 3)
+    following.cancel()
+    assert measured() == {"n1": 2, "n2": 3}
+
+
+def test_usage_is_kept_for_existing_nodes_only() -> None:
+    folded, ref = Folded(), AggregateRef("nodespec", "n1")
+    folded.builder.observe("n1", usage(100), 1)
     assert folded.builder.view(0.0).metrics == {}
     folded.tell(ref, NodeSpecAdded(object=node(1)))
     assert folded.builder.view(0.0).metrics == {}
 
-    folded.builder.observe("n1", report, 2)
+    folded.builder.observe("n1", usage(100), 2)
     assert list(folded.builder.view(0.0).metrics) == ["n1"]
 
 

@@ -101,10 +101,11 @@ async def follow_reports(builder: ViewBuilder, observations: ObservationLog, log
         observations: The stream of reports.
         logger: Logs reports that are skipped.
     """
+    # Before the newest reports: while they are read, a node that was read already may report again.
+    head = await patiently(observations.head)
     newest = await patiently(lambda: observations.latest(builder.node_refs()))
     await observe_all(builder, sorted(newest, key=lambda each: each.seq), logger)
-    position = max((each.seq for each in newest), default=0)
-    async for batch in observations.follow(position):
+    async for batch in observations.follow(head.last_seq):
         await observe_all(builder, batch, logger)
 
 
