@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
+from koordcore.values.newest import Newest
 
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.scales import (
@@ -26,6 +28,9 @@ from koord_manager.domain.gateway.scales import (
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
 from koord_manager.shell.gateway.fact_appender import FactAppender
 from koord_manager.shell.gateway.failures import ErrorBoundary
+
+MOST_REFUSED: Final = 1024
+"""Maximum number of refusals that are remembered, because namespaces come and go."""
 
 
 class _Later(Exception):
@@ -60,7 +65,7 @@ class ScaleReader:
         self._news = asyncio.Event()
         self._resources: dict[str, tuple[float, Mapping[str, ScaledResource]]] = {}
         """API version -> until when its resources count as known, and those with a scale by kind."""
-        self._refused: dict[tuple[str, str, str], float] = {}
+        self._refused = Newest[tuple[str, str, str], float](MOST_REFUSED)
         """API version, kind, namespace -> until when the API server's refusal counts."""
 
     def note(self, event: Event) -> None:
