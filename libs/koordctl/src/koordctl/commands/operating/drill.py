@@ -71,14 +71,8 @@ def drill(
 async def _drill(place: str, server: str | None) -> FoldCheck:
     from koordcore.bus.backup.files import read_backup
     from koordcore.bus.backup.restoring import restore_backup
-    from koordcore.bus.client.connection import (
-        ConnectionSettings,
-        ConnectRefused,
-        Denied,
-        NoAnswer,
-        NotConnected,
-        connect,
-    )
+    from koordcore.bus.client.connection import ConnectionSettings, ConnectRefused, Denied, NoAnswer, NotConnected
+    from koordcore.bus.client.opening import connect
     from koordcore.bus.factory import bus_on
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
