@@ -13,13 +13,9 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_manager.domain.cluster import view as manager_view
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_projector.domain.projection import Projection
-from koord_scheduler.domain.commit import status_writes
+from koord_scheduler.domain import forgetting
 from koord_scheduler.domain.folding import log as scheduler_log
-from koord_scheduler.domain.folding import nodes
-from koord_scheduler.domain.nodes import ledger
-from koord_scheduler.domain.pods import deleted
 from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.domain.status import status_writer
 from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
 from koordcore.events.descheduling.drain import DrainForgotten, DrainStarted
 from koordcore.events.descheduling.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
@@ -240,11 +236,7 @@ def of_scheduler() -> Fold:
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
-        (ledger, "_MOST_KEPT"),
-        (deleted, "_MOST_KEPT"),
-        (status_writes, "_MOST_KEPT"),
-        (status_writer, "_MOST_GANGS"),
-        (nodes, "_MOST_GONE"),
+        (forgetting, "_FEWEST"),
         (manager_view, "MAX_UNKNOWN_NODES"),
     ):
         monkeypatch.setattr(module, name, KEPT)

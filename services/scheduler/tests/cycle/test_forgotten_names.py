@@ -1,18 +1,42 @@
 """Positions of names that are gone are forgotten once they are folded, and never before."""
 
+from itertools import count
+
 from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites
 from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
+from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
 from support.histories import node, stored
 from support.scheduler.scheduling import frameworks
 
 LIVES = 5_000
+
+
+def test_a_table_is_searched_only_after_it_has_doubled() -> None:
+    """Even if each search finds nothing to forget, as in a what-if run."""
+    forgetting, searches = Forgetting(), 0
+    for entries in range(20_000):
+        if forgetting.is_due(entries):
+            forgetting.searched(entries)
+            searches += 1
+    assert 0 < searches <= 5
+
+
+def test_statuses_of_gangs_that_are_gone_are_forgotten_although_no_pod_is_deleted() -> None:
+    state, seqs = SchedulerState(frameworks()), count(1)
+    for life in range(LIVES):
+        said = GangPhaseChanged(namespace="default", name=f"g{life}", phase="Finished")
+        fold(state, stored(next(seqs), Draft(AggregateRef("gang", f"default=g{life}"), said, 0)))
+
+    assert len(state.status.writes.seqs) <= 1025
+    assert len(state.status.published.gangs) <= 1025
 
 
 def test_ledgers_of_nodes_that_left_are_forgotten_unless_they_have_pods_or_later_facts() -> None:

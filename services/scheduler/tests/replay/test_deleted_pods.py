@@ -5,18 +5,6 @@ from koord_scheduler.domain.pods.deleted import DeletedPods
 PODS = 20_000
 
 
-def test_a_long_list_is_searched_only_after_it_has_doubled() -> None:
-    """In a what-if run the fold reaches none of the events, so each search would find nothing to forget."""
-    deleted, searches = DeletedPods(), 0
-    for number in range(PODS):
-        before = deleted.seqs
-        deleted.note(f"pod-{number}", PODS + number)
-        deleted.prune(position=0)
-        searches += deleted.seqs is not before
-    assert len(deleted.seqs) == PODS
-    assert 0 < searches <= 5
-
-
 def test_pods_whose_last_event_was_folded_are_forgotten() -> None:
     deleted = DeletedPods()
     for number in range(PODS):

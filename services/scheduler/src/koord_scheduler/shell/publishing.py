@@ -245,7 +245,7 @@ class Publisher:
                         self._confirm(node, seqs[until], seqs[at:until], started_nanos)
                         at = until + 1
                     if part.gang is not None:
-                        self._state.status.writes.seqs[part.gang.ref] = seqs[at]
+                        self._state.status.in_log(part.gang.ref, seqs[at])
                         at += 1
             case Conflict(moved=moved):
                 await self._one_by_one(parts, {ref for ref, _ in moved}, started_nanos)

@@ -10,11 +10,10 @@ Source:
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft, Event
 
-_MOST_KEPT: Final = 1024
+from koord_scheduler.domain.forgetting import Forgetting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,21 +56,21 @@ class StatusWrites:
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
     _waiting: deque[StatusWrite] = field(default_factory=deque[StatusWrite])
     _in_flight: set[AggregateRef] = field(default_factory=set[AggregateRef])
-    _most: int = _MOST_KEPT
+    _forgetting: Forgetting = field(default_factory=Forgetting)
 
     def prune(self, position: int, exists: Callable[[AggregateRef], bool]) -> None:
-        """Forget aggregates whose objects do not exist. No-op until the number of aggregates has doubled.
+        """Forget aggregates whose objects do not exist. No-op until `Forgetting` requires a search.
 
         Args:
             position: Position in the log of the last folded event. An aggregate with a later event is kept.
             exists: Whether the object of an aggregate exists.
         """
-        if len(self.seqs) > self._most:
+        if self._forgetting.is_due(len(self.seqs)):
             under_way = self.under_way()
             self.seqs = {
                 ref: seq for ref, seq in self.seqs.items() if seq > position or ref in under_way or exists(ref)
             }
-            self._most = max(_MOST_KEPT, 2 * len(self.seqs))
+            self._forgetting.searched(len(self.seqs))
 
     def __len__(self) -> int:
         """Return the number of status writes that are not taken yet."""

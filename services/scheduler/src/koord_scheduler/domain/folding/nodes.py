@@ -1,7 +1,6 @@
 """Folds nodes. The manager's decisions about a node override its object."""
 
 from dataclasses import replace
-from typing import Final
 
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.management.adjustment import NodeHealthAssessed
@@ -13,8 +12,6 @@ from koord_scheduler.domain.folding.pods import read_again_if_imposed
 from koord_scheduler.domain.nodes.policies import NO_POLICY
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.state.state import SchedulerState
-
-_MOST_GONE: Final = 1024
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
@@ -89,14 +86,12 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
 
 
 def _forget_gone_nodes(state: SchedulerState) -> None:
-    """Forget deleted nodes that hold no pod. No-op until there are many, so that an event costs the same on average."""
-    ledgers, gone_by = state.assumed.ledgers, state.mirror.node_gone_by
+    """Forget deleted nodes that hold no pod. No-op until `Forgetting` requires a search."""
+    ledgers, left = state.assumed.ledgers, state.nominator.left
     ledgers.prune(state.log.position)
-    if len(gone_by) > state.mirror.most_gone:
-        for name in [name for name in gone_by if not ledgers.logged(name)]:
-            del gone_by[name]
-            state.mirror.policies.pop(name, None)  # decided before its deletion, stored after it
-        state.mirror.most_gone = max(_MOST_GONE, 2 * len(gone_by))
+    if state.mirror.prune(lambda name: bool(ledgers.logged(name))):
+        for name in [name for name in left if state.nodes.row(name) is None]:
+            del left[name]  # nobody reads it where this instance does not lead
 
 
 def _settle_placed_on(state: SchedulerState, node: str, trigger: str) -> None:

@@ -138,6 +138,5 @@ def _forget_said(state: SchedulerState, plural: str, gone: CustomObjectDeleted) 
         state.status.quota_changes.again(gone.name)
     elif plural == explained.PLURAL:
         state.status.explanations.drop(namespaced_token(gone.namespace, gone.name))
-        state.status.prune(state.log.position)
     elif plural == "clusternetworktopologies" and gone.name == DEFAULT_TOPOLOGY:
         state.status.published.topology = None

@@ -69,7 +69,7 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
     A deleted Reservation is forgotten. Other events change only the known position of the aggregate.
     """
     books, uid = state.cluster.reservations, stored.ref.id
-    state.status.writes.seqs[stored.ref] = stored.seq
+    state.status.in_log(stored.ref, stored.seq)
     match event:
         case ReservationSucceeded() | ReservationFailed():
             phase = SUCCEEDED if isinstance(event, ReservationSucceeded) else FAILED

@@ -43,4 +43,4 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             return
         case _:
             pass
-    state.status.writes.seqs[stored.ref] = stored.seq
+    state.status.in_log(stored.ref, stored.seq)

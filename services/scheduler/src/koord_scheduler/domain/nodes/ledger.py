@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 
 from koord_scheduler.domain.columns.node_columns import Demand
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.nodes.accounting import NodeAccounting
 from koord_scheduler.domain.pods.info import PodInfo
-
-_MOST_KEPT: Final = 1024
 
 
 class Source:
@@ -76,22 +75,22 @@ class Ledgers:
         self._occupancy = accounting
         self._nodes = accounting.nodes
         self._by_node: dict[str, NodeLedger] = {}
-        self._most = _MOST_KEPT
+        self._forgetting = Forgetting()
 
     def prune(self, position: int) -> None:
-        """Drop the empty ledgers of nodes that do not exist. No-op until the number of ledgers has doubled.
+        """Drop the empty ledgers of nodes that do not exist. No-op until `Forgetting` requires a search.
 
         Args:
             position: Position in the log of the last folded event. A ledger with a later event is kept, so that this
                 event has no effect when it is folded.
         """
-        if len(self._by_node) > self._most:
+        if self._forgetting.is_due(len(self._by_node)):
             self._by_node = {
                 node: ledger
                 for node, ledger in self._by_node.items()
                 if ledger.holdings or ledger.seq > position or self._nodes.row(node) is not None
             }
-            self._most = max(_MOST_KEPT, 2 * len(self._by_node))
+            self._forgetting.searched(len(self._by_node))
 
     def seq(self, node: str) -> int:
         """Return the position of the last known event of `node.<name>`; 0 if none is known.

@@ -1,8 +1,6 @@
 """Positions of the last events of pods that were deleted before the fold has reached these events."""
 
-from typing import Final
-
-_MOST_KEPT: Final = 1024
+from koord_scheduler.domain.forgetting import Forgetting
 
 
 class DeletedPods:
@@ -14,7 +12,7 @@ class DeletedPods:
 
     def __init__(self) -> None:
         self.seqs: dict[str, int] = {}
-        self._most = _MOST_KEPT
+        self._forgetting = Forgetting()
 
     def seq_of(self, uid: str) -> int:
         """Return the position of the last event of a deleted pod; 0 if the pod is not recorded as deleted."""
@@ -25,13 +23,13 @@ class DeletedPods:
         self.seqs[uid] = max(seq, self.seqs.get(uid, 0))
 
     def prune(self, position: int) -> None:
-        """Remove pods whose last event is folded. No-op until the number of pods has doubled since the last search.
+        """Remove pods whose last event is folded. No-op until `Forgetting` requires a search.
 
         In a what-if run, the fold never reaches these events. So a search at each call would find nothing to forget.
 
         Args:
             position: Position in the log of the last folded event.
         """
-        if len(self.seqs) > self._most:
+        if self._forgetting.is_due(len(self.seqs)):
             self.seqs = {uid: seq for uid, seq in self.seqs.items() if seq > position}
-            self._most = max(_MOST_KEPT, 2 * len(self.seqs))
+            self._forgetting.searched(len(self.seqs))

@@ -365,7 +365,6 @@ class Assumptions:
         if pod.seq > self._known.log.position:
             self._known.deleted.seqs[pod.uid] = pod.seq
         self._known.deleted.prune(self._known.log.position)
-        self._known.status.prune(self._known.log.position)
 
     def release_due(self) -> int:
         """Put the releases of `to_release` into the outbox.

@@ -4,7 +4,6 @@ Source: event-bus spec, 4.2
 """
 
 from collections.abc import Container, Sequence
-from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
 from koordcore.events.objects.gateway import PodEvictionRequested
@@ -15,16 +14,16 @@ from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites, TakenStatusWrite
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.gang.roster import Roster
 from koord_scheduler.domain.pods.deleted import DeletedPods
 from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
+from koord_scheduler.domain.state.log_position import LogPosition
 from koord_scheduler.domain.status.published_status import PublishedStatus
 from koord_scheduler.domain.status.schedule_explanations import ScheduleExplanations
-
-_MOST_GANGS: Final = 1024
 
 
 class StatusWriter:
@@ -41,6 +40,7 @@ class StatusWriter:
         self,
         writes: StatusWrites,
         *,
+        log: LogPosition,
         pods: dict[str, PodRecord],
         deleted: DeletedPods,
         queue: SchedulingQueue,
@@ -53,12 +53,14 @@ class StatusWriter:
         self.published = PublishedStatus()
         self.explanations = ScheduleExplanations()
         self.quota_changes = quota_changes
+        self._log = log
         self._pods = pods
         self._deleted = deleted
         self._queue = queue
         self._nominator = nominator
         self._roster = roster
         self._reservations = reservations
+        self._forgetting_gangs = Forgetting()
 
     def last_seq(self, ref: AggregateRef) -> int | None:
         """Return the position of the last known event of an aggregate, which the next status write expects.
@@ -75,19 +77,18 @@ class StatusWriter:
             return self._deleted.seq_of(ref.id)
         return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
 
-    def prune(self, position: int) -> None:
-        """Forget the positions of statuses whose objects do not exist, and published statuses of gangs without pods.
+    def in_log(self, ref: AggregateRef, seq: int) -> None:
+        """Record that the log has an event of an aggregate at position `seq`. The next status write expects it.
 
-        No-op until there are many.
-
-        Args:
-            position: Position in the log of the last folded event.
+        If there are many, forget the positions and published statuses whose objects do not exist.
         """
-        self.writes.prune(position, self._exists)
-        if len(self.published.gangs) > _MOST_GANGS + 2 * len(self._roster.gangs):
+        self.writes.seqs[ref] = max(seq, self.writes.seqs.get(ref, 0))
+        self.writes.prune(self._log.position, self._exists)
+        if self._forgetting_gangs.is_due(len(self.published.gangs)):
             self.published.gangs = {
                 gang_id: said for gang_id, said in self.published.gangs.items() if gang_id in self._roster.gangs
             }
+            self._forgetting_gangs.searched(len(self.published.gangs))
 
     def _exists(self, ref: AggregateRef) -> bool:
         match ref.kind:
@@ -139,7 +140,7 @@ class StatusWriter:
             if draft.ref.kind == "pod":
                 self._pod_stored(draft.ref.id, draft.event, seq, taken.write.trigger)
             else:
-                self.writes.seqs[draft.ref] = max(seq, self.writes.seqs.get(draft.ref, 0))
+                self.in_log(draft.ref, seq)
             if isinstance(draft.event, PodEvictionRequested):
                 self._nominator.unsaid.discard(draft.ref.id)
             if isinstance(draft.event, GangPhaseChanged):

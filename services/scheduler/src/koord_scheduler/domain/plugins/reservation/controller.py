@@ -25,6 +25,7 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.framework.lifecycle_hooks import ControllerDecision, ReservationLeft, Status
 from koord_scheduler.domain.reservation.books import ReservationBooks
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
@@ -32,7 +33,6 @@ from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 _REPEAT_SECONDS: Final = 30.0
 """Seconds after which a fact is published again that the log has refused or has not stored."""
 _ENDS: Final = (ReservationFailed.__name__, ReservationSucceeded.__name__)
-_MOST_GONE: Final = 1024
 _JUST_AFTER: Final = 0.001
 """A Reservation has not expired at the very moment of its limit."""
 
@@ -60,6 +60,7 @@ class ReservationController:
         self._times: list[tuple[float, str]] = []
         self._planned: dict[str, float] = {}
         self._published: dict[str, tuple[str, float]] = {}
+        self._forgetting = Forgetting()
 
     def problem_of(self, uid: str) -> str:
         """Return a sentence about why a Reservation is invalid and never scheduled; "" if no reason is known."""
@@ -114,10 +115,10 @@ class ReservationController:
         return wanted
 
     def _forget_gone(self) -> None:
-        """Forget what was published of Reservations that do not exist any more. No-op until there are many."""
-        known = self._books.entries
-        if len(self._published) > _MOST_GONE + 2 * len(known):
-            self._published = {uid: said for uid, said in self._published.items() if uid in known}
+        """Forget the statuses of Reservations that do not exist. No-op until `Forgetting` requires a search."""
+        if self._forgetting.is_due(len(self._published)):
+            self._published = {uid: said for uid, said in self._published.items() if uid in self._books.entries}
+            self._forgetting.searched(len(self._published))
 
     def _to_free(self, entry: Entry) -> Iterable[str]:
         """Return the uids of pods that use a Reservation whose object is deleted and that holds nothing any more."""
