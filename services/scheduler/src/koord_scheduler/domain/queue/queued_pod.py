@@ -51,7 +51,6 @@ class QueueState(IntEnum):
 
 MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
 """The states in which a pod may be attempted out of turn."""
-_WORTH_IT: Final = 64
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -100,21 +99,3 @@ class QueuedPod:
         Then its place in the queue stays.
         """
         return (self.subject, self.priority) == (subject, priority)
-
-
-def push_rank(active: list[Rank], pod: QueuedPod, pods: Mapping[str, QueuedPod]) -> None:
-    """Add the rank of a pod to the heap of the active queue.
-
-    Where this instance does not lead, nobody takes the ranks of pods that have left the queue. If these are the most,
-    the heap is made again from the pods, so that the cost of a call is the same on average.
-
-    Args:
-        active: The heap.
-        pod: The pod, in the state ACTIVE and with its ticket.
-        pods: Uid -> entry of each pod in the queue, `pod` included.
-    """
-    if len(active) < _WORTH_IT + 2 * len(pods):
-        heapq.heappush(active, pod.rank)
-    else:
-        active[:] = [each.rank for each in pods.values() if each.state is QueueState.ACTIVE]
-        heapq.heapify(active)

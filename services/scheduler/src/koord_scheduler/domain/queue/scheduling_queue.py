@@ -17,14 +17,14 @@ Source:
     scheduler-core spec, 2
 """
 
-import heapq
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState, push_rank
-from koord_scheduler.domain.queue.unschedulable import Fits, Group, Rank, SeesOtherwise, WaitingRoom
+from koord_scheduler.domain.queue.pod_heap import PodHeap
+from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState
+from koord_scheduler.domain.queue.unschedulable import Fits, Group, SeesOtherwise, WaitingRoom
 
 LONGEST_WAIT_SECONDS: Final = 300.0
 FLUSH_PERIOD_SECONDS: Final = 30.0
@@ -57,8 +57,8 @@ class SchedulingQueue:
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
         self._pods: dict[str, QueuedPod] = {}
-        self._active: list[Rank] = []
-        self._backoff: list[tuple[float, int, str]] = []
+        self._active = PodHeap(QueueState.ACTIVE, self._pods)
+        self._backoff = PodHeap(QueueState.BACKOFF, self._pods)
         self._waiting_since: dict[str, float] = {}
         self._room = WaitingRoom(nodes, sees_otherwise)
         self._tickets = 0
@@ -130,14 +130,11 @@ class SchedulingQueue:
 
         The pod is in flight from then on, and its number of attempts grows by one.
         """
-        while self._active:
-            _, ticket, uid = heapq.heappop(self._active)
-            pod = self._pods.get(uid)
-            if pod is not None and pod.state is QueueState.ACTIVE and pod.ticket == ticket:
-                pod.attempts += 1
-                self._move(pod, QueueState.IN_FLIGHT)
-                return pod
-        return None
+        pod = self._active.pop()
+        if pod is not None:
+            pod.attempts += 1
+            self._move(pod, QueueState.IN_FLIGHT)
+        return pod
 
     def take(self, uid: str, like: str = "") -> QueuedPod:
         """Return a pod out of turn. It is in flight from then on, and its number of attempts grows by one.
@@ -232,7 +229,7 @@ class SchedulingQueue:
         self._came = Came.FAILED
         if not self._stays_gated(pod):
             self._move(pod, QueueState.ACTIVE)
-            push_rank(self._active, pod, self._pods)
+            self._active.push(pod)
 
     def assumed(self, pod: QueuedPod, has_room: Callable[[Subject], bool]) -> None:
         """End an attempt that found a node. Wake the next pod of the same `Block`, and of the subject if it may fit.
@@ -266,26 +263,18 @@ class SchedulingQueue:
     def tick(self, now: float) -> None:
         """Advance the time to `now`: end back-offs; every 30 s, end waits over 5 minutes of each group's first pod."""
         self._now = now
-        while self._backoff and self._backoff[0][0] <= now:
-            ready_at, _, uid = heapq.heappop(self._backoff)
-            pod = self._pods.get(uid)
-            if pod is not None and pod.state is QueueState.BACKOFF and pod.ready_at == ready_at:
-                self._came = Came.BACKED_OFF
-                self._activate(pod)
+        while (pod := self._backoff.first()) is not None and pod.ready_at <= now:
+            self._came = Came.BACKED_OFF
+            self._activate(pod)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_PERIOD_SECONDS
             self._flush(now)
 
     def next_due(self) -> float | None:
         """Return the time at which `tick` has its next effect; None if only an event can change the queue."""
-        while self._backoff:
-            ready_at, _, uid = self._backoff[0]
-            pod = self._pods.get(uid)
-            if pod is not None and pod.state is QueueState.BACKOFF and pod.ready_at == ready_at:
-                break
-            heapq.heappop(self._backoff)
         flush = self._next_flush if self._waiting_since else None
-        backoff = self._backoff[0][0] if self._backoff else None
+        backing_off = self._backoff.first()
+        backoff = backing_off.ready_at if backing_off is not None else None
         return min((moment for moment in (flush, backoff) if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
@@ -335,7 +324,7 @@ class SchedulingQueue:
         if self._stays_gated(pod):
             return
         self._move(pod, QueueState.BACKOFF)
-        heapq.heappush(self._backoff, (pod.ready_at, pod.ticket, pod.uid))
+        self._backoff.push(pod)
 
     def _stays_gated(self, pod: QueuedPod) -> bool:
         """Ask PreEnqueue. If it refuses the pod, gate the pod and return True."""
@@ -355,7 +344,7 @@ class SchedulingQueue:
         self._tickets += 1
         pod.ticket = self._tickets
         self._move(pod, QueueState.ACTIVE)
-        push_rank(self._active, pod, self._pods)
+        self._active.push(pod)
 
     def _flush(self, now: float) -> None:
         """End waits of more than 5 minutes, for the first pod of each group, the longest waits first.
