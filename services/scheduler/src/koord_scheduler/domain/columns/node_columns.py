@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.label_column import LabelColumn, grown_to
 from koord_scheduler.domain.columns.label_index import LabelIndex
+from koord_scheduler.domain.columns.taint_sets import TaintSets
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -101,7 +102,7 @@ class NodeColumns:
         self.shape = Journal()
         self.load = Journal()
         self.resources: list[str] = [PODS]
-        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.taint_sets = TaintSets()
         self.allocatable = np.zeros((8, capacity), np.int64)
         self.requested = np.zeros((8, capacity), np.int64)
         self.free = np.zeros((8, capacity), np.int64)
@@ -121,7 +122,6 @@ class NodeColumns:
         self.label_index = LabelIndex(self._shapes)
         self._column_of: dict[str, int] = {PODS: PODS_COLUMN}
         self._label_columns: dict[str, LabelColumn] = {}
-        self._taint_ids: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
         self.column(CPU)
         self.column(MEMORY)
 
@@ -209,7 +209,7 @@ class NodeColumns:
             shape.unschedulable,
         ):
             self.unschedulable[row] = shape.unschedulable
-            self.taint_set[row] = self._taint_id(shape.taints)
+            self._taint(row, shape.taints)
             for key, column in self._label_columns.items():
                 column.put(row, shape.labels.get(key))
             self.label_index.changed(row, before.labels if before is not None else {}, shape.labels)
@@ -228,6 +228,7 @@ class NodeColumns:
         self.label_index.changed(row, self._shapes.pop(row).labels, {})
         for column in self._label_columns.values():
             column.put(row, None)
+        self._taint(row, ())
         self.names[row] = ""
         self.row_at.pop(self.name_hash.item(row), None)
         self._free_rows.append(row)
@@ -324,13 +325,10 @@ class NodeColumns:
             column.grow(capacity)
         self._capacity = capacity
 
-    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
-        key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
-        known = self._taint_ids.get(key)
-        if known is None:
-            known = self._taint_ids[key] = len(self.taint_sets)
-            self.taint_sets.append(taints)
-        return known
+    def _taint(self, row: int, taints: tuple[Taint, ...]) -> None:
+        before: int = self.taint_set.item(row)
+        self.taint_set[row] = self.taint_sets.take(taints)
+        self.taint_sets.give(before)
 
 
 def row_list(rows: Rows | IntArray) -> list[int]:

@@ -132,6 +132,7 @@ class View:
             shape = self._answers.shape_of(self._pod)
             shape_moved = shape is not scores.shape or shape.position != self._shape_position
             scores.shape, self._shape_position = shape, shape.position
+            self._exclusions = None  # a filter code may stand for another reason now, see `TaintSets`
         if len(scores.load.status) != nodes.capacity:
             scores.load = RowAnswers(nodes.capacity, len(self._answers.profile.scores))
             changed = None

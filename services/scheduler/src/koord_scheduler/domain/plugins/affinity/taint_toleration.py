@@ -37,9 +37,9 @@ class TaintToleration:
         The code identifies the taint.
         """
         sets = nodes.taint_set[rows].astype(np.intp)
-        codes = np.zeros(len(nodes.taint_sets), np.int64)
+        codes = np.zeros(len(nodes.taint_sets.sets), np.int64)
         for set_id in set(row_list(sets)):
-            index = first_untolerated(nodes.taint_sets[set_id], pod.tolerations)
+            index = first_untolerated(nodes.taint_sets.sets[set_id], pod.tolerations)
             if index is not None:
                 codes[set_id] = (set_id << _TAINT_BITS) | index
         return codes[sets] if codes.any() else None
@@ -50,22 +50,22 @@ class TaintToleration:
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """Return the taint that a code identifies as text, with key and value."""
-        taint = nodes.taint_sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
+        taint = nodes.taint_sets.sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
         return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Return the number of PreferNoSchedule taints that the pod does not tolerate; None if there are none."""
         sets = nodes.taint_set[rows].astype(np.intp)
-        counts = np.zeros(len(nodes.taint_sets), np.int64)
+        counts = np.zeros(len(nodes.taint_sets.sets), np.int64)
         for set_id in set(row_list(sets)):
-            counts[set_id] = intolerable_preferences(nodes.taint_sets[set_id], pod.tolerations)
+            counts[set_id] = intolerable_preferences(nodes.taint_sets.sets[set_id], pod.tolerations)
         return counts[sets] if counts.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
         """Return a function that counts the PreferNoSchedule taints of one node that the pod does not tolerate."""
 
         def score(row: int) -> int:
-            return intolerable_preferences(nodes.taint_sets[nodes.taint_set.item(row)], pod.tolerations)
+            return intolerable_preferences(nodes.taint_sets.sets[nodes.taint_set.item(row)], pod.tolerations)
 
         return score
 
