@@ -13,6 +13,7 @@ from koord_scheduler.domain.volumes.matching import Matching
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.storage.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordcore.values.allocation import ClaimBinding
+from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 from support.scheduler.volumes import HOST, ZONE, chosen, claim, storage_class, user_of, volume
 
@@ -198,3 +199,13 @@ def test_placed_pods_never_share_a_volume_unless_they_share_its_claim(pods: list
                     held.setdefault(found, set()).add(claim_name)
                     volume_of.setdefault(claim_name, set()).add(found)
         assert all(len(found) == 1 for found in (*held.values(), *volume_of.values()))
+
+
+def test_many_changes_of_claims_that_nobody_takes_are_kept_as_one() -> None:
+    """Where a scheduler does not lead, it takes none of them."""
+    books = VolumeBooks(NodeColumns())
+    for life in range(5_000):
+        books.drop_claim("default", f"data-{life}")
+    assert container_sizes(books.helped)["._claims"] <= 1024
+    assert books.take_helped().may_help([(("default", "data-0"), "", "")])
+    assert not books.take_helped().may_help([(("default", "data-0"), "", "")])

@@ -13,6 +13,7 @@ import numpy as np
 from koordcore.protocol.storage.objects import VolumeAttachment
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.volumes.objects import ClaimKey, Volume
 
 
@@ -35,6 +36,7 @@ class Attachments:
         self._by_node: dict[str, dict[str, None]] = {}
         self._by_volume: dict[str, dict[str, None]] = {}
         self._changed: set[str] = set()
+        self._forgetting = Forgetting()
         self._position = 0
         self._columns: dict[str, IntArray] = {}
 
@@ -45,7 +47,7 @@ class Attachments:
         self._known[name] = found
         self._by_node.setdefault(found.spec.node_name, {})[name] = None
         self._by_volume.setdefault(found.spec.source.persistent_volume_name, {})[name] = None
-        self._changed.add(found.spec.node_name)
+        self._node_changed(found.spec.node_name)
 
     def drop(self, name: str) -> str:
         """Forget a deleted attachment, and return its CSI driver; "" if it is unknown."""
@@ -57,12 +59,13 @@ class Attachments:
             del index[key][name]
             if not index[key]:
                 del index[key]
-        self._changed.add(found.spec.node_name)
+        self._node_changed(found.spec.node_name)
         return found.spec.attacher
 
     def volume_changed(self, name: str) -> None:
         """Count the attachments of a volume again at the next question, because it was added, changed or deleted."""
-        self._changed.update(self._known[each].spec.node_name for each in self._by_volume.get(name, ()))
+        for each in self._by_volume.get(name, ()):
+            self._node_changed(self._known[each].spec.node_name)
 
     def use_changed(self, row: int) -> None:
         """Count a node's attachments again at the next question, because its pods began or ended to use a claim.
@@ -72,6 +75,12 @@ class Attachments:
         """
         if self._by_node:
             self._changed.add(self._nodes.names[row])
+
+    def _node_changed(self, name: str) -> None:
+        self._changed.add(name)
+        if self._forgetting.is_due(len(self._changed)):
+            self._changed = {each for each in self._changed if self._nodes.row(each) is not None}
+            self._forgetting.searched(len(self._changed))
 
     def unused(self, driver: str) -> IntArray:
         """Return the number of attached volumes of a driver that no pod of the node uses, shape (N,)."""

@@ -54,6 +54,11 @@ class ByNodeLabel(Generic[T]):
         self._required = required
         self._rank = rank
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the index has no thing."""
+        return not (self.by_label or self.others)
+
     def add(self, thing: T) -> None:
         """Add a thing (a volume or free storage), which must not be in the index yet."""
         required, is_more = self._required(thing)

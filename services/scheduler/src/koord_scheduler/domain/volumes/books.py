@@ -115,7 +115,7 @@ class VolumeBooks:
     def _claim_changed(self, key: objects.ClaimKey) -> None:
         self._count_driver(key)
         self.waiting.claim_changed(key)
-        self.helped.claims.add(key)
+        self.helped.claim(key)
         self.changes += 1
 
     def put_volume(self, found: storage.PersistentVolume) -> None:
@@ -124,10 +124,10 @@ class VolumeBooks:
         self.drop_volume(volume.name)
         self.volumes[volume.name] = volume
         self.attachments.volume_changed(volume.name)
-        self.helped.classes.add(volume.storage_class)
+        self.helped.storage_class(volume.storage_class)
         if volume.claim is not None:
             self._reserved.setdefault(volume.claim, {})[volume.name] = None
-            self.helped.claims.add(volume.claim)
+            self.helped.claim(volume.claim)
             self._count_driver(volume.claim)
         elif self._is_open(volume):
             self.matching.add_volume(volume)
@@ -140,7 +140,7 @@ class VolumeBooks:
             return
         self.attachments.volume_changed(name)
         if volume.claim is not None:
-            self.helped.claims.add(volume.claim)
+            self.helped.claim(volume.claim)
             names = self._reserved[volume.claim]
             del names[name]
             if not names:
@@ -164,7 +164,7 @@ class VolumeBooks:
 
     def _class_changed(self, name: str) -> None:
         self.changes += 1
-        self.helped.classes.add(name)
+        self.helped.storage_class(name)
         for key in [key for key in self.waiting.claims if self._class_of(key) == name]:
             self.waiting.claim_changed(key)
         for key in self.users:
@@ -181,7 +181,7 @@ class VolumeBooks:
         self.drop_capacity(found.metadata.namespace, found.metadata.name)
         self._capacities[capacity.id] = capacity
         self.matching.add_capacity(capacity)
-        self.helped.classes.add(capacity.storage_class)
+        self.helped.storage_class(capacity.storage_class)
 
     def drop_capacity(self, namespace: str, name: str) -> None:
         """Forget a deleted CSIStorageCapacity. No-op if it is unknown."""
@@ -192,12 +192,12 @@ class VolumeBooks:
 
     def put_limits(self, found: storage.CsiNode) -> None:
         """Add or change a CSINode."""
-        self.helped.drivers.update(self.attached.put_node(found))
+        self.helped.drivers(self.attached.put_node(found))
         self.changes += 1
 
     def drop_limits(self, node: str) -> None:
         """Forget the deleted CSINode of a node."""
-        self.helped.drivers.update(self.attached.drop_node(node))
+        self.helped.drivers(self.attached.drop_node(node))
         self.changes += 1
 
     def put_attachment(self, found: storage.VolumeAttachment) -> None:
@@ -209,18 +209,18 @@ class VolumeBooks:
         """Forget a deleted VolumeAttachment. No-op if it is unknown."""
         driver = self.attachments.drop(name)
         if driver:
-            self.helped.drivers.add(driver)
+            self.helped.drivers([driver])
 
     def put_driver(self, found: storage.CsiDriver) -> None:
         """Add or change a CSIDriver."""
         self.matching.count_driver(found.metadata.name, is_counted=found.spec.storage_capacity)
-        self.helped.drivers.add(found.metadata.name)
+        self.helped.drivers([found.metadata.name])
         self.changes += 1
 
     def drop_driver(self, name: str) -> None:
         """Forget a deleted CSIDriver."""
         self.matching.count_driver(name, is_counted=False)
-        self.helped.drivers.add(name)
+        self.helped.drivers([name])
         self.changes += 1
 
     # --- pods --------------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class VolumeBooks:
         taker = (uid, row)
         for each in bindings:
             key = (each.namespace, each.claim)
-            self.helped.claims.add(key)
+            self.helped.claim(key)
             del self._taken[key][taker]
             if not self._taken[key]:
                 del self._taken[key]
@@ -301,7 +301,7 @@ class VolumeBooks:
             volume = self.volumes.get(name)
             if volume is not None and volume.claim is None and self._is_open(volume):
                 self.matching.add_volume(volume)
-                self.helped.classes.add(volume.storage_class)
+                self.helped.storage_class(volume.storage_class)
 
     def take_helped(self) -> HelpedStorage:
         """Return the changes of storage since the last call that may help waiting pods, and forget them."""

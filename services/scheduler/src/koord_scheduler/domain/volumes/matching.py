@@ -70,7 +70,10 @@ class Matching:
 
     def remove_volume(self, volume: Volume) -> None:
         """Remove a volume that was added."""
-        self._available[volume.storage_class].remove(volume)
+        available = self._available[volume.storage_class]
+        available.remove(volume)
+        if available.is_empty:
+            del self._available[volume.storage_class]
         self._touch(volume)
 
     def put_class(self, known: Class) -> None:
@@ -90,7 +93,10 @@ class Matching:
 
     def remove_capacity(self, capacity: Capacity) -> None:
         """Remove free storage that was added."""
-        self._free[capacity.storage_class].remove(capacity)
+        free = self._free[capacity.storage_class]
+        free.remove(capacity)
+        if free.is_empty:
+            del self._free[capacity.storage_class]
         self._changes += 1
 
     def count_driver(self, name: str, *, is_counted: bool) -> None:
