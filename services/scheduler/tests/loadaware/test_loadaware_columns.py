@@ -21,6 +21,7 @@ from koord_scheduler.domain.loadaware.rules import (
     score_aggregation,
 )
 from koord_scheduler.domain.loadaware.thresholds import node_thresholds
+from support.reachable import container_sizes
 
 RESOURCES = ("cpu", "memory")
 ROWS = 4
@@ -102,7 +103,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("node"), rows, facts),
         st.tuples(st.just("gone"), rows, st.none()),
-        st.tuples(st.just("metric"), rows, st.none() | metrics),
+        st.tuples(st.just("metric"), rows, metrics),
         st.tuples(st.just("pod"), rows, pods),
         st.tuples(st.just("off"), rows, st.sampled_from("abcdef")),
         st.tuples(st.just("time"), rows, times),
@@ -222,9 +223,6 @@ class Model:
             case "metric", NodeMetric() if row in self.nodes:
                 self.metrics[row] = value
                 columns.on_metric(row, value)
-            case "metric", None if row in self.nodes:
-                self.metrics.pop(row, None)
-                columns.on_metric(row, None)
             case "pod", AssignedPod() if row in self.nodes:
                 self.pods[value.uid] = (row, value)
                 columns.on_pod(row, value)
@@ -377,5 +375,18 @@ def test_a_person_is_told_what_is_believed_of_a_node() -> None:
         "nodeEstimatedPods": ["default/a", "default/b"],
     }
     assert describe_node(columns.node_load(7), columns.args) == {}
-    columns.on_metric(3, None)
-    assert list(describe_node(columns.node_load(3), columns.args)) == ["pods"]
+    columns.on_node(5, NodeFacts(allocatable={"cpu": 1}))
+    columns.on_pod(5, assigned("d", (0, 0), True, 1, None))
+    assert list(describe_node(columns.node_load(5), columns.args)) == ["pods"], "it has no report"
+
+
+def test_expiries_of_nodes_that_left_are_forgotten_although_no_time_passes() -> None:
+    columns = LoadColumns(LoadAwareSchedulingArgs())
+    for life in range(5_000):
+        columns.on_node(0, NodeFacts(allocatable={"cpu": 1}))
+        columns.on_metric(0, NodeMetric(updated_at=life, node_usage={"cpu": 0}))
+        columns.off_node(0)
+    columns.on_node(0, NodeFacts(allocatable={"cpu": 1}))
+    columns.on_metric(0, NodeMetric(updated_at=9_000, node_usage={"cpu": 0}))
+    assert container_sizes(columns)["._expiries"] <= 1024
+    assert columns.advance(1e9) == [0]

@@ -78,7 +78,9 @@ def _columns(given: dict[str, Json]) -> tuple[LoadColumns, PodLoad]:
     columns = LoadColumns(args)
     columns.advance(NOW)
     columns.on_node(ROW, node_facts(node_from_json(given["node"])))
-    columns.on_metric(ROW, _metric(given.get("node_metric")))
+    metric = _metric(given.get("node_metric"))
+    if metric is not None:
+        columns.on_metric(ROW, metric)
     listed: list[dict[str, Json]] = given.get("assigned_pods") or []
     for number, item in enumerate(listed):
         columns.on_pod(ROW, _assigned(item, number, args))

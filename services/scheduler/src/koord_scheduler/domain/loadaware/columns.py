@@ -8,7 +8,7 @@ row, which is computed again before the next question.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.loadaware.assigned import AssignedPod, NodeSums, Vector, sums_of, used_by_all, vector_of
 from koord_scheduler.domain.loadaware.metric import NodeMetric
 from koord_scheduler.domain.loadaware.room import (
@@ -42,7 +43,6 @@ from koord_scheduler.domain.loadaware.thresholds import Limits, NodeThresholds, 
 
 CodeArray: TypeAlias = NDArray[np.uint8]
 """Filter codes of rows: 0 passes, see `LoadColumns.reason` for others."""
-
 _EXPIRED_CODE: Final = 1
 _FIRST_CODE: Final = 2
 _LAST_RESOURCE: Final = 126
@@ -99,6 +99,7 @@ class LoadColumns:
         self._row_of: dict[str, int] = {}
         self._dirty: set[int] = set()
         self._expiries: list[tuple[float, int]] = []
+        self._forgetting = Forgetting()
         count = len(self.resources)
         self._room = np.full((2, count, capacity), PASSES, np.int64)
         self._basis = np.zeros((2, capacity), np.uint8)
@@ -137,17 +138,14 @@ class LoadColumns:
             del self._row_of[uid]
         self._change(row)
 
-    def on_metric(self, row: int, metric: NodeMetric | None) -> None:
-        """Replace the usage report of the node at position `row`, which must be known; None removes it."""
+    def on_metric(self, row: int, metric: NodeMetric) -> None:
+        """Replace the usage report of the node at position `row`, which must be known."""
         node = self._nodes[row]
         node.metric = metric
-        if metric is None:
-            node.sums, node.expires_at = None, math.inf
-        else:
-            node.sums = sums_of(metric, node.pods.values(), self.args, self.resources)
-            node.expires_at = expiry(metric, self.args)
-            if self._now < node.expires_at < node.queued_at:
-                self._queue(row, node)
+        node.sums = sums_of(metric, node.pods.values(), self.args, self.resources)
+        node.expires_at = expiry(metric, self.args)
+        if self._now < node.expires_at < node.queued_at:
+            self._queue(row, node)
         self._change(row)
 
     def on_pod(self, row: int, pod: AssignedPod) -> None:
@@ -173,10 +171,10 @@ class LoadColumns:
         self._now = max(self._now, now)
         expired: list[int] = []
         while self._expiries and self._expiries[0][0] <= self._now:
-            _, row = heappop(self._expiries)
+            at, row = heappop(self._expiries)
             node = self._nodes.get(row)
-            if node is None:
-                continue
+            if node is None or node.queued_at != at:
+                continue  # of a node that was deleted, or queued again for an earlier time
             node.queued_at = math.inf
             if node.expires_at <= self._now:
                 expired.append(row)
@@ -210,7 +208,7 @@ class LoadColumns:
         room, basis = self._room[group], self._basis[group]
         if rows is not None:
             room, basis = room.take(rows, 1), basis.take(rows)
-        refused = _column(load.estimate) >= room
+        refused = np.array(load.estimate, np.int64)[:, None] >= room
         any_refused = refused.any(axis=0)
         if not any_refused.any():
             return None
@@ -276,7 +274,7 @@ class LoadColumns:
             left, capacity = left.take(rows, 1), capacity.take(rows, 1)
         if not self._weight:
             return np.zeros(capacity.shape[1], np.int64)
-        remaining = np.maximum(left - _column(load.estimate), 0)
+        remaining = np.maximum(left - np.array(load.estimate, np.int64)[:, None], 0)
         scores = remaining * MAX_SCORE // capacity
         total: IntArray = (self._weights[:, None] * scores).sum(axis=0)
         if self.args.dominant_resource_weight:
@@ -320,6 +318,10 @@ class LoadColumns:
     def _queue(self, row: int, node: _Node) -> None:
         node.queued_at = node.expires_at
         heappush(self._expiries, (node.expires_at, row))
+        if self._forgetting.is_due(len(self._expiries)):
+            self._expiries = [(each.queued_at, at) for at, each in self._nodes.items() if each.queued_at < math.inf]
+            heapify(self._expiries)
+            self._forgetting.searched(len(self._expiries))
 
     def _take_out(self, row: int, uid: str) -> None:
         node = self._nodes[row]
@@ -394,7 +396,3 @@ class LoadColumns:
         self._room_at = self._room.data
         self._left_at = self._left.data
         self._capacity_at = self._capacity.data
-
-
-def _column(estimate: Vector) -> IntArray:
-    return np.array(estimate, np.int64)[:, None]

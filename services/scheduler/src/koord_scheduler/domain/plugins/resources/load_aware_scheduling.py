@@ -16,6 +16,7 @@ from koordcore.protocol.reservations.document import is_reserve_pod
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.lifecycle_hooks import PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
@@ -56,6 +57,7 @@ class LoadAwareScheduling:
         self.nodes = nodes
         self.load = LoadColumns(args, touched=nodes.load)
         self._reports: dict[str, NodeUsageReported] = {}
+        self._forgetting = Forgetting()
         self._shared = SharedScores()
 
     def read(self, pod: Pod) -> Hashable:
@@ -80,22 +82,18 @@ class LoadAwareScheduling:
         """
         self.load.off_node(row)
 
-    def reported(self, node: str, report: NodeUsageReported | None) -> None:
-        """Record the last usage report of a node. If `report` is None, delete the report."""
-        if report is None:
-            self._reports.pop(node, None)
-        else:
-            self._reports[node] = report
-        row = self.nodes.row(node)
-        if row is not None and row in self.load:
-            self.load.on_metric(row, None if report is None else metric_of_report(report))
-
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Record the usage report of a node.
+        """Record the last usage report of a node. If there are many, forget the reports of nodes that do not exist.
 
         Return True if thresholds are set, since then it may admit waiting pods.
         """
-        self.reported(node, report)
+        if self._forgetting.is_due(len(self._reports)):
+            self._reports = {name: each for name, each in self._reports.items() if self.nodes.row(name) is not None}
+            self._forgetting.searched(len(self._reports))
+        self._reports[node] = report
+        row = self.nodes.row(node)
+        if row is not None and row in self.load:
+            self.load.on_metric(row, metric_of_report(report))
         return self.load.has_limits
 
     def pages(self) -> Mapping[str, PageAnswer]:
