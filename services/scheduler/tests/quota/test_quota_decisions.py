@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
 from koord_scheduler.domain.quota.manager import QuotaManager
@@ -11,6 +12,7 @@ from koord_scheduler.domain.quota.tree.overuse import OveruseClock
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
 from koordcore.values.quantity import of_milli
+from support.reachable import container_sizes
 
 GI = 1 << 30
 MAX = {"cpu": 10_000, "memory": 16 * GI}
@@ -146,6 +148,31 @@ def test_clock_of_overuse_runs_only_while_the_quota_is_over() -> None:
 
 
 REVOKING = ElasticQuotaArgs(monitor_all_quotas=True, delay_evict_time=10.0)
+
+
+def test_deleted_pods_that_were_to_end_later_are_forgotten_although_no_time_passes() -> None:
+    manager = manager_with(quota("q"))
+    ending = msgspec.structs.replace(pod("kept"), ignored_at=50.0)
+    manager.pod_seen(ending)
+    for number in range(5_000):
+        manager.pod_seen(msgspec.structs.replace(pod(f"p{number}"), ignored_at=100.0 + number))
+        manager.pod_gone(f"p{number}")
+    assert container_sizes(manager)["._terminating"] <= 1024
+    assert manager.expire(60.0) == ["kept"]
+
+
+def test_quotas_whose_parents_form_a_cycle_are_below_the_root_until_the_cycle_ends() -> None:
+    manager = manager_with(quota("a", "b"), quota("b", "c"), quota("c", "a"), quota("below", "a"), quota("own", "own"))
+
+    def parents() -> dict[str, str]:
+        found = ((name, manager.forest.nodes[name].parent) for name in ("a", "b", "c", "below", "own"))
+        return {name: parent.name for name, parent in found if parent is not None}
+
+    root = keys.ROOT_QUOTA
+    assert parents() == {"a": root, "b": root, "c": root, "below": "a", "own": root}
+    assert submit(manager, pod("p", "below")).admitted
+    manager.upsert_quota(quota("c", root))
+    assert parents() == {"a": "b", "b": "c", "c": root, "below": "a", "own": root}
 
 
 def test_overuse_is_revoked_after_the_delay_least_important_and_youngest_first() -> None:

@@ -20,6 +20,7 @@ from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
 from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
 from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
 from koord_scheduler.domain.quota.specs.membership import Membership
 from koord_scheduler.domain.quota.specs.pods import PodFacts
@@ -78,6 +79,7 @@ class QuotaBooks:
         self._by_label: dict[str, dict[str, None]] = {}
         self._by_namespace: dict[str, dict[str, None]] = {}
         self._terminating: list[tuple[float, str]] = []
+        self._forgetting = Forgetting()
         self.clock = OveruseClock(args.delay_evict_time)
         for spec in self._built_in.values():
             self.upsert_quota(spec)
@@ -358,8 +360,13 @@ class QuotaBooks:
             return
         if ends <= 0.0:
             pod.ignored = True
-        else:
-            heapq.heappush(self._terminating, (ends, pod.facts.uid))
+            return
+        heapq.heappush(self._terminating, (ends, pod.facts.uid))
+        if self._forgetting.is_due(len(self._terminating)):  # nobody takes them where this instance does not lead
+            awaited = [each.facts for each in self.pods.values() if not each.ignored]
+            self._terminating = [(each.ignored_at, each.uid) for each in awaited if each.ignored_at is not None]
+            heapq.heapify(self._terminating)
+            self._forgetting.searched(len(self._terminating))
 
     def _list(self, facts: PodFacts) -> None:
         index, key = self._index(facts)
