@@ -181,6 +181,8 @@ def tree_rules(
 ) -> Iterator[Violation]:
     """Yield the violations of the rules about a quota, its parent and its children, in the order of the specification.
 
+    The specification does not name the rule `parent-cycle`: a quota must not be its own ancestor.
+
     Args:
         quota: The quota to store.
         old: The stored quota, or None for a new one.
@@ -210,6 +212,9 @@ def tree_rules(
         yield _violation("parent-not-found", field, f"quota {quota.parent} does not exist")
     if parent is not None and not parent.is_parent:
         yield _violation("parent-not-parent", field, f"quota {quota.parent} is not a parent quota")
+    cycle = _cycle_of(quota, quotas)
+    if cycle:
+        yield _violation("parent-cycle", field, f"the parents form a cycle: {' -> '.join(cycle)}")
     subset = options.enabled("ElasticQuotaEnableUpdateResourceKey")
     if parent is not None:
         yield from _key_rules(quota, parent, "parent", subset=subset)
@@ -221,6 +226,18 @@ def tree_rules(
         guarantee = guarantee_violation(quota, quotas)
         if guarantee is not None:
             yield guarantee
+
+
+def _cycle_of(quota: Quota, quotas: QuotaTree) -> list[str]:
+    """Return the names on the way from a quota up to itself, both ends included; [] if the way does not return."""
+    names, above = [quota.name], quota.parent
+    while above != quota.name:
+        parent = quotas.get(above)
+        if parent is None or above == keys.ROOT_QUOTA or above in names:
+            return []
+        names.append(above)
+        above = parent.parent
+    return [*names, above]
 
 
 def _is_parent_rules(quota: Quota, old: Quota, children: list[Quota], pods: PodCounts) -> Iterator[Violation]:

@@ -1,0 +1,53 @@
+"""A quota must not be its own ancestor: the request that would close a cycle of parents is refused."""
+
+import pytest
+from koord_manager.domain.admission.context.quota import Quota, Quotas
+from koord_manager.domain.admission.options import Options
+from koord_manager.domain.admission.quotas.validating import validate_quota
+from koord_manager.domain.admission.request import Operation
+from koordcore.protocol import keys
+
+
+class NoPods:
+    def pods_of_quota(self, name: str) -> int:
+        return 0
+
+    def pods_of_namespace(self, name: str) -> int:
+        return 0
+
+
+def quota(name: str, parent: str = keys.ROOT_QUOTA) -> Quota:
+    labels = {keys.QUOTA_PARENT: parent, keys.QUOTA_IS_PARENT: "true"}
+    return Quota(namespace="default", name=name, labels=labels, annotations={}, min={}, max={}, used={})
+
+
+def tree(*quotas: Quota) -> Quotas:
+    found = Quotas()
+    for each in quotas:
+        found.put(each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("parent", "names"), [("a", "a -> a"), ("b", "a -> b -> a"), ("c", "a -> c -> b -> a"), ("d", "")]
+)
+def test_update_that_makes_a_quota_its_own_ancestor_is_refused_with_the_names(parent: str, names: str) -> None:
+    old = quota("a")
+    quotas = tree(old, quota("b", "a"), quota("c", "b"), quota("d"))
+    found = validate_quota(Operation.UPDATE, quota("a", parent), old, quotas, NoPods(), Options())
+    if names:
+        assert found is not None
+        assert found.rule == "parent-cycle"
+        assert found.message == f"metadata.labels[{keys.QUOTA_PARENT}]: the parents form a cycle: {names}"
+    else:
+        assert found is None
+
+
+def test_quota_below_a_cycle_that_exists_already_is_judged_by_the_other_rules() -> None:
+    quotas = tree(quota("x", "y"), quota("y", "x"))
+    assert validate_quota(Operation.CREATE, quota("below", "x"), None, quotas, NoPods(), Options()) is None
+
+
+def test_quota_leaves_a_cycle_that_exists_already() -> None:
+    old = quota("x", "y")
+    assert validate_quota(Operation.UPDATE, quota("x"), old, tree(old, quota("y", "x")), NoPods(), Options()) is None
