@@ -14,6 +14,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.pods.kinds import NAME_LABEL, PodKind, Question, Term
 
 _K = TypeVar("_K")
@@ -78,6 +79,7 @@ class Population:
         self._asked: WeakValueDictionary[tuple[Question, ...], _Asked] = WeakValueDictionary()
         self._asked_in: dict[str, WeakSet[_Asked]] = {}
         self._asked_anywhere: WeakSet[_Asked] = WeakSet()
+        self._forgetting = Forgetting()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.namespaces_version = 0
         self.affinity: dict[Term, OwnedTerm] = {}
@@ -103,6 +105,9 @@ class Population:
             if first.namespace_selector is None:
                 for namespace in first.namespaces:
                     self._asked_in.setdefault(namespace, WeakSet()).add(known)
+                if self._forgetting.is_due(len(self._asked_in)):
+                    self._asked_in = {namespace: asked for namespace, asked in self._asked_in.items() if asked}
+                    self._forgetting.searched(len(self._asked_in))
             else:
                 self._asked_anywhere.add(known)
             for kind in self._kinds_of(first):
@@ -187,7 +192,10 @@ class Population:
 
     def _exit(self, kind: PodKind) -> None:
         del self._entries[kind]
-        del self._in_namespace[kind.namespace][kind]
+        kinds = self._in_namespace[kind.namespace]
+        del kinds[kind]
+        if not kinds:
+            del self._in_namespace[kind.namespace]
         terms = kind.terms
         for term in terms.affinity:
             self._disown(self.affinity, term)

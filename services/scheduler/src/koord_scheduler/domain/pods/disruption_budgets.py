@@ -39,7 +39,10 @@ class DisruptionBudgets:
 
     def drop(self, namespace: str, name: str) -> None:
         """Remove a budget. No-op if it is unknown."""
-        self._budgets.get(namespace, {}).pop(name, None)
+        budgets = self._budgets.get(namespace, {})
+        budgets.pop(name, None)
+        if not budgets:
+            self._budgets.pop(namespace, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:
         """Return for each victim whether its eviction exceeds a disruption budget, after the evictions before it.

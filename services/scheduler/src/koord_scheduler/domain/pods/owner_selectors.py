@@ -33,8 +33,11 @@ class OwnerSelectors:
 
     def drop_service(self, namespace: str, name: str) -> None:
         """Remove a service."""
-        if self._services.get(namespace, {}).pop(name, None) is not None:
+        services = self._services.get(namespace, {})
+        if services.pop(name, None) is not None:
             self.version += 1
+        if not services:
+            self._services.pop(namespace, None)
 
     def put_controller(self, kind: str, namespace: str, name: str, selector: LabelSelector | None) -> None:
         """Set the label selector of a workload controller. None: the controller is deleted or has no selector."""
