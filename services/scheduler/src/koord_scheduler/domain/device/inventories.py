@@ -9,6 +9,7 @@ from dataclasses import replace
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.device.inventory import Card, Inventory, inventory_of, read_device
+from koord_scheduler.domain.forgetting import Forgetting
 
 
 class Inventories:
@@ -21,10 +22,16 @@ class Inventories:
         not_well_planned: Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is
             removed when the Device object changes.
         followers: Functions that are called with the name of each node whose devices have changed.
+
+    Args:
+        has_node: Returns whether a node with this name exists.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_node: Callable[[str], bool] = lambda _: True) -> None:
         self.by_node: dict[str, Inventory] = {}
+        self._has_node = has_node
+        self._dropped: set[str] = set()
+        self._forgetting = Forgetting()
         self.to_tell: dict[str, None] = {}
         self.not_well_planned: set[str] = set()
         self.followers: list[Callable[[str], None]] = []
@@ -46,6 +53,8 @@ class Inventories:
         self.tell(node)
         before = self.by_node.get(node)
         self.by_node[node] = inventory
+        self._dropped.discard(node)
+        self._forget()
         if before is None or _devices(before) != _devices(inventory):
             self.to_tell[node] = None  # a device that is not in the object has failed for the pods that hold it
         self._changed(node)
@@ -60,7 +69,17 @@ class Inventories:
         if known is not None:
             cards = [_unhealthy(card) for of_type in known.cards.values() for card in of_type]
             self.by_node[node] = inventory_of(cards)[0]
+            self._dropped.add(node)
             self._changed(node)
+
+    def _forget(self) -> None:
+        """Forget nodes that do not exist and have no Device object. No-op until `Forgetting` requires a search."""
+        if self._forgetting.is_due(len(self.by_node)):
+            for node in [name for name in self._dropped if not self._has_node(name)]:
+                del self.by_node[node]
+                self._dropped.remove(node)
+                self.to_tell.pop(node, None)
+            self._forgetting.searched(len(self.by_node))
 
     def tell(self, node: str) -> None:
         """Add the node to `to_tell` if one of its devices is unhealthy, so that its pods are examined."""

@@ -153,7 +153,7 @@ class Cluster:
         self.accounting.operating = self.reservations.operating
         self.has_concerned_all = False
         self.affinities = Affinities()
-        self.devices = Inventories()
+        self.devices = Inventories(lambda name: self.nodes.row(name) is not None)
         self._configs: dict[tuple[str, str], list[ConfigReader]] = {}
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
