@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
+from koordcore.events.envelope import Origin
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
@@ -103,6 +104,27 @@ def test_eviction_that_the_log_did_not_store_is_requested_again_after_an_earlier
     scheduler.run(200.0)
     scheduler.run(220.0)
     assert evicted(scheduler.log) == ["low", "low"]
+    assert where(scheduler).keys() == {"high"}
+
+
+def test_preemptor_is_attempted_again_when_the_eviction_of_its_victim_fails() -> None:
+    scheduler = scheduler_of(4)
+    submit(scheduler, pod("low", {"cpu": "4"}, priority=1))
+    scheduler.log.add_pod(pod("high", {"cpu": "4"}, priority=9))
+    scheduler.follow()
+    scheduler.decide(100.0)
+    taken = scheduler.state.status.next()
+    assert taken is not None
+    origin = Origin(causation_id="c", correlation_id="high", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    stored = scheduler.log.append(CATALOGUE.seal(list(taken.drafts), origin))
+    assert stored is not None
+    scheduler.state.status.stored(taken, [one.seq for one in stored])
+    scheduler.follow()
+    assert scheduler.decide(110.0) is None, "it waits for the end of its victim"
+    scheduler.log.say("eviction", "low", PodEvictionFailed(reason="Forbidden"))
+    scheduler.run(120.0)
+    assert evicted(scheduler.log) == ["low", "low"]
+    scheduler.run(140.0)
     assert where(scheduler).keys() == {"high"}
 
 

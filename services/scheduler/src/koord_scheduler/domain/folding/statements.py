@@ -28,6 +28,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             state.nominator.unsaid.discard(stored.ref.id)
         case PodEvictionFailed():
             state.nominator.not_evicted(stored.ref.id)
+            state.hints.eviction_failed(state.pods[stored.ref.id], stored.event_id)
         case PodEvicted() | PodEvictionDelayed():
             pass  # an evicted pod holds its node until it is gone, and its preemptor waits for that
         case GangPhaseChanged():

@@ -63,6 +63,15 @@ class QueueingHints:
         self.helped.update(dict.fromkeys(row_list(np.flatnonzero(self._nodes.alive))))
         self.trigger = trigger
 
+    def eviction_failed(self, victim: PodRecord, trigger: str) -> None:
+        """Wake the pods that are nominated to the node of a pod that stays, because they wait for its end in vain.
+
+        Args:
+            victim: The pod whose eviction was requested and has failed.
+            trigger: Id of the event that says so.
+        """
+        self._wake_nominated(victim.node or victim.bound_node, trigger)
+
     def wake_activated(self, trigger: str) -> None:
         """Move the pods of `Cluster.activated` to the active queue.
 
@@ -88,10 +97,8 @@ class QueueingHints:
         rows = np.array(sorted(self.helped), np.intp)
         self.helped.clear()
         names = self._nodes.names
-        nominated = [uid for row in row_list(rows) for uid in self._nominator.on(names[row])]
-        for uid in nominated:
-            if self._queue.get(uid) is not None:
-                self._queue.wake_pod(uid, self.trigger)
+        for row in row_list(rows):
+            self._wake_nominated(names[row], self.trigger)
 
         event = ClusterEvent(EventKind.NODE, rows)
         if self._frameworks.wakes_on_nodes:
@@ -101,6 +108,11 @@ class QueueingHints:
             return self._may_suit(subject, event)
 
         return woken + self._queue.wake(rows, fits, self.trigger)
+
+    def _wake_nominated(self, node: str, trigger: str) -> None:
+        for uid in self._nominator.on(node):
+            if self._queue.get(uid) is not None:
+                self._queue.wake_pod(uid, trigger)
 
     def _may_suit(self, subject: Subject, event: ClusterEvent) -> bool:
         """Return whether an attempt of the first waiting pod of a kind might find one of the nodes feasible."""
