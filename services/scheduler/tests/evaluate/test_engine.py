@@ -14,7 +14,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
-from support.scheduler.scheduling import frameworks, node, pod
+from support.scheduler.scheduling import frameworks, node, pod, with_metadata
 
 BASED_ON = BasedOn(7, 0)
 TAINT_EFFECTS = st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])
@@ -55,6 +55,29 @@ def test_best_node_wins_and_the_parts_of_its_score_are_told() -> None:
     }
     assert all(entry.total == sum(entry.parts.values()) for entry in top)
     assert decision.explanation.based_on == BASED_ON
+
+
+def test_gangs_of_equal_pods_share_their_cross_node_filters() -> None:
+    made = over(node("n"))
+    spread = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    gangs = [
+        with_metadata(
+            pod(topologySpreadConstraints=[spread]), annotations={"gang.scheduling.koordinator.sh/name": name}
+        )
+        for name in ("a", "b")
+    ]
+    first, second = (made.cluster.pod_classes.read(each).subject for each in gangs)
+    assert first is not second, "an event that helps must wake both gangs"
+    engine = made.first.engine
+    filters = engine.cross_node_filters(first)
+    assert filters.filters
+    assert engine.cross_node_filters(second) is filters
+    assert engine.cross_node_filters(first) is filters
 
 
 def test_unschedulable_pod_gets_one_sentence() -> None:

@@ -71,9 +71,8 @@ class Engine:
         self._keeps_cross_node = optimisations.equivalence_classes
         self.forget()
         relaxes = optimisations.random_relaxation
-        sampling = Sampling(
-            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score, random_relaxation=relaxes
-        )
+        share = profile.percentage_of_nodes_to_score
+        sampling = Sampling(percentage_of_nodes_to_score=share, random_relaxation=relaxes)
         self._sampling = sampling if sampling.wanted(_MANY) < _MANY else None
         self.policy_version = profile.policy_version(random_relaxation=relaxes)
         self.top_scores = TOP_SCORES
@@ -94,7 +93,7 @@ class Engine:
         """Return the feasible node with the best total score, or why no node is feasible.
 
         Args:
-            subject: Class, kind and profile of the pod.
+            subject: The subject of the pod.
             uid: Uid of the pod. Its hash with the node's name decides between equal totals, the same in a replay.
             based_on: Positions of the log that the state contains.
             restriction: Which nodes are candidates and which are preferred.
@@ -135,7 +134,7 @@ class Engine:
         """Choose a node like `decide`, if plugins show different copies of the pod to nodes. Nothing is cached.
 
         Args:
-            subject: Class, kind and profile of the pod itself.
+            subject: The subject of the pod itself.
             parts: (subject of a copy, positions of the nodes that see this copy); each node occurs once.
             uid: Uid of the pod.
             based_on: Positions of the log that the state contains.
@@ -316,7 +315,8 @@ class Engine:
             version += each()
         cross_node = self._cross_node.get(subject) if self._keeps_cross_node else None
         if cross_node is None or cross_node.version != version:
-            cross_node = self._cross_node[subject] = self._made(subject, version)
+            made = self._made(subject, version) if subject.alone is None else self.cross_node_filters(subject.alone)
+            cross_node = self._cross_node[subject] = made
             self._cross_node.move_to_end(subject)
             if len(self._cross_node) > _FILTERS_KEPT:
                 self._cross_node.popitem(last=False)

@@ -18,7 +18,7 @@ from koord_scheduler.domain.pods.kinds import PodKind
 class CrossNodeFilter(Protocol):
     """A filter whose answer for a node depends on pods on other nodes, such as pod anti-affinity.
 
-    A `CrossNodeFilterPlugin` makes one for each `Subject`: pods with equal class, kind and profile share it. Its
+    A `CrossNodeFilterPlugin` makes one for each `Subject` without its gang, and the pods of the subject share it. Its
     answer for a node is a code: 0 lets the node pass, 1..255 refuses it for a reason that the filter numbers itself.
     """
 
@@ -45,7 +45,7 @@ class CrossNodeFilter(Protocol):
 class CrossNodeScore(Protocol):
     """A score that depends on pods on other nodes, such as topology spreading.
 
-    A `CrossNodeScorePlugin` makes one for each `Subject`: pods with equal class, kind and profile share it.
+    A `CrossNodeScorePlugin` makes one for each `Subject` without its gang, and the pods of the subject share it.
     """
 
     def scores(self, feasible: Rows) -> IntArray | None:
@@ -106,7 +106,7 @@ class CrossNodeFilterPlugin(Plugin, Protocol):
         ...
 
     def filter_for(self, subject: Subject) -> CrossNodeFilter | None:
-        """Return the filter for pods with the class, kind and profile of `subject`.
+        """Return the filter for the pods of `subject`. Its gang is always "", because gangs share filters.
 
         None: every node passes for these pods (Skip in kube-scheduler).
         """
@@ -121,7 +121,7 @@ class CrossNodeScorePlugin(Plugin, Protocol):
         ...
 
     def score_for(self, subject: Subject) -> CrossNodeScore | None:
-        """Return the score for pods with the class, kind and profile of `subject`.
+        """Return the score for the pods of `subject`. Its gang is always "", because gangs share scores.
 
         None: every score is 0 for these pods (Skip in kube-scheduler).
         """

@@ -11,7 +11,7 @@ Source:
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from koordcore.events.scheduling.node_ledger import PodOnNode
@@ -106,6 +106,8 @@ class Subject:
             StatefulSet differ in nothing else.
         gang: Name of its gang; "" without one. Of two gangs with equal pods, the smaller one may fit where the other
             does not, so an event that helps must wake both.
+        alone: The subject of equal pods without a gang; None if this one has none. Filters and scores do not depend on
+            the gang.
     """
 
     pod_class: PodClass
@@ -113,13 +115,18 @@ class Subject:
     profile: str = ""
     claims: Claims | None = None
     gang: str = ""
+    alone: "Subject | None" = None
+
+
+_Identity: TypeAlias = tuple[PodClass, PodKind, str, Claims | None, str]
+"""Class, kind, profile, claims and gang of a subject."""
 
 
 class Reading(NamedTuple):
-    """The result of reading a pod object: the pod after all transformers, with its class and kind.
+    """The result of reading a pod object: the pod after all transformers, with its subject.
 
     Attributes:
-        subject: Class, kind, profile, claims and gang of the pod.
+        subject: The subject of the pod.
         pod: The pod after the transformers.
         sort: Cache that all pods with equal specs, labels and annotations share.
     """
@@ -134,7 +141,7 @@ class PodSort:
     """Cache of results that all pods with equal spec, labels and annotations share.
 
     Attributes:
-        subject: Their class, kind and profile.
+        subject: Their subject.
         is_transformed: Whether a transformer changes these pods.
         pod: One of these pods.
         on_node: Kubernetes QoS class -> the pod in the form that its node's agent gets, see the function `on_node`.
@@ -169,9 +176,7 @@ class PodClasses:
         self.named: Callable[[Pod], tuple[Hashable, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
-        self._subjects: WeakValueDictionary[tuple[PodClass, PodKind, str, Claims | None, str], Subject] = (
-            WeakValueDictionary()
-        )
+        self._subjects: WeakValueDictionary[_Identity, Subject] = WeakValueDictionary()
         self._known: dict[bytes, PodSort] = {}
 
     def _transformed(self, pod: Pod) -> Pod:
@@ -202,7 +207,7 @@ class PodClasses:
         return self.read(pod).subject.pod_class
 
     def as_is(self, pod: Pod, profile: str = "") -> Subject:
-        """Return class, kind and profile of a pod without calling transformers.
+        """Return the subject of a pod without calling transformers.
 
         For copies that replace a pod for one cycle.
 
@@ -216,7 +221,7 @@ class PodClasses:
         return self._subject(pod, profile)
 
     def read(self, pod: Pod) -> Reading:
-        """Return the pod after the transformers, with its class and kind. The result is cached for equal pods.
+        """Return the pod after the transformers, with its subject. The result is cached for equal pods.
 
         Raises:
             InvalidInput: A request is not a valid quantity.
@@ -249,10 +254,14 @@ class PodClasses:
 
     def _subject(self, pod: Pod, profile: str) -> Subject:
         gang = gang_name(pod.metadata.labels, pod.metadata.annotations)
-        identity = (self._template(pod), self._kind(pod), profile, claims_of_pod(pod), gang)
+        read = (self._template(pod), self._kind(pod), profile, claims_of_pod(pod))
+        alone = self._subject_of((*read, ""), None)
+        return self._subject_of((*read, gang), alone) if gang else alone
+
+    def _subject_of(self, identity: _Identity, alone: Subject | None) -> Subject:
         subject = self._subjects.get(identity)
         if subject is None:
-            subject = self._subjects[identity] = Subject(*identity)
+            subject = self._subjects[identity] = Subject(*identity, alone)
         return subject
 
     def _template(self, pod: Pod) -> PodClass:
