@@ -92,7 +92,7 @@ class Attempt:
     Args:
         state: The scheduler's state.
         pod: The pod. Its object must be known.
-        subject: Class, kind and profile of the pod.
+        subject: The subject of the pod.
         now: Present time in Unix seconds.
         may_preempt: Whether preemption is tried if no node is feasible.
     """

@@ -69,7 +69,7 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
     Args:
         state: The scheduler's state.
         engine: The filters as the cycle evaluated them.
-        subject: Class, kind and profile of the pod.
+        subject: The subject of the pod.
         refusals: The plugin, its reason, and the positions of the nodes.
     """
     names = state.nodes.names

@@ -62,7 +62,7 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
 
     Args:
         engine: The plugins of the pod's profile.
-        subject: Class, kind and profile of the pod.
+        subject: The subject of the pod.
         accounting: The node accounting. Its followers (plugins with sums of their own) state whether these sums may
             refuse the pod.
     """

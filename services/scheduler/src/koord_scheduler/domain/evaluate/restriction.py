@@ -41,7 +41,7 @@ class ScoredAs(NamedTuple):
     """The feasible nodes that are scored, and the copy of the pod for which they are scored.
 
     Attributes:
-        subject: Class, kind and profile of the copy.
+        subject: The subject of the copy.
         rows: Positions of the nodes to score, ascending.
         left_out: Plugin -> number of feasible nodes that it excluded from scoring.
     """

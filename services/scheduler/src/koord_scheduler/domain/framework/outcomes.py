@@ -15,8 +15,8 @@ class Rejection:
         message: Reason for the user.
         resolvable: True if evicting pods may help (Unschedulable in kube-scheduler), False if not
             (UnschedulableAndUnresolvable).
-        key: Set by the plugin. Pods with equal class, kind and profile that it rejects with the same key wait as one
-            group, of which an event wakes the first pod only.
+        key: Set by the plugin. Pods of one subject that it rejects with the same key wait as one group, of which an
+            event wakes the first pod only.
         details: Sentences that name the causes, for the diagnosis.
         is_replayable: False if the plugin rejected the pod because of something that is not in the log.
         lost: (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.

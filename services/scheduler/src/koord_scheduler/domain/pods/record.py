@@ -39,7 +39,7 @@ class PodRecord:
 
     Attributes:
         pod: Its object; None if the API deleted it or never reported it, so that only its placement is known.
-        subject: Its class, kind and profile; None without `pod`, or if its requests are invalid.
+        subject: Its subject; None without `pod`, or if its requests are invalid.
         sort: See `PodSort`; None if `subject` is None.
         framework: Its profile (`Frameworks.framework_of`); None without a spec, or if it belongs to another scheduler.
         trigger: Id of the event that queued it last: the cause of its next placement.

@@ -34,7 +34,7 @@ class DryRuns:
     Args:
         state: The scheduler's state. Each trial is undone.
         pod: The pod that needs room.
-        subject: Its class, kind and profile as the tried nodes see them in this cycle.
+        subject: Its subject as the tried nodes see it in this cycle.
         plugin: Says which pods may be preempted, and which limit besides the nodes the pod must fit.
 
     Attributes:

@@ -1,7 +1,5 @@
 """A pod in the scheduling queue, and the states that it goes through."""
 
-import heapq
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -59,7 +57,7 @@ class QueuedPod:
 
     Attributes:
         uid: Uid of the pod.
-        subject: Its class, kind and profile.
+        subject: Its subject, by which pods wait in groups.
         priority: Its priority.
         trigger: Id of the event because of which it is attempted: its submission, or an event that may help.
         state: Its state in the queue.

@@ -81,7 +81,7 @@ class _Group(Group):
 
 
 class WaitingRoom:
-    """The unschedulable pods that fit on no node, in groups of equal class, kind and profile (`Subject`)."""
+    """The unschedulable pods that fit on no node, in groups of equal `Subject`."""
 
     def __init__(self, nodes: NodeColumns, sees_otherwise: SeesOtherwise) -> None:
         self._nodes = nodes

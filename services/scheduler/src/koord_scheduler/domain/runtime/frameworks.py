@@ -193,7 +193,7 @@ class Framework:
         return None if resized is pod.pod else resized
 
     def subject_of(self, pod: Pod) -> Subject:
-        """Return class, kind and profile of a copy that replaces a pod in one cycle. See `PodClasses.as_is`."""
+        """Return the subject of a copy that replaces a pod in one cycle. See `PodClasses.as_is`."""
         return self._pod_classes.as_is(pod, self.profile.scheduler_name)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | list[tuple[str, Candidates]]:

@@ -32,7 +32,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 
 
 class Part(NamedTuple):
-    """A copy of the pod, its class, kind and profile, and the positions of the nodes that see this copy."""
+    """A copy of the pod, the subject of the copy, and the positions of the nodes that see this copy."""
 
     pod: Pod
     subject: Subject
@@ -45,7 +45,7 @@ class CycleView:
 
     Attributes:
         pod: The pod that nodes outside of `apart` see.
-        subject: Its class, kind and profile.
+        subject: Its subject.
         apart: Copies of the pod with the nodes that see them. No node occurs twice.
     """
 
@@ -54,7 +54,7 @@ class CycleView:
     apart: tuple[Part, ...] = ()
 
     def at(self, row: int) -> Subject:
-        """Return class, kind and profile of the pod that the node at position `row` sees."""
+        """Return the subject of the pod that the node at position `row` sees."""
         return next((part.subject for part in self.apart if row in part.rows), self.subject)
 
     def pod_at(self, row: int) -> Pod:
@@ -62,7 +62,7 @@ class CycleView:
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
-        """Group the nodes at `rows` by the pod that they see: (its class, kind and profile; positions of the nodes).
+        """Group the nodes at `rows` by the pod that they see: (its subject, positions of the nodes).
 
         Each node occurs once; groups without nodes are left out.
         """
