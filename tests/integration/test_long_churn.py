@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_manager.domain.cluster import view as manager_view
@@ -15,15 +16,24 @@ from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_projector.domain.projection import Projection
 from koord_scheduler.domain import forgetting
 from koord_scheduler.domain.folding import log as scheduler_log
+from koord_scheduler.domain.pods import equivalence_classes
 from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.volumes import helped
 from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.descheduling.drain import DrainForgotten, DrainStarted
 from koordcore.events.descheduling.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
-from koordcore.events.envelope import BasedOn, StoredEvent
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, StoredEvent
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
 from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import DriftHealed, DriftObserved, PodEvicted, PodEvictionRequested
+from koordcore.events.objects.gateway import (
+    DriftHealed,
+    DriftObserved,
+    PodBindFailed,
+    PodEvicted,
+    PodEvictionRequested,
+)
 from koordcore.events.objects.mirror import (
     NamespaceDeleted,
     NamespaceObserved,
@@ -37,13 +47,15 @@ from koordcore.events.objects.mirror import (
 from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.events.scheduling.reservation import ReservationDeleted, ReservationSucceeded
-from koordcore.protocol.objects import Namespace, ObjectMeta, PodTemplate, Workload
+from koordcore.protocol.objects import Namespace, Node, ObjectMeta, PodTemplate, Taint, Workload
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.cluster import decode_state
-from support.histories import Recorder, node, pod
+from support.histories import Recorder, node, pod, stored
 from support.reachable import container_sizes
+from support.scheduler.devices import gpu
+from support.scheduler.numa import node_topology
 from support.scheduler.reservations import reservation
 from support.scheduler.scheduling import frameworks
 
@@ -60,7 +72,8 @@ STAYS = {
     r"\.state\._dirty|\._known|\._states|\._lives\.living": 4,  # what is known of each of these four kinds
     r"\.state\._dirty\[\]|\._known\[\]": 8,  # kind and id of each
     r"\._running|\.nodes\.figures": 1,  # of nodes
-    r"\.nodes\.(load|shape)\._rows": 8,  # journals have a limit of 8,192 entries
+    r"\.nodes\.(load|shape)\._rows": 12,  # journals have a limit of 8,192 entries
+    r"\.queue\._(active|backoff)\._heap(\[\])?": 1,  # at most 64 outdated ones, of three parts each
 }
 """Path of containers -> number of entries that stay of each life.
 
@@ -73,9 +86,13 @@ def stays_of(path: str) -> int:
 
 
 class Churn:
-    """Writes lives of objects: each step begins one life of every kind, and ends the one `LIVING` steps before."""
+    """Writes lives of objects: each step begins one life of every kind, and ends the one `LIVING` steps before.
 
-    def __init__(self) -> None:
+    `is_whole` adds nominations, failed bindings, and objects that only the scheduler reads.
+    """
+
+    def __init__(self, *, is_whole: bool) -> None:
+        self.is_whole = is_whole
         self.log = Recorder()
         self.lives = 0
 
@@ -90,23 +107,12 @@ class Churn:
 
     def _begin(self, life: int) -> None:
         write, name, uid = self.log.write, f"node-{life}", f"uid-{life}"
-        write("nodespec", name, NodeSpecAdded(object=node(name)))
+        write("nodespec", name, NodeSpecAdded(object=tainted_node(name)))
         write("nodestate", name, AgentStarted(host="simulated", version="1"))
         offer = NodeOvercommitComputed(batch_cpu_milli=1000, reason="first", based_on=BasedOn())
         write("nodepolicy", name, offer)
         write("podspec", uid, PodSpecAdded(object=pod(life)))
-        placed = PodPlaced(
-            namespace="default",
-            name=f"pod-{life}",
-            node=name,
-            requests=pod_requests(pod(life)),
-            attempt=1,
-            queued_at="2026-01-01T00:00:00.000000Z",
-            explanation=PlacementExplanation(
-                nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn()
-            ),
-        )
-        write("pod", uid, placed)
+        write("pod", uid, placed_on(name, "default", f"pod-{life}"))
         write("node", name, NodeResourcesTaken(pods=[pod_on_node(uid, pod(life))]))
         write("nodestate", name, PodsStarted(pods=[uid]))
         write(
@@ -135,8 +141,31 @@ class Churn:
         write("recommendation", f"default=r-{life}", recommended)
         write("drain", f"d-{life}", DrainStarted(object_uid=f"d-{life}", node=name, pods=[]))
         moved = MigratedPod(namespace="default", name=f"pod-{life}", uid=uid)
+        if self.is_whole:
+            self._begin_unlucky(life)
         arbitrated = MigrationArbitrated(job=f"j-{life}", pod=moved, node=name, controller="", trigger="t", reason="r")
         write("migration", f"m-{life}", arbitrated)
+
+    def _begin_unlucky(self, life: int) -> None:
+        """A pod in a namespace of its own that cannot be bound, and is then nominated to the node of its life."""
+        write, uid, namespace = self.log.write, f"unlucky-{life}", f"ns-{life}"
+        known = pod(life)
+        meta = msgspec.structs.replace(known.metadata, name=uid, uid=uid, namespace=namespace)
+        write("podspec", uid, PodSpecAdded(object=msgspec.structs.replace(known, metadata=meta)))
+        write("pod", uid, placed_on(f"node-{life}", namespace, uid))
+        placement = len(self.log.events)
+        write("node", f"node-{life}", NodeResourcesTaken(pods=[pod_on_node(uid, pod(life))]))
+        write("podspec", uid, PodBindFailed(node=f"node-{life}", placement=placement, reason="Forbidden"))
+        write("pod", uid, PodReleased(namespace=namespace, name=uid, node=f"node-{life}", reason="bind-failed"))
+        write("node", f"node-{life}", NodeResourcesReturned(pods=[uid]))
+        nominated = PodNominated(namespace=namespace, name=uid, node=f"node-{life}", plugin="DefaultPreemption")
+        write("pod", uid, nominated)
+
+    def _end_unlucky(self, life: int) -> None:
+        write, uid, namespace = self.log.write, f"unlucky-{life}", f"ns-{life}"
+        cleared = PodNominationCleared(namespace=namespace, name=uid, node=f"node-{life}", reason="unhelpful")
+        write("pod", uid, cleared)
+        write("podspec", uid, PodSpecDeleted(namespace=namespace, name=uid))
 
     def _end(self, life: int) -> None:
         write, name, uid = self.log.write, f"node-{life}", f"uid-{life}"
@@ -158,6 +187,8 @@ class Churn:
         write("pod", uid, PodReleased(namespace="default", name=f"pod-{life}", node=name, reason="deleted"))
         write("node", name, NodeResourcesReturned(pods=[uid]))
         write("nodespec", name, NodeSpecDeleted(name=name))
+        if self.is_whole:
+            self._end_unlucky(life)
 
     def _documents(self, life: int) -> Iterable[tuple[str, dict[str, Any]]]:
         def document(kind: str, name: str, **parts: Any) -> dict[str, Any]:
@@ -168,6 +199,61 @@ class Churn:
         yield "elasticquotas", document("ElasticQuota", f"q-{life}", spec={"max": {"cpu": 4}})
         yield "persistentvolumeclaims", document("PersistentVolumeClaim", f"data-{life}", spec={})
         yield "reservations", reservation(f"resv-{life}")
+        if not self.is_whole:
+            return
+        own = {"namespace": f"ns-{life}"}
+        selector = {"matchLabels": {"app": "web"}}
+        for kind, plural, spec in (
+            ("Service", "services", {"selector": selector["matchLabels"]}),
+            ("PodDisruptionBudget", "poddisruptionbudgets", {"selector": selector}),
+            ("ReplicaSet", "replicasets", {"selector": selector}),
+        ):
+            made = document(kind, f"web-{life}", spec=spec)
+            yield plural, {**made, "metadata": {**made["metadata"], **own}}
+        yield (
+            "scheduleexplanations",
+            document("ScheduleExplanation", f"why-{life}", spec={"questionObjectKey": f"default/pod-{life}"}),
+        )
+        yield from self._of_cluster(life)
+
+    def _of_cluster(self, life: int) -> Iterable[tuple[str, dict[str, Any]]]:
+        """Objects without a namespace: the hardware of the node of the life, and its storage."""
+        name, own, driver = f"node-{life}", f"own-{life}", f"driver-{life}"
+
+        def document(kind: str, called: str, **parts: Any) -> dict[str, Any]:
+            return {"apiVersion": "v1", "kind": kind, "metadata": {"name": called, "uid": f"{kind}-{life}"}, **parts}
+
+        yield "devices", document("Device", name, spec={"devices": [gpu(0), gpu(1, healthy=False)]})
+        yield "noderesourcetopologies", {**node_topology(name), "kind": "NodeResourceTopology"}
+        waiting = "WaitForFirstConsumer"
+        yield "storageclasses", document("StorageClass", own, provisioner=driver, volumeBindingMode=waiting)
+        volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": own}
+        yield "persistentvolumes", document("PersistentVolume", own, spec=volume, status={"phase": "Available"})
+        yield "csidrivers", document("CSIDriver", driver, spec={"storageCapacity": True})
+        drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": 4}}]
+        yield "csinodes", document("CSINode", name, spec={"drivers": drivers})
+        attached = {"attacher": driver, "nodeName": name, "source": {"persistentVolumeName": own}}
+        yield "volumeattachments", document("VolumeAttachment", own, spec=attached, status={"attached": True})
+
+
+def tainted_node(name: str) -> Node:
+    """A node with a taint that no other node has: the value of such a taint is often a time."""
+    known = node(name)
+    taint = Taint(key="DeletionCandidate", value=name, effect="PreferNoSchedule")
+    return msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, taints=[taint]))
+
+
+def placed_on(name: str, namespace: str, pod_name: str) -> PodPlaced:
+    explanation = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn())
+    return PodPlaced(
+        namespace=namespace,
+        name=pod_name,
+        node=name,
+        requests=pod_requests(pod(0)),
+        attempt=1,
+        queued_at="2026-01-01T00:00:00.000000Z",
+        explanation=explanation,
+    )
 
 
 class Fold:
@@ -221,14 +307,22 @@ def of_projector() -> Fold:
 
 
 def of_scheduler() -> Fold:
+    """A scheduler that does not lead: nobody takes what it folds for the next attempt."""
     state = SchedulerState(frameworks())
     state.nodes.label("kubernetes.io/hostname")
 
     def take(events: list[StoredEvent]) -> None:
         for event in events:
             scheduler_log.fold(state, event)
-            state.assumed.release_due()
-        state.cluster.volumes.take_helped()  # as the next attempt does
+            if event.type == NodeSpecAdded.__name__:
+                usage = NodeUsageReported(
+                    updated_at=event.occurred_at,
+                    report_interval_seconds=60,
+                    aggregate_duration_seconds=300,
+                    node_usage=Usage(cpu_milli=100, memory_bytes=1),
+                )
+                report = Draft(AggregateRef("node", event.ref.id), usage, 0)
+                scheduler_log.fold_report(state, stored(state.log.observed + 1, report))
 
     return Fold(state, take)
 
@@ -237,6 +331,8 @@ def of_scheduler() -> Fold:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (forgetting, "_FEWEST"),
+        (equivalence_classes, "_REMEMBERED"),
+        (helped, "_MOST_KEPT"),
         (manager_view, "MAX_UNKNOWN_NODES"),
     ):
         monkeypatch.setattr(module, name, KEPT)
@@ -244,7 +340,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("make", [of_manager, of_descheduler, of_projector, of_scheduler])
 def test_a_fold_is_as_large_as_what_lives(make: Callable[[], Fold]) -> None:
-    churn, fold = Churn(), make()
+    churn, fold = Churn(is_whole=make is of_scheduler), make()
     fold.take(churn.run(LIVES))
     before = container_sizes(fold.root)
     fold.take(churn.run(LIVES))
