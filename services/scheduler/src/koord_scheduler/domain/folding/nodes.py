@@ -78,7 +78,7 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     state.cluster.drop_node(row, name)
     state.nodes.remove(name)
     state.cluster.population.domains_changed()
-    state.nominator.left.pop(name, None)  # nobody reads it where this instance does not lead
+    state.nominator.left.pop(name, None)  # only a leader empties it
     state.mirror.node_gone_by[name] = trigger
     state.assumed.recheck_node(name)
     _settle_placed_on(state, name, trigger)
@@ -91,7 +91,7 @@ def _forget_gone_nodes(state: SchedulerState) -> None:
     ledgers.prune(state.log.position)
     if state.mirror.prune(lambda name: bool(ledgers.logged(name))):
         for name in [name for name in left if state.nodes.row(name) is None]:
-            del left[name]  # nobody reads it where this instance does not lead
+            del left[name]  # a nomination to the node has ended after its deletion
 
 
 def _settle_placed_on(state: SchedulerState, node: str, trigger: str) -> None:

@@ -22,7 +22,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
     """
     match event:
         case _ if stored.ref.kind == "eviction" and stored.ref.id not in state.pods:
-            return  # it is gone, and what was known of its eviction with it
+            return  # the pod is deleted, and the state of its eviction with it
         case PodEvictionRequested():
             state.nominator.evictions[stored.ref.id] = event.reason
             state.nominator.unsaid.discard(stored.ref.id)
@@ -30,7 +30,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             state.nominator.not_evicted(stored.ref.id)
             state.hints.eviction_failed(state.pods[stored.ref.id], stored.event_id)
         case PodEvicted() | PodEvictionDelayed():
-            pass  # an evicted pod holds its node until it is gone, and its preemptor waits for that
+            pass  # the evicted pod holds its node until it is deleted, and its preemptor waits for that
         case GangPhaseChanged():
             state.status.published.gang_is(event, state.cluster.gangs.roster)
         case QuotaStatusComputed():

@@ -56,7 +56,7 @@ class Nominator:
 
         A pod of another scheduler ranks below our pods of the same priority.
         """
-        # Another scheduler's counts for pods of lower priority only: two that wait for each other would wait for ever.
+        # If two pods of equal priority of two schedulers left room for each other, neither would ever be placed.
         self.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
 
     def put(self, uid: str, node: str, priority: int) -> None:

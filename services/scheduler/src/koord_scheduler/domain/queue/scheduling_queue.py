@@ -119,7 +119,7 @@ class SchedulingQueue:
         pod = self._pods.pop(uid, None)
         if pod is None:
             return None
-        self.gated.pop(uid, None)  # nobody reads it where this instance does not lead
+        self.gated.pop(uid, None)  # only a leader empties it
         self._leave(pod)
         if pod.woken:
             self.wake_pod(self._first_like(pod), pod.trigger)

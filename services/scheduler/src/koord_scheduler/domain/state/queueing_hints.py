@@ -49,7 +49,8 @@ class QueueingHints:
             node: Name of the node.
             trigger: Id of the event that caused the change.
         """
-        self.trigger = trigger  # of a deleted node, too: a pod that it had must not be decided twice for one event
+        # Also for a deleted node: without a new cause, the next placement of a pod that was there gets the same id.
+        self.trigger = trigger
         row = self._nodes.row(node)
         if row is not None:
             self.helped[row] = None
@@ -64,7 +65,7 @@ class QueueingHints:
         self.trigger = trigger
 
     def eviction_failed(self, victim: PodRecord, trigger: str) -> None:
-        """Wake the pods that are nominated to the node of a pod that stays, because they wait for its end in vain.
+        """Wake the pods that are nominated to the node of a victim that stays: they must find other victims.
 
         Args:
             victim: The pod whose eviction was requested and has failed.

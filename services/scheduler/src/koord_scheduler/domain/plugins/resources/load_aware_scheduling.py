@@ -77,8 +77,8 @@ class LoadAwareScheduling:
     def drop_node(self, row: int) -> None:
         """Forget the load of a deleted node.
 
-        Its last report stays: whether the log or the report was read first must not matter, or a decision could not be
-        recomputed.
+        Its last report stays, until `observe` forgets it. So the result is the same whether a report or the deletion of
+        its node is read first. Otherwise a decision could not be recomputed.
         """
         self.load.off_node(row)
 
