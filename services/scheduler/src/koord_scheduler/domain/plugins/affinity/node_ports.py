@@ -144,3 +144,7 @@ class NodePorts:
                     larger[: len(used)] = used
                 used = by_address[port.address] = larger
             used[row] += delta
+            if delta < 0 and not used[row] and not used.any():
+                del by_address[port.address]
+                if not by_address:
+                    del self._used[port.protocol, port.port]

@@ -16,6 +16,7 @@ import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
+from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.framework.extension_points import (
     FOLLOW_NODES,
     READ_POD,
@@ -47,6 +48,7 @@ class ImageLocality:
         self._of_row: dict[int, dict[str, int]] = {}
         self._scores: WeakKeyDictionary[PodClass, IntArray] = WeakKeyDictionary()
         self._users: dict[str, WeakSet[PodClass]] = {}
+        self._forgetting = Forgetting()
         self._stale: WeakSet[PodClass] = WeakSet()
         self._count = 0
 
@@ -123,6 +125,9 @@ class ImageLocality:
         if scores is None:
             for image in self._images(pod_class):
                 self._users.setdefault(image, WeakSet()).add(pod_class)
+            if self._forgetting.is_due(len(self._users)):
+                self._users = {image: users for image, users in self._users.items() if users}
+                self._forgetting.searched(len(self._users))
             scores = self._scores[pod_class] = self._worked_out(pod_class)
         elif len(scores) < self.nodes.capacity:
             larger = np.zeros(self.nodes.capacity, np.int64)
