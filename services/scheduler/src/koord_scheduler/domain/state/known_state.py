@@ -92,7 +92,7 @@ class KnownState:
         self.hints = QueueingHints(frameworks, self.queue, self.nominator, self.pods)
         self.status = StatusWriter(
             writes,
-            log=self.log,
+            position=lambda: self.log.position,
             pods=self.pods,
             deleted=self.deleted,
             queue=self.queue,

@@ -3,7 +3,7 @@
 Source: event-bus spec, 4.2
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
 from koordcore.events.objects.gateway import PodEvictionRequested
@@ -21,7 +21,6 @@ from koord_scheduler.domain.pods.record import Phase, PodRecord
 from koord_scheduler.domain.queue.nominator import Nominator
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.quota.tree.changes import QuotaChanges
-from koord_scheduler.domain.state.log_position import LogPosition
 from koord_scheduler.domain.status.published_status import PublishedStatus
 from koord_scheduler.domain.status.schedule_explanations import ScheduleExplanations
 
@@ -34,13 +33,16 @@ class StatusWriter:
         published: Last published status of gangs, quotas and the network.
         explanations: Questions of ScheduleExplanations, with their published statuses.
         quota_changes: Quotas whose status may have changed since it was published.
+
+    Args:
+        position: Returns the position in the log of the last folded event.
     """
 
     def __init__(
         self,
         writes: StatusWrites,
         *,
-        log: LogPosition,
+        position: Callable[[], int],
         pods: dict[str, PodRecord],
         deleted: DeletedPods,
         queue: SchedulingQueue,
@@ -53,7 +55,7 @@ class StatusWriter:
         self.published = PublishedStatus()
         self.explanations = ScheduleExplanations()
         self.quota_changes = quota_changes
-        self._log = log
+        self._position = position
         self._pods = pods
         self._deleted = deleted
         self._queue = queue
@@ -83,7 +85,7 @@ class StatusWriter:
         If there are many, forget the positions and published statuses whose objects do not exist.
         """
         self.writes.seqs[ref] = max(seq, self.writes.seqs.get(ref, 0))
-        self.writes.prune(self._log.position, self._exists)
+        self.writes.prune(self._position(), self._exists)
         if self._forgetting_gangs.is_due(len(self.published.gangs)):
             self.published.gangs = {
                 gang_id: said for gang_id, said in self.published.gangs.items() if gang_id in self._roster.gangs
