@@ -15,13 +15,14 @@ from koordcore.service.clock import SystemClock
 from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
 
+from koord_agent.domain.failure import failure
 from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Fact
 from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.node.cycle_result import CycleResult, failure
+from koord_agent.shell.node.cycle_result import CycleResult
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.threads import in_thread
 from koord_agent.shell.store.audit_log import AuditLog

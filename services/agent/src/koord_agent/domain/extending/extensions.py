@@ -36,6 +36,7 @@ from koord_agent.domain.extending.extension_points import (
     StateKind,
     TopologyHook,
 )
+from koord_agent.domain.failure import failure
 from koord_agent.domain.qos.strategy import Needs, Strategy
 
 T = TypeVar("T")
@@ -107,16 +108,11 @@ class InPlace:
         try:
             return function()
         except Exception as error:
-            raise ExtensionFailed(failure(point, name, error)) from error
+            raise ExtensionFailed(failure(f"{point} {name}", error)) from error
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
         """Run a slow function of an extension if it is due. Return its result at once. See `Guard.poll`."""
         return self.call(point, name, function) if due else None
-
-
-def failure(point: Point, name: str, error: BaseException) -> str:
-    """Describe a failure in a sentence, such as `strategy NightShift: ValueError: not today`."""
-    return f"{point} {name}: {type(error).__name__}: {error}"
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import RESCTRL
 from koord_agent.domain.hook_stages.call import HookCall, HookRules
 from koord_agent.domain.hook_stages.plugins import PLUGINS, HookPlugin
@@ -104,7 +105,7 @@ def run_stage(
         try:
             decided = plugin.decide(call, rules)
         except Exception as error:  # noqa: BLE001 - under the policy Ignore, no plug-in keeps a pod from starting
-            reason = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, InvalidInput) else failure("", error)
             done.append(HookDone(plugin.name, NOTHING, reason, clock() - began))
             if policy is FailurePolicy.FAIL:
                 return StageResult(values, tuple(done), failed=plugin.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.hooks.group_identity import BVT
 from koord_agent.domain.plans.plan import Plan
 from koord_agent.domain.qos.evict.eviction import EvictionTask
@@ -106,7 +107,7 @@ class StrategyRunner:
         except InvalidInput as error:
             proposal = Proposal(problems=(f"NodeSLO: {error}",))
         except Exception as error:  # noqa: BLE001 - without this strategy, the others still protect the node
-            proposal = Proposal(problems=(f"{entry.strategy.name} failed: {type(error).__name__}: {error}",))
+            proposal = Proposal(problems=(failure(f"{entry.strategy.name} failed", error),))
         plans = tuple(proposal.plans)
         if proposal.group_identity and not self.switch_group_identity():
             plans = tuple(plan for plan in plans if plan.file.resource != BVT)

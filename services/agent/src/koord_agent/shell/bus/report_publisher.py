@@ -12,10 +12,10 @@ from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.values.timestamps import rfc3339
 
+from koord_agent.domain.failure import failure
 from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.node.cycle_result import failure
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.threads import in_thread
 

@@ -14,7 +14,8 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.extending.extension_points import Point, RunController
-from koord_agent.domain.extending.extensions import Extensions, failure
+from koord_agent.domain.extending.extensions import Extensions
+from koord_agent.domain.failure import failure
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -72,7 +73,7 @@ class _Controller:
             try:
                 theirs.run_until_complete(task)
             except BaseException as error:  # noqa: BLE001 - also sys.exit() of a package
-                reason = failure(Point.CONTROLLER, self._name, error)
+                reason = failure(f"{Point.CONTROLLER} {self._name}", error)
                 if task.done() and not task.cancelled():
                     task.exception()  # taken note of: an exit is not told a second time when the task is forgotten
             finally:

@@ -11,7 +11,8 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from koord_agent.domain.extending.extension_points import Point
-from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked, failure
+from koord_agent.domain.extending.extensions import ExtensionFailed, NotAsked
+from koord_agent.domain.failure import failure
 
 T = TypeVar("T")
 CALL_SECONDS: Final = 0.5
@@ -151,7 +152,7 @@ class _Worker:
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001 - sys.exit() of a package ends this call, not the agent
-                answer.set_exception(ExtensionFailed(failure(self._point, self._name, error)))
+                answer.set_exception(ExtensionFailed(failure(f"{self._point} {self._name}", error)))
             else:
                 answer.set_result(result)
             del call, answer

@@ -8,7 +8,8 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.extension_points import Point
-from koord_agent.domain.extending.extensions import Extensions, failure
+from koord_agent.domain.extending.extensions import Extensions
+from koord_agent.domain.failure import failure
 
 ENTRY_POINTS: Final = "koord_agent.extensions"
 """Entry point group of functions that take an `Extensions` and register extensions."""
@@ -33,7 +34,7 @@ def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Exte
             _registering(entry)(more)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others must not keep a node unprotected
             extensions.failures[Point.PACKAGE, entry.name] += 1
-            reason = failure(Point.PACKAGE, entry.name, error)
+            reason = failure(f"{Point.PACKAGE} {entry.name}", error)
             logger.error("extension_failed", point=str(Point.PACKAGE), name=entry.name, reason=reason)
             continue
         extensions.include(more)

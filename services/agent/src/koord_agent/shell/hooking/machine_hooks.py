@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TC_NETWORK_QOS, TERWAY_QOS
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
@@ -107,7 +108,7 @@ class MachineHooks:
             try:
                 found = reconciler.apply(look)
             except Exception as error:  # noqa: BLE001 - what follows in the cycle, such as evictions, takes place
-                found = [f"{resource} of each {level} failed: {type(error).__name__}: {error}"]
+                found = [failure(f"{resource} of each {level} failed", error)]
             self._observe(level, resource, is_ok=not found, seconds=time.perf_counter() - began)
             problems += found
         return problems

@@ -17,6 +17,7 @@ from typing import Final
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.state.known_pods import KnownPods, known_after
 from koord_agent.domain.state.kubelet import KubeletConfiguration, parse_cpu_manager_state
 from koord_agent.domain.state.pod_resources import HeldByPod, pinned_cpus, unknown_pods
@@ -145,7 +146,7 @@ class KubeletStates:
         try:
             await ask()
         except Exception as error:  # noqa: BLE001 - no answer of the kubelet ends the agent
-            self._complain(of, f"{of}: {type(error).__name__}: {error}")
+            self._complain(of, failure(of, error))
 
     async def sync(self) -> None:
         """List the pods of the kubelet once. If it fails, the last list stays."""

@@ -1,9 +1,7 @@
 """The result of one cycle of a node's agent."""
 
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from koordcore.events.envelope import Event
 
@@ -35,14 +33,3 @@ class CycleResult:
 def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> CycleResult:
     """Return the result of a cycle that measured and wrote nothing, with a sentence about the reason."""
     return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
-
-
-def failure(what: str, error: Exception) -> str:
-    """Return a sentence about an error that nobody expected, with `file:line` of the code that raised it.
-
-    Args:
-        what: What failed, and what that means.
-        error: The error.
-    """
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{what}: {type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

@@ -11,6 +11,7 @@ from koordcore.events.envelope import Event
 
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
@@ -24,7 +25,7 @@ from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.hooking.gauges import Gauge
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.node.cycle_result import CycleResult, failure, nothing_done
+from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
 from koord_agent.shell.node.measuring import Kubelet, NodeMeasuring
 from koord_agent.shell.node.node_pods import NodePods, PodsRun
 from koord_agent.shell.node.parts import BY_KUBELET, DEFAULT_PROTECTION, Measurement, PodControl, Protection

@@ -22,6 +22,7 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import StageResult
 from koord_agent.domain.hook_stages.stages import Stage
@@ -208,7 +209,7 @@ class NriPlugin:
             return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=str(error))
         except Exception as error:  # noqa: BLE001 - it must not end the thread, which answers for all containers
             _log.error("nri_call_failed", method=method, exc_info=error)
-            return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=f"{method}: {type(error).__name__}: {error}")
+            return ttrpc.encode_response(b"", code=ttrpc.UNKNOWN, message=failure(method, error))
         return ttrpc.encode_response(answer.SerializeToString())
 
     def _handlers(self) -> dict[str, tuple[str, Callable[[Message], Message]]]:
