@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -50,12 +50,24 @@ def policy(seq: int, last: int, seconds: int, *, is_newer: bool = False) -> Push
     return Push(msgspec.structs.replace(fact, headers=headers), last)
 
 
+@contextlib.asynccontextmanager
+async def running(states: DesiredStates) -> AsyncGenerator[None]:
+    """Keep the states up to date during the block. They must not have ended by themselves before its end."""
+    task = asyncio.create_task(states.run())
+    try:
+        yield
+        assert not task.done()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
 async def test_pushes_that_end_are_subscribed_again_over_the_newest_connection() -> None:
     first, second = Bus(), Bus()
     link = BusLink(ports_of(first))
     states = DesiredStates(("n",), link, logger=logger("t"), jitter=lambda: 0.01, changed=lambda _: None)
-    running = asyncio.create_task(states.run())
-    try:
+    async with running(states):
         first.items.put_nowait(NoAnswer("the pushes were not subscribed: nats: flush timeout"))
         first.items.put_nowait(None)
         await until(lambda: states.views)
@@ -64,11 +76,6 @@ async def test_pushes_that_end_are_subscribed_again_over_the_newest_connection()
         first.items.put_nowait(NoAnswer("the connection was closed"))
         second.items.put_nowait(None)
         await until(lambda: states.views["n"].collect.report_interval_seconds == 50)
-        assert not running.done()
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> None:
@@ -76,8 +83,7 @@ async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> No
     states = DesiredStates(
         ("n",), BusLink(ports_of(bus)), logger=logger("t"), jitter=lambda: 0.1, changed=lambda _: None
     )
-    running = asyncio.create_task(states.run())
-    try:
+    async with running(states):
         bus.items.put_nowait(None)
         await until(lambda: states.views)
         bus.items.put_nowait(policy(6, 5, 40))  # one before it was missed, so both wait until the bucket is read
@@ -87,8 +93,3 @@ async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> No
         bus.bucket = DesiredNode(node="n", metric_policy={"reportIntervalSeconds": 50}, as_of={"nodepolicy": 7})
         bus.items.put_nowait(None)
         await until(lambda: states.views["n"].collect.report_interval_seconds == 50)
-        assert not running.done()
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
