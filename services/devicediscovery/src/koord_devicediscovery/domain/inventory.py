@@ -59,12 +59,8 @@ def take_inventory(
         known = before.by_vendor.get(vendor.key, ())
         try:
             found = vendor.discover(machine)
-        except DiscoveryError as error:
-            errors[vendor.key] = str(error)
-            by_vendor[vendor.key] = known
-            continue
         except Exception as error:  # noqa: BLE001 - an output that nobody expected hides no other vendor
-            errors[vendor.key] = f"the output of its tool is not understood: {type(error).__name__}: {error}"
+            errors[vendor.key] = _reason(error)
             by_vendor[vendor.key] = known
             continue
         errors.update({f"{vendor.key}/{minor}": why for minor, why in found.failed.items()})
@@ -75,3 +71,10 @@ def take_inventory(
         )
         by_vendor[vendor.key] = sorted((*found.devices, *lost), key=lambda device: int(device.minor))
     return Inventory(by_vendor=by_vendor, errors=errors)
+
+
+def _reason(error: Exception) -> str:
+    """Return why the devices of a vendor are not described. Only a `DiscoveryError` says it by itself."""
+    if isinstance(error, DiscoveryError):
+        return str(error)
+    return f"the output of its tool is not understood: {type(error).__name__}: {error}"
