@@ -24,7 +24,7 @@ from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 from koord_agent.shell.metrics.problem_log import ProblemLog
 from koord_agent.shell.node.cycle_result import CycleResult
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.threads import in_thread
+from koord_agent.shell.node.threads import finished_in_thread
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.desired_saver import DesiredSaver
 
@@ -171,7 +171,7 @@ class Cycle:
     async def _run_node(self, agent: NodeAgent, now_ms: int) -> CycleResult:
         if self.advance is not None:
             return agent.run_cycle(now_ms)
-        done = await in_thread(agent.run_cycle, now_ms)
+        done = await finished_in_thread(agent.run_cycle, now_ms)
         self.logger.debug("node_cycle", node=agent.node, sentence=done.sentence)
         return done
 

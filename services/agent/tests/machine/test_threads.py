@@ -1,11 +1,12 @@
 """The last cycle of a node has ended before the agent says farewell."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
 from koord_agent.shell.node import threads
-from koord_agent.shell.node.threads import in_thread
+from koord_agent.shell.node.threads import finished_in_thread
 from support.until import until
 
 
@@ -17,7 +18,7 @@ async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
         go_on.wait(60)
         ended.set()
 
-    task = asyncio.create_task(in_thread(cycle))
+    task = asyncio.create_task(finished_in_thread(cycle))
     await until(began.is_set)
     task.cancel()
     await asyncio.wait((task,), timeout=0.05)
@@ -28,6 +29,31 @@ async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
     assert ended.is_set()
 
 
+async def test_a_task_that_is_cancelled_again_still_waits_and_a_late_error_is_no_news() -> None:
+    forgotten: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: forgotten.append(context))
+    began, go_on = threading.Event(), threading.Event()
+
+    def cycle() -> None:
+        began.set()
+        go_on.wait(60)
+        raise ValueError("too late")
+
+    task = asyncio.create_task(finished_in_thread(cycle))
+    await until(began.is_set)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.wait((task,), timeout=0.02)
+        assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    gc.collect()
+    assert forgotten == []
+
+
 async def test_a_thread_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "FINISH_SECONDS", 0.01)
     began, go_on = threading.Event(), threading.Event()
@@ -36,7 +62,7 @@ async def test_a_thread_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatc
         began.set()
         go_on.wait(60)
 
-    task = asyncio.create_task(in_thread(hang))
+    task = asyncio.create_task(finished_in_thread(hang))
     await until(began.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -17,7 +17,7 @@ from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.metrics.problem_log import ProblemLog
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.threads import in_thread
+from koord_agent.shell.node.threads import finished_in_thread
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,7 +74,7 @@ class ReportPublisher:
         told_as = f"{agent.node} (report)"
         try:
             if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
-                report = await in_thread(agent.report, now_ms, _text_of)
+                report = await finished_in_thread(agent.report, now_ms, _text_of)
             else:
                 report = agent.report(now_ms, _text_of)
         except Exception as error:  # noqa: BLE001 - a report never ends the agent; the next cycle tries again

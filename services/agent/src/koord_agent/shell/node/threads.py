@@ -11,15 +11,29 @@ FINISH_SECONDS: Final = 5.0
 """Longest time for which a cancelled task waits for its thread. A file, a disk or a device may not answer."""
 
 
-async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread and return its result.
+async def finished_in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in a thread, wait until it has finished, and return its result.
 
-    If the task is cancelled, it first waits for the end of the function. Otherwise the steps that end the process would
-    use the agent of a node at the same time as its last cycle.
+    The task may be cancelled meanwhile, also several times. Then it waits for the end of the function, for at most
+    `FINISH_SECONDS`, before it ends. Otherwise the steps that end the process would use the agent of a node at the same
+    time as its last cycle. The result of the function is dropped then, and so is its error.
     """
+    loop = asyncio.get_running_loop()
     running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait((running,), timeout=FINISH_SECONDS)
+        running.add_done_callback(_take_error)
+        end = loop.time() + FINISH_SECONDS
+        while not running.done() and (left := end - loop.time()) > 0:
+            try:
+                await asyncio.wait((running,), timeout=left)
+            except asyncio.CancelledError:  # as impatient as the first time
+                continue
         raise
+
+
+def _take_error(running: "asyncio.Future[T]") -> None:
+    """Take note of the error of a function for which nobody waits, so that asyncio does not log it as forgotten."""
+    if not running.cancelled():
+        running.exception()
