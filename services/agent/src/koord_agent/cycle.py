@@ -128,7 +128,7 @@ class Cycle:
             agent.desired = self.states.views.get(node)
             done = agent.run_pods()
             facts.extend(self.facts.facts(node, done.facts))
-            self.problems.tell(node, done.problems)
+            self.problems.tell(node, done.problems, of="pods")
         self.facts.publish(facts)
 
     def begin(self) -> None:
@@ -149,7 +149,7 @@ class Cycle:
                 self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
                 agent.close(now_ms)
             except Exception as error:  # noqa: BLE001 - one node never keeps the others from their end
-                self.problems.tell(node, (failure("the last facts are missing", error),))
+                self.problems.tell(node, (failure("the last facts are missing", error),), of="farewell")
 
     async def _run_nodes(self, now_ms: int) -> int:
         """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""
@@ -157,7 +157,8 @@ class Cycle:
         for node, agent in self.agents.items():
             done = await self._run_node(agent, now_ms)
             facts.extend(self.facts.facts(node, done.facts))
-            self.problems.tell(node, done.problems)
+            self.problems.tell(node, done.pod_problems, of="pods")
+            self.problems.tell(node, done.problems, of="cycle")
             self.metrics.protected(node, done.plans, done.facts)
             suppressed += agent.be_quota_us > 0
             if self._is_long():

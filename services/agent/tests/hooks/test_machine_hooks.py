@@ -1,5 +1,6 @@
 """What a cycle sets outside of cgroup files: OOM scores, resctrl groups of pods, files of Terway."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.hooking import oom_scores, pod_groups
 from koord_agent.shell.hooking.machine_hooks import MachineHooks
 from koord_agent.shell.hooking.oom_scores import OomScores
 from koord_agent.shell.hooking.pod_groups import REMOVE_AFTER_MS, PodGroupReconciler
@@ -65,6 +67,7 @@ def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, m
         assert seconds >= 0
         runs.append((resource, is_ok))
 
+    whole = OomScores.apply
     monkeypatch.setattr(OomScores, "apply", broken)
     runs: list[tuple[str, bool]] = []
     roots = HostRoots(cgroup=tmp_path, proc=tmp_path, sys=tmp_path)
@@ -72,7 +75,7 @@ def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, m
         LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1, jiffy=1),
         roots,
         is_enabled=lambda gate: gate in (OOM_SCORE_ADJ, TERWAY_QOS),
-        interval=Interval(1_000, 1_000),
+        interval=Interval(5_000, 1_000),
         terway=tmp_path / "terway",
         moves_threads=False,
         observe=observe,
@@ -80,6 +83,42 @@ def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, m
     (problem,) = hooks.apply(look())
     assert problem.startswith("oom_score_adj of each container failed: ValueError: no JSON (test_machine_hooks.py:")
     assert runs == [("oom_score_adj", False), ("terway", True)]
+    monkeypatch.setattr(OomScores, "apply", whole)
+    assert hooks.apply(look(now_ms=1_000)) == [problem], "it has not run again"
+    assert hooks.apply(look(now_ms=5_000)) == []
+
+
+def test_a_score_that_the_kernel_refuses_is_one_problem_for_each_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(oom_scores, "put", refuse)
+    for process in ("10", "11"):
+        (tmp_path / process).mkdir()
+        (tmp_path / process / "oom_score_adj").write_text("0")
+    files = {CgroupFile(DIRECTORY, "cgroup.procs"): "10\n"}
+    scores = OomScores(tmp_path, files.get)
+    first = scores.apply(look(pod({keys.OOM_SCORE_ADJ: "-500"})))
+    assert first == ["container d/p/main: oom_score_adj of its processes is not set: Permission denied"]
+    files[CgroupFile(DIRECTORY, "cgroup.procs")] = "10\n11\n"
+    assert scores.apply(look(pod({keys.OOM_SCORE_ADJ: "-500"}))) == first
+
+
+def test_threads_that_cannot_be_moved_are_one_problem_for_each_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: str) -> None:
+        if path.name == "tasks":
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(pod_groups, "put", refuse)
+    group_in(tmp_path)
+    machine = ResctrlMachine(cbm_mask="3ff", cache_ids=(0, 1), vendor="GenuineIntel")
+    groups = PodGroupReconciler(HostRoots(sys=tmp_path), machine, lambda _look, _pod: [12, 13])
+    problems = groups.apply(look(pod(wanted(0, 50))))
+    assert problems == ["resctrl group koordlet-u1: threads are not moved: Invalid argument"]
 
 
 def test_every_process_of_the_container_gets_the_score_of_the_annotation(tmp_path: Path) -> None:

@@ -97,6 +97,22 @@ def test_missing_command_is_told_and_nothing_else_fails() -> None:
     assert control.apply(look(SLO)) == ["network QoS by tc: ip: not found"]
 
 
+def test_lines_that_tc_refused_are_a_problem_until_it_takes_them() -> None:
+    refused = [True]
+
+    def run(command: Sequence[str], text: str) -> str:
+        if "-batch" in command and refused[0]:
+            raise CommandFailed("tc: no such filter")
+        return '[{"dev": "eth0"}]' if command[0] == "ip" else ""
+
+    control = TrafficControl(lambda file: None, lambda file, value: None, run)
+    told = ["network QoS by tc: tc: no such filter"]
+    assert control.apply(look(SLO)) == told
+    assert control.apply(look(SLO)) == told, "it is not tried again yet"
+    refused[0] = False
+    assert control.apply(look(SLO, now_ms=CHECK_MS)) == []
+
+
 def pod(uid: str, label: str, ip: str, *, limit: bool = False) -> AgentPod:
     return agent_pod_from_json(
         {

@@ -23,7 +23,6 @@ from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.events.agents.observation import Usage
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
-from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace
 
 PLACES = tuple(CpuPlace(cpu=cpu, core=cpu % 4, socket=0, node=cpu % 4 // 2) for cpu in range(8))
@@ -148,8 +147,13 @@ def test_information_that_disagrees_or_is_malformed_is_not_reported(tmp_path: Pa
     assert TopologyReporter(machine(tmp_path / "one", numa_nodes=1), PLACES).report(desired(), [], 0) is None
     assert TopologyReporter(machine(tmp_path / "two"), ()).report(desired(), [], 0) is None
     reporter = TopologyReporter(machine(tmp_path / "three"), PLACES)
-    with pytest.raises(InvalidInput):
-        reporter.report(desired(annotations={keys.SYSTEM_QOS_RESOURCE: "{"}), [], 0)
+    assert reporter.report(desired(annotations={keys.SYSTEM_QOS_RESOURCE: "{"}), [], 0) is None
+    said = reporter.problem
+    assert said
+    assert reporter.report(desired(), [], SYNC_EVERY_MS - 1) is None
+    assert reporter.problem == said, "it lasts until the next reading"
+    assert reporter.report(desired(), [], SYNC_EVERY_MS) is not None
+    assert reporter.problem == ""
     silent = TopologyReporter(machine(tmp_path / "four"), PLACES, reports=False)
     assert silent.report(desired(), [], 0) is None
     assert silent.pools is not None

@@ -118,7 +118,7 @@ def test_a_full_disk_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     trouble = CheckpointFolder(tmp_path / "file" / "below").save(trained(), START)
     assert trouble is not None
-    assert "checkpoint of" in trouble
+    assert trouble == "models of usage are not stored: Not a directory"
 
 
 def test_models_that_learn_nothing_expire_with_their_file(tmp_path: Path) -> None:

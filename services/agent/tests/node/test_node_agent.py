@@ -210,7 +210,7 @@ def test_a_malformed_profile_does_not_keep_a_pod_from_running() -> None:
     node = Node(desired(entry("a", "LS", 1_000, usage="{}")))
     tick = node.run()
     assert tick.facts == (PodsStarted(pods=["a"]),)
-    assert "default profile" in tick.problems[0]
+    assert "default profile" in tick.pod_problems[0]
 
 
 class Refusing(SimulatedHost):
@@ -236,6 +236,13 @@ def test_a_write_that_failed_is_a_problem_and_no_fact() -> None:
         tick = agent.run_cycle(now * 1000)
     assert tick.facts == ()
     assert "Invalid argument" in tick.problems[0]
+    wanted = {outcome.value for outcome in tick.outcomes}
+    reserving = {keys.NODE_RESERVATION: '{"resources":{"cpu":"2"}}'}
+    agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), annotations=reserving)
+    fleet.advance(20.0)
+    again = agent.run_cycle(20_000)
+    assert {outcome.value for outcome in again.outcomes} != wanted
+    assert again.problems == tick.problems, "another value is refused for the same reason"
     assert agent.report(15_000, str) is not None
 
 

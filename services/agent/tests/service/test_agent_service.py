@@ -321,6 +321,37 @@ async def test_an_error_of_one_node_ends_neither_the_agent_nor_the_farewell_of_t
         assert sorted(told) == ["no usage report", "pods were not started and ended", "the last facts are missing"]
 
 
+async def test_a_pushed_pod_does_not_repeat_the_problems_that_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
+        await world.bus.desired.put(desired(pod("web", "LS", 4_000), pod("../odd", "LS", 1_000)))
+        await world.until(lambda: NODE in world.cycle.states.views)
+        monkeypatch.setattr(world.cycle.agents[NODE].host, "tree", broken)
+        monkeypatch.setattr(world.cycle.agents[NODE], "report", broken)
+        with capture_logs() as lines:
+            for _ in range(3):
+                await world.round()
+                world.cycle.changed.add(NODE)
+                world.cycle.take_changes()
+        told = [(line["source"], line["problem"].split(":")[0]) for line in lines if line["event"] == "node_problem"]
+        assert told == [
+            ("pods", "pod default/../odd"),
+            ("cycle", "the cycle failed, what is set stays"),
+            ("report", "no usage report"),
+        ]
+        monkeypatch.undo()
+        with capture_logs() as lines:
+            await world.round()
+            monkeypatch.setattr(world.cycle.agents[NODE].host, "tree", broken)
+            await world.round()
+        told = [(line["source"], line["problem"].split(":")[0]) for line in lines if line["event"] == "node_problem"]
+        assert told == [("cycle", "the cycle failed, what is set stays")]
+
+
 async def test_with_the_log_away_it_enforces_and_delivers_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

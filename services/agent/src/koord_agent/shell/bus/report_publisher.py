@@ -71,16 +71,15 @@ class ReportPublisher:
 
     async def _report(self, agent: NodeAgent, now_ms: int) -> NodeUsageReported | None:
         """Return the report; None if there is none yet, or if making it failed. The failure is logged once."""
-        told_as = f"{agent.node} (report)"
         try:
             if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
                 report = await finished_in_thread(agent.report, now_ms, _text_of)
             else:
                 report = agent.report(now_ms, _text_of)
         except Exception as error:  # noqa: BLE001 - a report never ends the agent; the next cycle tries again
-            self.problems.tell(told_as, (failure("no usage report", error),))
+            self.problems.tell(agent.node, (failure("no usage report", error),), of="report")
             return None
-        self.problems.tell(told_as, ())
+        self.problems.tell(agent.node, (), of="report")
         return report
 
 

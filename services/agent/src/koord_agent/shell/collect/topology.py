@@ -9,6 +9,7 @@ from typing import Final
 from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.cpuset import CpuSet
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import of_milli, of_value
 from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
@@ -47,6 +48,7 @@ class TopologyReporter:
 
     Attributes:
         kubelet: Configuration of the kubelet; the component that follows the kubelet sets it.
+        problem: Why the last reading gave no topology; "" if it succeeded.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class TopologyReporter:
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
+        self.problem = ""
         self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
         """Adds the additions of installed packages to a report."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
@@ -88,9 +91,17 @@ class TopologyReporter:
             pods: The pods of the node.
             now_ms: Time in milliseconds.
 
-        Raises:
-            InvalidInput: The annotation of system QoS is invalid. Then nothing changes.
+        Returns:
+            The fact. If the annotation of system QoS is invalid, nothing changes, and `problem` says so until a reading
+            succeeds.
         """
+        try:
+            return self._read(desired, pods, now_ms)
+        except InvalidInput as error:
+            self.problem = str(error)
+            return None
+
+    def _read(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         owned = {pod.uid: (pod.qos_label, pod.cpuset) for pod in pods if pod.cpuset}
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             if owned != self._owned and self._topology.places:
@@ -104,6 +115,7 @@ class TopologyReporter:
         if not self._topology.places:
             return None
         self.pools = cpu_pools(self._topology, pods, desired.annotations, self.kubelet_entries)
+        self.problem = ""
         memory = self._memory()
         self.numa_looks.count(succeeded=memory is not None)
         if not self._reports:

@@ -80,6 +80,7 @@ class MachineHooks:
         self._host = host
         self._interval = interval
         self._reconcilers: list[_Timed] = []
+        self._problems: list[str] = []
         if is_enabled(OOM_SCORE_ADJ):
             self._reconcilers.append(_Timed("container", "oom_score_adj", OomScores(roots.proc, host.read)))
         kernel = CoreSchedKernel(roots.proc) if is_enabled(CORE_SCHED) else None
@@ -95,13 +96,16 @@ class MachineHooks:
             self._reconcilers.append(_Timed("pod", "resctrl", groups))
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Run every reconciler once per interval: each writes the values that differ. Return errors, one sentence each.
+        """Run every reconciler once per interval: each writes the values that differ.
 
         Args:
             look: Snapshot of the node.
+
+        Returns:
+            Errors of the last run, one sentence each.
         """
         if not self._reconcilers or not self._interval.is_due(look.now_ms):
-            return []
+            return self._problems
         problems: list[str] = []
         for level, resource, reconciler in self._reconcilers:
             began = time.perf_counter()
@@ -111,6 +115,7 @@ class MachineHooks:
                 found = [failure(f"{resource} of each {level} failed", error)]
             self._observe(level, resource, is_ok=not found, seconds=time.perf_counter() - began)
             problems += found
+        self._problems = problems
         return problems
 
     def gauges(self) -> Iterator[Gauge]:

@@ -41,7 +41,7 @@ class OomScores:
         Args:
             look: Snapshot of the node.
         """
-        problems: list[str] = []
+        problems: dict[str, None] = {}  # once for a container: its processes come and go
         held: dict[tuple[str, ...], int] = {}
         for pod, container, directory, score in _wanted(look):
             for process in (self._read(CgroupFile(directory, PROCESSES)) or "").split():
@@ -55,11 +55,11 @@ class OomScores:
                     except OSError as error:
                         if error.errno not in _GONE:
                             name = f"container {pod.namespace}/{pod.name}/{container}"
-                            problems.append(f"{name}: oom_score_adj of process {process} is not set: {error.strerror}")
+                            problems[f"{name}: oom_score_adj of its processes is not set: {error.strerror}"] = None
                         continue
                 held[pod.name, pod.namespace, pod.uid, container] = score
         self._held = held  # replaced as a whole: another thread reads it
-        return problems
+        return list(problems)
 
     def gauges(self) -> Iterator[Gauge]:
         """Yield the OOM score of each container with at least one process that has the container's score."""

@@ -149,9 +149,11 @@ class PodGroupReconciler:
     def _move(self, name: str, threads: Iterable[int]) -> Iterable[str]:
         tasks = self._root / name / "tasks"
         text = read_kernel_file(str(tasks))
+        reasons: dict[str | None, None] = {}  # once for a group: threads come and go
         for thread in missing_tasks(threads, text) if text is not None else ():
             try:
                 put(tasks, str(thread))
             except OSError as error:
                 if error.errno not in _GONE:
-                    yield f"resctrl group {name}: thread {thread} is not moved: {error.strerror}"
+                    reasons[error.strerror] = None
+        return [f"resctrl group {name}: threads are not moved: {reason}" for reason in reasons]

@@ -76,6 +76,7 @@ class TrafficControl:
         self._interface = ""
         self._next_check = 0
         self._is_removed = False
+        self._refused: list[str] = []
 
     def apply(self, look: NodeLook) -> list[str]:
         """Bring tc, ipsets and net_cls to the state that the NodeSLO asks for. Return errors, one sentence each.
@@ -104,13 +105,13 @@ class TrafficControl:
             plan = traffic_plan.tc_plan(look.slo or {}, wanted, known)
             problems = self._classify(plan, known)
             if plan != self._applied or look.now_ms >= self._next_check:
-                problems += self._change(plan)
+                self._refused = self._change(plan)
                 self._applied, self._is_removed = plan, False
                 self._next_check = look.now_ms + CHECK_MS
         except (InvalidInput, CommandFailed) as error:
             self._applied = None
             return [f"network QoS by tc: {error}"]
-        return problems
+        return problems + self._refused
 
     def _change(self, plan: traffic_plan.TcPlan) -> list[str]:
         """Change sets, rules, classes and filters. Return an error if tc refused some of its lines.
@@ -168,7 +169,7 @@ class TrafficControl:
             interface = self._interface or self._default_interface()
             if self._present(interface).has_qdisc:
                 self._run(("tc", "qdisc", "del", "dev", interface, "root"), "")
-        self._applied, self._is_removed = None, True
+        self._applied, self._is_removed, self._refused = None, True, []
         return []
 
     def _has_rule(self, rule: Sequence[str]) -> bool:

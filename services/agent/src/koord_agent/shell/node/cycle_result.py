@@ -16,9 +16,10 @@ class CycleResult:
     Attributes:
         facts: Facts to append to the aggregate of the node, in order.
         sentence: One line for the operator.
-        problems: Problems of the cycle, one sentence each.
+        problems: Present problems of measuring and protecting the node, one sentence each.
         decision: Decision of CPU suppression. None means no decision was made.
         outcomes: Outcome for each planned value.
+        pod_problems: Present problems of starting and ending pods, one sentence each.
         plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     """
 
@@ -27,9 +28,17 @@ class CycleResult:
     problems: tuple[str, ...]
     decision: Decision | None
     outcomes: tuple[Outcome, ...]
+    pod_problems: tuple[str, ...] = ()
     plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
-def nothing_done(sentence: str, facts: tuple[Event, ...] = (), problems: tuple[str, ...] = ()) -> CycleResult:
+def nothing_done(
+    sentence: str,
+    facts: tuple[Event, ...] = (),
+    problems: tuple[str, ...] = (),
+    pod_problems: tuple[str, ...] = (),
+) -> CycleResult:
     """Return the result of a cycle that measured and wrote nothing, with a sentence about the reason."""
-    return CycleResult(facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=())
+    return CycleResult(
+        facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=(), pod_problems=pod_problems
+    )

@@ -55,6 +55,7 @@ class MachineSettings:
         self._interval = interval
         self._settings = NodeSettings(roots, audit=audit, read_tasks=host.read)
         self._block_io: RootBlockIo | None = None
+        self._problems: list[str] = []
         if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
             self.storage = Storage(
                 roots.sys / "class" / "block",
@@ -94,10 +95,13 @@ class MachineSettings:
             look: Snapshot of the node, with its NodeSLO.
 
         Returns:
-            What could not be written, one sentence each; empty if nothing failed or the interval has not passed.
+            What could not be written the last time, one sentence each; empty if nothing failed or there is no NodeSLO.
         """
-        if look.slo is None or not self._interval.is_due(look.now_ms):
+        if look.slo is None:
+            self._problems = []
             return []
+        if not self._interval.is_due(look.now_ms):
+            return self._problems
         problems: list[str] = []
         qos = look.section(RESOURCE_QOS)
         if self._gates.enabled(SYSTEM_CONFIG):
@@ -106,4 +110,5 @@ class MachineSettings:
             problems.extend(self._settings.apply_resctrl(look, qos))
         if self._block_io is not None:
             problems.extend(self._block_io.apply(qos, look.now_ms))
+        self._problems = problems
         return problems

@@ -76,6 +76,7 @@ class NodeMeasuring:
         self._monitor = measurement.monitor
         self._predicting = measurement.predicting
         self._archive = measurement.archive
+        self._archive_trouble: str | None = None
         self._extensions = extensions
         self._interval_ms = interval_ms
         self._places = host.cpu_topology()
@@ -136,11 +137,9 @@ class NodeMeasuring:
         if self.topology is None:
             return ()
         before = self.topology.pools
-        try:
-            report = self.topology.report(desired, tuple(pods), now_ms)
-        except InvalidInput as error:
-            problems.append(f"topology is not reported: {error}")
-            return ()
+        report = self.topology.report(desired, tuple(pods), now_ms)
+        if self.topology.problem:
+            problems.append(f"topology is not reported: {self.topology.problem}")
         if self.topology.pools != before:
             self._owners_of = None
         if self.topology.places != self._places and self.topology.places:
@@ -291,13 +290,11 @@ class NodeMeasuring:
         )
 
     def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
-        """Train the usage models, and store models and samples on disk, if it is due. Return errors of the disk."""
-        troubles: list[str | None] = []
-        if self._predicting is not None:
-            troubles.append(self._predicting.learn(metrics, pods, now_ms / 1000))
+        """Train the usage models, and store models and samples on disk, if it is due. Return the errors that last."""
+        trouble = None if self._predicting is None else self._predicting.learn(metrics, pods, now_ms / 1000)
         if self._archive is not None and self._archive.is_due(now_ms):
-            troubles.append(self._archive.save(self._monitor.store, now_ms))
-        return [trouble for trouble in troubles if trouble is not None]
+            self._archive_trouble = self._archive.save(self._monitor.store, now_ms)
+        return [each for each in (trouble, self._archive_trouble) if each is not None]
 
     def _surroundings(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> Surroundings:
         return Surroundings(

@@ -5,6 +5,7 @@ desired state stays in force. One process may have many agents (simulated nodes)
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event
@@ -102,16 +103,15 @@ class NodeAgent:
         # 1. start what is wanted, end what is not
         pods_run = self.run_pods()
         problems = [problem for problem in (desired.policy_problem, desired.collect_problem) if problem]
-        problems.extend(pods_run.problems)
         if not self._protects:
             sentence = f"{self.node}: not measured and not protected, the collection interval is below 1 s"
-            return nothing_done(sentence, pods_run.facts, tuple(problems))
+            return nothing_done(sentence, pods_run.facts, tuple(problems), pods_run.problems)
         facts = list(pods_run.facts)  # of a cycle that fails, what was found before is told all the same
         try:
-            return self._protect(desired, facts, problems, now_ms)
+            return replace(self._protect(desired, facts, problems, now_ms), pod_problems=pods_run.problems)
         except Exception as error:  # noqa: BLE001 - one bad item never ends the cycles of a node (agent spec, preamble)
             problems.append(failure(CYCLE_FAILED, error))
-            return nothing_done(problems[-1], tuple(facts), tuple(problems))
+            return nothing_done(problems[-1], tuple(facts), tuple(problems), pods_run.problems)
 
     def _protect(self, desired: DesiredView, facts: list[Event], problems: list[str], now_ms: int) -> CycleResult:
         self._extensions.start_cycle()

@@ -56,7 +56,7 @@ class PodsRun(NamedTuple):
 
     Attributes:
         facts: Facts to append, in order.
-        problems: Errors, one sentence each.
+        problems: Present errors, one sentence each. An error that lasts is in every result.
     """
 
     facts: tuple[Event, ...]
@@ -130,7 +130,8 @@ class NodePods:
             desired: Desired state of the node.
             known: Pods in the list of the kubelet.
         """
-        problems = self._take(desired.pods, known.pods)
+        self._take(desired.pods, known.pods)
+        problems = list(self._refused)
         wanted = {uid: pod for uid, pod in self.all.items() if uid in desired.pods}
         gone = sorted((self.running | self._announced) - wanted.keys())
         for uid in gone:
@@ -166,15 +167,15 @@ class NodePods:
             elif isinstance(fact, PodsStopped):
                 self._announced |= set(fact.pods)
 
-    def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> list[str]:
-        """Replace the pods that the agent knows, and return new errors about pods that cannot have a cgroup directory.
+    def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> None:
+        """Replace the pods that the agent knows, and the errors about pods that cannot have a cgroup directory.
 
         Args:
             placed: UID -> pod, from the log.
             known: UID -> pod, from the kubelet. They take precedence.
         """
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
-            return []
+            return
         self._taken_of = placed, known
         wanted = {**placed, **known} if known else placed
         layout = self._host.layout
@@ -196,9 +197,7 @@ class NodePods:
         if left := [uid for uid in self.all if uid not in taken and uid not in self.running]:
             self._forget(left)
         self.all = taken
-        news = [sentence for sentence in refused if sentence not in self._refused]
         self._refused = tuple(refused)
-        return news
 
     def _start(self, pod: AgentPod, problems: list[str]) -> bool:
         if pod.uid in self._evicted:

@@ -163,7 +163,7 @@ class NodeSettings:
             group = resctrl.group_of_pod(pod, enabled)
             if group is not None and pod.uid not in look.frozen:
                 wanted.setdefault(group, set()).update(self._threads(look, pod))
-        problems: list[str] = []
+        problems: dict[str, None] = {}  # once for a group: threads come and go
         for group, threads in wanted.items():
             tasks = self._resctrl / group / "tasks"
             missing = resctrl.missing_tasks(threads, read_kernel_file(str(tasks)) or "")
@@ -172,11 +172,11 @@ class NodeSettings:
                     put(tasks, str(thread))
                 except OSError as error:
                     if error.errno not in GONE:
-                        problems.append(f"resctrl group {group}: thread {thread} not moved: {error.strerror}")
+                        problems[f"resctrl group {group}: threads not moved: {error.strerror}"] = None
             if missing:
                 message = f"{len(missing)} threads into {group}"
                 self._audit(AuditEvent(type="group", name=group, reason="ApplyCatL3GroupTasks", message=message), 2)
-        return problems
+        return list(problems)
 
     def _threads(self, look: NodeLook, pod: AgentPod) -> set[int]:
         directories = [look.pod_directory(pod)]

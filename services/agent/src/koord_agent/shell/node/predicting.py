@@ -25,11 +25,12 @@ class Predicting:
         self._predictor = predictor
         self._folder = folder
         self._restored = folder is None
+        self._trouble: str | None = None
 
     def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
         """Train the usage models, and store some of them, if it is due. The first call loads the stored models before.
 
-        Return a sentence if the disk failed, otherwise None.
+        Return a sentence if the disk failed the last time, otherwise None.
 
         Args:
             metrics: Time series of the node.
@@ -42,14 +43,16 @@ class Predicting:
                 self._folder.restore(self._predictor, [pod.uid for pod in pods])
             except OSError as error:
                 self._folder = None
-                return f"checkpoints are not stored: {error}"
+                self._trouble = f"checkpoints are not stored: {error}"
+                return self._trouble
         if not self._predictor.is_due(now):
-            return None
+            return self._trouble
         self._predictor.train(metrics, pods, now)
         if self._folder is not None:
-            return self._folder.save(self._predictor, now)
-        self._predictor.drop_expired(now)
-        return None
+            self._trouble = self._folder.save(self._predictor, now)
+        else:
+            self._predictor.drop_expired(now)
+        return self._trouble
 
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float

@@ -134,6 +134,8 @@ class QosCycle:
             host.layout, self._quota_file, protection.audit, repairs=HookRepairs() if host.roots is not None else None
         )
         self._written: Mapping[CgroupFile, bool] = {}
+        self._failed: Mapping[CgroupFile, Outcome] = {}
+        """File -> outcome with which its present trouble began."""
         self._applications: tuple[HostApplication, ...] = ()
 
     @property
@@ -191,7 +193,8 @@ class QosCycle:
         arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
         outcomes = self._executor.write(arbitration, look.now_ms)
         self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
-        problems.extend(outcome.detail for outcome in outcomes if outcome.result in TROUBLE)
+        self._failed = _first_failures(self._failed, outcomes)
+        problems.extend(outcome.detail for outcome in self._failed.values())
         quota_us = self._written_quota(outcomes)
         if quota_us is not None:
             decision = in_force(decision, quota_us, arbitration.winners.get(self._quota_file))
@@ -291,3 +294,19 @@ def _settings(look: NodeLook, problems: list[str]) -> InterferenceSettings:
     except InvalidInput as error:
         problems.append(f"NodeSLO: {error}")
         return InterferenceSettings()
+
+
+def _first_failures(before: Mapping[CgroupFile, Outcome], outcomes: Iterable[Outcome]) -> dict[CgroupFile, Outcome]:
+    """Return file -> outcome with which its trouble began, for all files that have one now.
+
+    The wanted value may change in each cycle, such as a quota that the kernel refuses. The trouble is the same while
+    its reason is the same.
+    """
+    failed = {outcome.file: outcome for outcome in outcomes if outcome.result in TROUBLE}
+    firsts = {file: before.get(file, outcome) for file, outcome in failed.items()}
+    return {file: first if _kind(first) == _kind(failed[file]) else failed[file] for file, first in firsts.items()}
+
+
+def _kind(outcome: Outcome) -> tuple[Result, str]:
+    """Return what went wrong, without the value. The detail of a failed write ends with the reason of the kernel."""
+    return outcome.result, outcome.detail.rpartition(": ")[2] if outcome.result is Result.FAILED else ""

@@ -59,7 +59,9 @@ class CheckpointFolder:
                 unfinished.write_bytes(data)
                 unfinished.rename(self._folder / uid)
             except (OSError, ValueError) as error:
-                trouble = f"checkpoint of {uid}: {error}"
+                # without the name of the file: other models are due a minute later, and the disk is still full
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                trouble = f"models of usage are not stored: {reason}"
         self._delete_all(predictor.drop_expired(now))
         return trouble
 

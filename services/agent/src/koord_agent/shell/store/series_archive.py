@@ -105,7 +105,7 @@ class SeriesArchive:
                 stream.write(_HEAD.pack(len(body), zlib.crc32(body)) + body)
         except OSError as error:
             self._segment = None
-            return f"time series are not stored: {error}"
+            return f"time series are not stored: {error.strerror}"
         return None
 
     def _segments(self) -> list[Path]:
