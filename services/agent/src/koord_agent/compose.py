@@ -204,9 +204,11 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         cycle.end()
 
     async def close() -> None:
-        if audit_log is not None:
-            audit_log.close()
-        store.close()
+        try:
+            if audit_log is not None:
+                audit_log.close()
+        finally:
+            store.close()
 
     if fleet is None:
         follow_machine(shell, agents[name], change)

@@ -141,15 +141,24 @@ class Cycle:
     def end(self) -> None:
         """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force.
 
-        An error of one node is logged; the others say farewell all the same.
+        Then close the hardware counters and files of each node. An error is logged; it keeps neither a node from being
+        closed nor the others from their end.
         """
         now_ms = int(self.clock.unix() * 1000)
         for node, agent in self.agents.items():
             try:
                 self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
-                agent.close(now_ms)
             except Exception as error:  # noqa: BLE001 - one node never keeps the others from their end
                 self.problems.tell(node, (failure("the last facts are missing", error),), of="farewell")
+            finally:
+                self._close(node, agent, now_ms)
+
+    def _close(self, node: str, agent: NodeAgent, now_ms: int) -> None:
+        try:
+            trouble = agent.close(now_ms)
+        except Exception as error:  # noqa: BLE001 - as for the farewell
+            trouble = failure("it is not closed", error)
+        self.problems.tell(node, () if trouble is None else (trouble,), of="close")
 
     async def _run_nodes(self, now_ms: int) -> int:
         """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""

@@ -310,12 +310,17 @@ async def test_an_error_of_one_node_ends_neither_the_agent_nor_the_farewell_of_t
         monkeypatch.setattr(world.cycle.agents["a"].host, "start_pod", broken)
         monkeypatch.setattr(world.cycle.agents["a"], "report", broken)
         monkeypatch.setattr(world.cycle.agents["a"], "farewell", broken)
-        said_goodbye: list[int] = []
-        monkeypatch.setattr(world.cycle.agents["b"], "close", said_goodbye.append)
+        closed: list[str] = []
+        for node in nodes:
+
+            def close(_: int, node: str = node) -> None:
+                closed.append(node)
+
+            monkeypatch.setattr(world.cycle.agents[node], "close", close)
         with capture_logs() as lines:
             await world.round(3)
             world.cycle.end()
-        assert len(said_goodbye) == 1
+        assert closed == ["a", "b"]
         assert world.cycle.agents["b"].running_pods == {"web"}
         told = [line["problem"].split(":")[0] for line in lines if line["event"] == "node_problem"]
         assert sorted(told) == ["no usage report", "pods were not started and ended", "the last facts are missing"]
@@ -350,6 +355,25 @@ async def test_a_pushed_pod_does_not_repeat_the_problems_that_last(
             await world.round()
         told = [(line["source"], line["problem"].split(":")[0]) for line in lines if line["event"] == "node_problem"]
         assert told == [("cycle", "the cycle failed, what is set stays")]
+
+
+async def test_what_fails_when_a_node_is_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: int) -> None:
+        raise OSError("no space left")
+
+    def full(_: int) -> str:
+        return "time series are not stored: disk full"
+
+    async with World(memory_bus(), ManualClock(), tmp_path, nodes=("a", "b")).running() as world:
+        monkeypatch.setattr(world.cycle.agents["a"], "close", broken)
+        monkeypatch.setattr(world.cycle.agents["b"], "close", full)
+        with capture_logs() as lines:
+            world.cycle.end()
+        told = [(line["node"], line["problem"].split(" (")[0]) for line in lines if line["event"] == "node_problem"]
+        assert told == [
+            ("a", "it is not closed: OSError: no space left"),
+            ("b", "time series are not stored: disk full"),
+        ]
 
 
 async def test_with_the_log_away_it_enforces_and_delivers_later(

@@ -254,11 +254,15 @@ class NodeMeasuring:
         """
         self._monitor.store.collect_garbage(now_ms)
 
-    def close(self, now_ms: int) -> None:
-        """Close the hardware counters (perf events) that are open, and store the time series on disk."""
-        self._collectors.close()
-        if self._archive is not None:
-            self._archive.save(self._monitor.store, now_ms)
+    def close(self, now_ms: int) -> str | None:
+        """Close the hardware counters (perf events) that are open, and store the time series on disk.
+
+        Return a sentence if the disk failed, otherwise None.
+        """
+        try:
+            return None if self._archive is None else self._archive.save(self._monitor.store, now_ms)
+        finally:
+            self._collectors.close()
 
     def _metrics(self, now_ms: int) -> Metrics:
         return Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)

@@ -181,9 +181,12 @@ class NodeAgent:
         """
         return self._qos.farewell(self.last_look, now_ms)
 
-    def close(self, now_ms: int) -> None:
-        """Close the hardware counters (perf events) that are open, and store the time series on disk. Pods continue."""
-        self._measuring.close(now_ms)
+    def close(self, now_ms: int) -> str | None:
+        """Close the hardware counters (perf events) that are open, and store the time series on disk. Pods continue.
+
+        Return a sentence if the disk failed, otherwise None.
+        """
+        return self._measuring.close(now_ms)
 
     def collect_garbage(self, now_ms: int) -> None:
         """Delete samples that are older than their retention.
