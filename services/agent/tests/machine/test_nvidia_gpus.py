@@ -47,6 +47,7 @@ while True:
     time.sleep(0.01)
 """
 OK = "GPU-a 0 00000000:3B:00.0 85899345920 ok NVIDIA A100-SXM4-80GB\n"
+ODD = OK.replace("GPU-a", "GPU-\udcff")
 OTHER = "GPU-b 1 00000000:AF:00.0 85899345920 {state} NVIDIA A100-SXM4-80GB\n"
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library")
@@ -85,7 +86,7 @@ class Machine:
 
     def fail(self, uuid: str, xid: int) -> None:
         fresh = self.gpus.with_suffix(".event")
-        fresh.write_text(f"{uuid} {xid}")
+        fresh.write_bytes(f"{uuid} {xid}".encode(errors="surrogateescape"))
         fresh.replace(Path(f"{self.gpus}.xid"))
 
     def until_used(self, expected: list[Any], *lines: str) -> None:
@@ -171,12 +172,31 @@ def test_gpu_that_falls_off_the_bus_is_known_and_unhealthy(machine: Machine) -> 
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
 
 
-def test_answer_that_cannot_be_read_does_not_end_the_watch(machine: Machine) -> None:
+def test_answer_about_one_gpu_that_cannot_be_read_hides_no_other_gpu(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.answer(ODD + OTHER.format(state="lost"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "GpuIsLost")})
+    machine.answer(ODD + OTHER.format(state="ok"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    assert machine.reports.read_text().count("gpu_not_read") == 2, "once for each GPU, not at each reading"
+
+
+def test_gpu_whose_name_cannot_be_read_is_healthy_without_a_model(machine: Machine) -> None:
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
     machine.answer((OK + OTHER.format(state="ok")).replace("NVIDIA", "\udcff"))
-    until_blocking(lambda: "gpus_not_read" in machine.reports.read_text())
-    machine.answer(OK + OTHER.format(state="lost"))
-    machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "GpuIsLost")})
+    until_blocking(lambda: machine.last()["labels"] == {"node.koordinator.sh/gpu-vendor": "nvidia"})
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+
+
+def test_error_of_a_gpu_whose_name_cannot_be_read_concerns_all_and_the_watch_goes_on(machine: Machine) -> None:
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
+    machine.answer(ODD + OTHER.format(state="ok"))
+    until_blocking(lambda: "gpu_not_read" in machine.reports.read_text())
+    machine.fail("GPU-\udcff", 79)
+    machine.until_health({"GPU-a": (False, "Xid79"), "GPU-b": (False, "Xid79")})
+    machine.answer(OK + OTHER.format(state="ok"))
+    machine.fail("GPU-b", 48)
+    machine.until_health({"GPU-a": (False, "Xid79"), "GPU-b": (False, "Xid48")})
 
 
 def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:
@@ -185,6 +205,8 @@ def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceVanished")})
     machine.answer(OK + OTHER.format(state="mute"))
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (False, "DeviceHealthCheckNotSupported")})
+    machine.answer(OK + OTHER.format(state="ok"))
+    machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
 
 
 def test_newest_sample_of_each_process_counts(tmp_path: Path) -> None:

@@ -5,17 +5,20 @@ Source: runtime spec, 9.3.
 
 import contextlib
 import threading
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 import pynvml
 from koordcore.service.telemetry.logging import logger
 
 from koord_agent.domain.devices.device import DeviceReport
 from koord_agent.domain.devices.gpu import Gpu, GpuFault, gpu_device, gpu_labels, xid_fault
+from koord_agent.domain.failure import failure
 from koord_agent.domain.metrics.gpu_usage import GpuProcess, GpuReading
 from koord_agent.shell.collect.pci import PciBus
 
+T = TypeVar("T")
 _log: Final = logger("agent.gpus")
 # pynvml has no types.
 _nvml: Final[Any] = pynvml
@@ -47,7 +50,8 @@ class NvidiaGpus:
         self._usage: tuple[GpuReading, ...] = ()
         self._sampled_us: dict[str, int] = {}
         """UUID of a GPU -> time of its newest sample of processes in microseconds, as the driver counts."""
-        self._trouble = ""
+        self._troubles: dict[tuple[str, int | None], str] = {}
+        """Event of the log and index of a GPU -> why the call fails at present."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -55,11 +59,12 @@ class NvidiaGpus:
         """Load NVML, list the GPUs, and watch them in a thread. No-op on a machine without NVML."""
         try:
             _nvml.nvmlInit()
-        except _nvml.NVMLError as error:
+        except Exception as error:  # noqa: BLE001 - without NVML, the agent still protects the node
             _log.info("nvml_not_used", reason=str(error))
             return
-        events = self._event_set()
-        self._look_safely(events)
+        made = self._safely("gpu_health_not_watched", _nvml.nvmlEventSetCreate)
+        events = None if isinstance(made, Exception) else made
+        self._safely("gpus_not_read", partial(self._look, events))
         self._thread = threading.Thread(target=self._watch, args=(events,), name="nvidia-gpus", daemon=True)
         self._thread.start()
 
@@ -79,20 +84,36 @@ class NvidiaGpus:
 
     def _watch(self, events: Any) -> None:
         while not self._stopping.is_set():
-            if events is None:
+            waited = None
+            if events is not None:
+                waited = self._safely("gpu_events_failed", partial(self._wait_for_fault, events))
+            if events is None or isinstance(waited, Exception):
                 self._stopping.wait(self._every_ms / 1000)
-            else:
-                self._wait_for_fault(events)
-            self._look_safely(events)
+            self._safely("gpus_not_read", partial(self._look, events))
         with contextlib.suppress(_nvml.NVMLError):
             _nvml.nvmlShutdown()
 
-    def _event_set(self) -> Any:
+    def _safely(self, event: str, call: Callable[[], T], gpu: int | None = None) -> T | Exception:
+        """Return the result of a call, or the error that it raised. An error that lasts is logged once.
+
+        The thread must go on, because it hears of GPUs that fail. The library has no types, and a driver may give any
+        answer, such as a name that is not valid UTF-8. So any error counts.
+
+        Args:
+            event: Event of the log if the call fails.
+            call: The call.
+            gpu: Index of the GPU that it is about; None: it is about all of them.
+        """
         try:
-            return _nvml.nvmlEventSetCreate()
-        except _nvml.NVMLError as error:
-            _log.warning("gpu_health_not_watched", reason=str(error))
-            return None
+            result = call()
+        except Exception as error:  # noqa: BLE001 - a failing GPU hides no other one
+            reason = str(error) if isinstance(error, _nvml.NVMLError) else failure("", error)
+            if self._troubles.get((event, gpu)) != reason:
+                self._troubles[event, gpu] = reason
+                _log.warning(event, gpu=gpu, reason=reason)
+            return error
+        self._troubles.pop((event, gpu), None)
+        return result
 
     def _wait_for_fault(self, events: Any) -> None:
         """Wait for a critical Xid error until the list of GPUs has to be read again, and mark its GPU as faulty."""
@@ -100,64 +121,50 @@ class NvidiaGpus:
             event = _nvml.nvmlEventSetWait_v2(events, self._every_ms)
         except _nvml.NVMLError_Timeout:
             return
-        except _nvml.NVMLError as error:
-            _log.warning("gpu_events_failed", reason=str(error))
-            self._stopping.wait(self._every_ms / 1000)
-            return
         fault = xid_fault(int(event.eventData)) if event.eventType == _nvml.nvmlEventTypeXidCriticalError else None
         if fault is None:
             return
         try:
             uuid = _text(_nvml.nvmlDeviceGetUUID(event.device))
-        except _nvml.NVMLError:
+        except Exception:  # noqa: BLE001 - the error may concern any GPU
             uuid = ""
         for gpu in self._known.values():
             if uuid in ("", gpu.uuid):
                 self._faults[gpu.bus_id] = fault
         _log.error("gpu_failed", uuid=uuid or "all", code=fault.code)
 
-    def _look_safely(self, events: Any) -> None:
-        """Read the GPUs. After an error that nobody expected, such as a name that is no UTF-8, the last result stays.
-
-        The thread must go on, because it hears of GPUs that fail.
-        """
-        try:
-            self._look(events)
-        except Exception as error:  # noqa: BLE001 - the library has no types, and its driver any answer
-            reason = f"{type(error).__name__}: {error}"
-            if reason != self._trouble:
-                self._trouble = reason
-                _log.error("gpus_not_read", reason=reason, exc_info=error)
-            self._stopping.wait(self._every_ms / 1000)
-
     def _look(self, events: Any) -> None:
-        """Read the list of GPUs and their processes, and make them the result of `report` and `usage`."""
-        try:
-            count = int(_nvml.nvmlDeviceGetCount())
-        except _nvml.NVMLError as error:
-            _log.warning("gpus_not_listed", reason=str(error))
+        """Read the list of GPUs and their processes, and make them the result of `report` and `usage`.
+
+        If a call fails, the other GPUs are read all the same. A known GPU is lost if the driver refuses to describe it.
+        If its description cannot be understood, its last one stays. If there is no list, all of the last result stays.
+        """
+        count = self._safely("gpus_not_listed", lambda: int(_nvml.nvmlDeviceGetCount()))
+        if isinstance(count, Exception):
             return
         found: dict[int, Gpu] = {}
         lost: dict[str, GpuFault] = {}
         usage: list[GpuReading] = []
         for index in range(count):
-            try:
-                handle = _nvml.nvmlDeviceGetHandleByIndex(index)
-                found[index] = gpu = _gpu(handle)
-            except _nvml.NVMLError as error:
+            read = self._safely("gpu_not_read", partial(_gpu_at, index), index)
+            if isinstance(read, Exception):
                 known = self._known.get(index)
                 if known is not None:
                     found[index] = known
-                    lost[known.bus_id] = _LOST
-                _log.warning("gpu_not_read", index=index, reason=str(error))
+                    if isinstance(read, _nvml.NVMLError):
+                        lost[known.bus_id] = _LOST
                 continue
-            self._register(handle, gpu, events)
-            processes = self._processes(handle, gpu)
+            handle, gpu = read
+            found[index] = gpu
+            self._register(handle, index, gpu, events)
+            running = self._safely("gpu_usage_not_read", partial(self._processes, handle, gpu), index)
+            processes = () if isinstance(running, Exception) else running
             usage.append(GpuReading(minor=gpu.minor, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes, processes=processes))
         present = {gpu.bus_id for gpu in found.values()}
         self._faults = {bus_id: fault for bus_id, fault in self._faults.items() if bus_id in present}
         self._watched &= present
         self._unwatched &= present
+        self._troubles = {key: reason for key, reason in self._troubles.items() if key[1] is None or key[1] < count}
         self._known = found
         self._report = self._made(found, lost)
         self._usage = tuple(usage)
@@ -177,41 +184,39 @@ class NvidiaGpus:
             self._sampled_us[gpu.uuid] = max((at for at, _ in cores.values()), default=since)
         return tuple(GpuProcess(pid, float(cores.get(pid, (0, 0))[1]), used) for pid, used in sorted(memory.items()))
 
-    def _register(self, handle: Any, gpu: Gpu, events: Any) -> None:
-        if events is None or gpu.bus_id in self._watched or gpu.bus_id in self._unwatched:
+    def _register(self, handle: Any, index: int, gpu: Gpu, events: Any) -> None:
+        """Ask for the events of a GPU. A GPU that refuses is asked again at the next reading."""
+        if events is None or gpu.bus_id in self._watched:
             return
-        try:
-            _nvml.nvmlDeviceRegisterEvents(handle, _nvml.nvmlEventTypeXidCriticalError, events)
-        except _nvml.NVMLError:
+        ask = partial(_nvml.nvmlDeviceRegisterEvents, handle, _nvml.nvmlEventTypeXidCriticalError, events)
+        if isinstance(self._safely("gpu_not_watched", ask, index), Exception):
             self._unwatched.add(gpu.bus_id)
         else:
             self._watched.add(gpu.bus_id)
+            self._unwatched.discard(gpu.bus_id)
 
     def _made(self, found: Mapping[int, Gpu], lost: Mapping[str, GpuFault]) -> DeviceReport:
         unwatched = dict.fromkeys(self._unwatched, _UNWATCHED)
         faults = {**unwatched, **lost, **self._faults}
         devices = [gpu_device(gpu, self._pci.locate(gpu.bus_id), faults.get(gpu.bus_id)) for gpu in found.values()]
-        return DeviceReport.of(devices, labels=gpu_labels([gpu.name for gpu in found.values()], _driver()))
+        version = self._safely("gpu_driver_not_read", lambda: _text(_nvml.nvmlSystemGetDriverVersion()))
+        driver = None if isinstance(version, Exception) else version
+        return DeviceReport.of(devices, labels=gpu_labels([gpu.name for gpu in found.values()], driver))
 
 
-def _gpu(handle: Any) -> Gpu:
+def _gpu_at(index: int) -> tuple[Any, Gpu]:
+    """Return the handle and the description of a GPU. A GPU whose name cannot be read has none."""
+    handle = _nvml.nvmlDeviceGetHandleByIndex(index)
     name = ""
-    with contextlib.suppress(_nvml.NVMLError):
+    with contextlib.suppress(Exception):
         name = _text(_nvml.nvmlDeviceGetName(handle))
-    return Gpu(
+    return handle, Gpu(
         uuid=_text(_nvml.nvmlDeviceGetUUID(handle)),
         minor=int(_nvml.nvmlDeviceGetMinorNumber(handle)),
         bus_id=_text(_nvml.nvmlDeviceGetPciInfo(handle).busId).lower()[-_SHORT_ADDRESS:],
         memory_bytes=int(_nvml.nvmlDeviceGetMemoryInfo(handle).total),
         name=name,
     )
-
-
-def _driver() -> str | None:
-    try:
-        return _text(_nvml.nvmlSystemGetDriverVersion())
-    except _nvml.NVMLError:
-        return None
 
 
 def _text(value: object) -> str:
