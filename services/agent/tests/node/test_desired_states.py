@@ -13,8 +13,11 @@ from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
 from support.histories import stored
 from support.until import until
+
+MANY = 5
 
 
 class Bus:
@@ -23,11 +26,16 @@ class Bus:
     def __init__(self) -> None:
         self.bucket = DesiredNode(node="n", as_of={"nodepolicy": 1})
         self.items: asyncio.Queue[Push | NoAnswer | None] = asyncio.Queue()
+        self.is_away = False
+        self.asked = 0
 
     async def last_of(self, _: AggregateRef) -> None:
         return None
 
     async def get(self, _: str) -> DesiredNode:
+        self.asked += 1
+        if self.is_away:
+            raise NoAnswer("the connection was closed")
         return self.bucket
 
     async def pushes(self, _: Sequence[str]) -> AsyncIterator[Push | None]:
@@ -76,6 +84,31 @@ async def test_pushes_that_end_are_subscribed_again_over_the_newest_connection()
         first.items.put_nowait(NoAnswer("the connection was closed"))
         second.items.put_nowait(None)
         await until(lambda: states.views["n"].collect.report_interval_seconds == 50)
+
+
+async def test_an_outage_is_told_once_and_its_end_makes_the_next_one_news() -> None:
+    bus = Bus()
+    states = DesiredStates(
+        ("n",), BusLink(ports_of(bus)), logger=logger("t"), jitter=lambda: 0.01, changed=lambda _: None
+    )
+    with capture_logs() as lines:
+
+        def told(event: str) -> int:
+            return [line["event"] for line in lines].count(event)
+
+        async with running(states):
+            for outage in (1, 2):
+                bus.is_away = True
+                asked = bus.asked
+                for _ in range(3):
+                    bus.items.put_nowait(NoAnswer("the connection was closed"))
+                bus.items.put_nowait(None)
+                await until(lambda asked=asked: bus.asked >= asked + MANY and not bus.items.qsize())
+                assert (told("pushes_interrupted"), told("desired_not_read")) == (outage, outage)
+                bus.is_away = False
+                asked = bus.asked
+                bus.items.put_nowait(None)
+                await until(lambda asked=asked: bus.asked > asked and not bus.items.qsize())
 
 
 async def test_a_waiting_push_that_cannot_be_read_does_not_end_the_agent() -> None:

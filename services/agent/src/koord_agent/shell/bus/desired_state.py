@@ -86,6 +86,10 @@ class DesiredStates:
         self._waiting: dict[str, deque[Push]] = {}
         self._provisional: set[str] = set()
         self._is_denied = False
+        self._unanswered: set[str] = set()
+        """Nodes whose last read of the bucket had no answer."""
+        self._refused: dict[str, str] = {}
+        """Node -> why its desired state in the bucket is of no use at present."""
         self._unsaved: set[str] = set()
         self._to_read: dict[str, None] = {}
         self._read_now = asyncio.Event()
@@ -134,17 +138,21 @@ class DesiredStates:
 
     async def _follow(self) -> None:
         """Receive pushes. If the server does not confirm the subscription, or ends the connection, subscribe again."""
+        reason = ""
         while True:
             ports = await self._link.connected()
             try:
                 async for push in ports.pushes.pushes(self.nodes):
+                    reason = ""
                     if push is None:
                         self._waiting.clear()
                         self._want(self.nodes)
                     else:
                         self._receive(push)
             except NoAnswer as error:
-                self._logger.warning("pushes_interrupted", reason=str(error))
+                if str(error) != reason:
+                    reason = str(error)
+                    self._logger.warning("pushes_interrupted", reason=reason)
             await asyncio.sleep(SUBSCRIBE_SECONDS * self._jitter())
 
     def _receive(self, push: Push) -> None:
@@ -209,8 +217,9 @@ class DesiredStates:
         try:
             view = desired.view_of(value, last)
         except InvalidInput as error:
-            self._logger.warning("desired_refused", node=value.node, reason=error.sentence())
+            self._refuse("desired_refused", value.node, error.sentence())
             return False
+        self._refused.pop(value.node, None)
         if last is None or value != last.desired:
             self.views[value.node] = view
             if value.node not in self._waiting:
@@ -220,6 +229,8 @@ class DesiredStates:
         return True
 
     async def _read_wanted(self) -> None:
+        """Read the bucket for the nodes that want it. Nodes without an answer are read again after growing pauses."""
+        pause, most = GAP_SECONDS, MISSING_SECONDS[1]
         while True:
             await self._read_now.wait()
             ports = await self._link.connected()
@@ -227,21 +238,30 @@ class DesiredStates:
             nodes, self._to_read = list(self._to_read), {}
             for begin in range(0, len(nodes), READS_AT_ONCE):
                 await asyncio.gather(*(self._read(ports, node) for node in nodes[begin : begin + READS_AT_ONCE]))
+            unanswered = self._unanswered.intersection(nodes)
+            for node in unanswered:
+                self._want_soon(node, pause)
+            pause = min(2 * pause, most) if unanswered else GAP_SECONDS
 
     async def _read(self, ports: Ports, node: str) -> None:
+        """Read the bucket for a node, and use its state. An outage of the bus is logged once."""
         try:
             value, last = await asyncio.gather(ports.desired.get(node), self._last_of_ledger(ports, node))
         except NoAnswer as error:
-            self._logger.warning("desired_not_read", node=node, reason=str(error))
-            self._want_soon(node)
+            if not self._unanswered:
+                self._logger.warning("desired_not_read", node=node, reason=str(error))
+            self._unanswered.add(node)
             return
         except Denied as error:  # read again with those that are missing; what was wanted last stays in force
-            self._logger.warning("desired_not_read", node=node, reason=str(error))
+            self._unanswered.discard(node)
+            self._refuse("desired_not_read", node, str(error))
             return
         except codec.DecodeError as error:
-            self._logger.warning("desired_refused", node=node, reason=str(error))
+            self._unanswered.discard(node)
+            self._refuse("desired_refused", node, str(error))
             self.read_once.add(node)
             return
+        self._unanswered.discard(node)
         self.read_once.add(node)
         known = self.views.get(node)
         if value is not None:  # else it is not written yet, or the node is gone: the last value stays in force
@@ -259,6 +279,12 @@ class DesiredStates:
                 self._logger.warning("push_unreadable", node=node, reason=error.reason)
                 self._want_soon(node)
             self._compare(node, last)
+
+    def _refuse(self, event: str, node: str, reason: str) -> None:
+        """Log once why the desired state of a node in the bucket is of no use."""
+        if self._refused.get(node) != reason:
+            self._refused[node] = reason
+            self._logger.warning(event, node=node, reason=reason)
 
     async def _last_of_ledger(self, ports: Ports, node: str) -> StoredEvent | None:
         """Return the last fact of a node's ledger; None without facts, or if this user may not read it."""
@@ -294,10 +320,10 @@ class DesiredStates:
             self._logger.warning("desired_misses_facts", node=node, as_of=view.as_of, ledger=after.ledger_seq)
         self._replace(node, after)
 
-    def _want_soon(self, node: str) -> None:
+    def _want_soon(self, node: str, seconds: float = GAP_SECONDS) -> None:
         if node not in self._soon:
             loop = asyncio.get_running_loop()
-            self._soon[node] = loop.call_later(GAP_SECONDS * self._jitter(), self._want_now, node)
+            self._soon[node] = loop.call_later(seconds * self._jitter(), self._want_now, node)
 
     def _want_now(self, node: str) -> None:
         del self._soon[node]
