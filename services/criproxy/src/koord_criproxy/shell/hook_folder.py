@@ -15,6 +15,8 @@ from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - it
 from koord_criproxy.domain.registration import SUFFIX, HookServer, hook_servers, registered
 
 RESCAN_SECONDS: Final = 60.0
+QUIET_MS: Final = 5_000
+"""Time without a change after which the watch looks whether the folder is still the same."""
 LARGEST_FILE: Final = 1024 * 1024
 _log: Final = logger("criproxy.hooks")
 
@@ -33,6 +35,8 @@ class HookFolder:
         self._by_file: dict[str, HookServer] = {}
         self._servers: Sequence[HookServer] = ()
         self._problems: dict[str, str] = {}
+        self._unreadable = ""
+        self._not_watched = ""
 
     def servers(self) -> Sequence[HookServer]:
         """Return the hook servers as the folder was read last, in ascending order of the names of their files."""
@@ -60,17 +64,43 @@ class HookFolder:
 
         A node may have no inotify instance left. The proxy must serve all the same.
         """
-        problem = ""
         while True:
             try:
-                async for _ in awatch(self._folder, recursive=False, debounce=100, step=20):
-                    problem = ""
-                    self._look_again()
+                await self._watch_once()
             except Exception as error:  # noqa: BLE001 - the library has no common class for its errors
-                if str(error) != problem:
-                    problem = str(error)
-                    _log.warning("hook_folder_not_watched", folder=str(self._folder), error=problem)
-            await asyncio.sleep(RESCAN_SECONDS)
+                if str(error) != self._not_watched:
+                    self._not_watched = str(error)
+                    _log.warning("hook_folder_not_watched", folder=str(self._folder), error=self._not_watched)
+                await asyncio.sleep(RESCAN_SECONDS)
+
+    async def _watch_once(self) -> None:
+        """Read the folder once it is watched, and at every change, until it is gone or another folder has its name.
+
+        Raises:
+            Exception: The folder cannot be watched.
+        """
+        watched, is_new = self._identity(), True
+        changes = awatch(
+            self._folder, recursive=False, debounce=100, step=20, rust_timeout=QUIET_MS, yield_on_timeout=True
+        )
+        async with contextlib.aclosing(changes):
+            async for found in changes:
+                if self._not_watched:
+                    self._not_watched = ""
+                    _log.info("hook_folder_watched", folder=str(self._folder))
+                if found or is_new:
+                    self._look_again()
+                is_new = False
+                if self._identity() != watched:
+                    return
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return device and inode of the folder; None if it does not exist."""
+        try:
+            found = self._folder.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     async def _rescan(self) -> None:
         while True:
@@ -81,7 +111,11 @@ class HookFolder:
         try:
             self._look()
         except OSError as error:
-            _log.error("hook_folder_unreadable", folder=str(self._folder), error=str(error))
+            if str(error) != self._unreadable:
+                self._unreadable = str(error)
+                _log.error("hook_folder_unreadable", folder=str(self._folder), error=self._unreadable)
+        else:
+            self._unreadable = ""
 
     def _look(self) -> None:
         files: dict[str, bytes] = {}
