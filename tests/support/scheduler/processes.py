@@ -58,9 +58,19 @@ async def start(server: NatsServer, name: str, *flags: str, failpoint: str = "")
     return process
 
 
-async def end(process: asyncio.subprocess.Process) -> int:
+def send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a process; no-op if it has ended.
+
+    `Process.send_signal` first asks whether the process has ended. If it has just ended, this takes its status away
+    from the thread of asyncio that waits for it. Then the status is 255, and asyncio logs "Unknown child process pid".
+    """
     if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+async def end(process: asyncio.subprocess.Process) -> int:
+    send(process, signal.SIGTERM)
     async with asyncio.timeout(DEADLINE_SECONDS):
         await process.communicate()
     assert process.returncode is not None

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import re
 import signal
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ from koordcore.values.allocation import Allocation
 from koordcore.values.cpuset import parse_cpuset
 from support.scheduler.devices import CORE, MEMORY, RATIO, RDMA, VF_HINT, asking, board, device
 from support.scheduler.numa import lsr_pod, node_topology
-from support.scheduler.processes import cluster, end, say, start
+from support.scheduler.processes import cluster, end, say, send, start
 from support.scheduler.scheduling import node
 from support.until import until
 
@@ -114,9 +114,11 @@ async def submit_until_killed(
     submitted = 0
     while process.returncode is None:
         deciding = (process, *rivals) if rivals else ()
-        _signal(deciding, signal.SIGSTOP)
+        for one in deciding:
+            send(one, signal.SIGSTOP)
         submitted = await submit(bus, submitted)
-        _signal(deciding, signal.SIGCONT)
+        for one in deciding:
+            send(one, signal.SIGCONT)
 
         async def is_answered(submitted: int = submitted) -> bool:
             return process.returncode is not None or await placed(bus) >= submitted
@@ -125,12 +127,6 @@ async def submit_until_killed(
     assert process.returncode == -signal.SIGKILL
     await placed(bus)
     return submitted
-
-
-def _signal(processes: Iterable[asyncio.subprocess.Process], number: signal.Signals) -> None:
-    for one in processes:
-        with contextlib.suppress(ProcessLookupError):  # it has killed itself meanwhile
-            one.send_signal(number)
 
 
 async def placed(bus: Bus) -> int:

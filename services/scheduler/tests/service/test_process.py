@@ -15,7 +15,7 @@ from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
-from support.scheduler.processes import LEASE, cluster, end, say, start
+from support.scheduler.processes import LEASE, cluster, end, say, send, start
 from support.scheduler.scheduling import pod
 from support.until import until
 
@@ -110,7 +110,7 @@ async def test_other_instance_takes_over_from_a_killed_leader(nats_server: NatsS
         await submit(bus, 0, 10)
         await until(lambda: _placed(bus, 10))
         standby = await start(nats_server, name, *LEASE)
-        leader.kill()
+        send(leader, signal.SIGKILL)
         await leader.wait()
         await submit(bus, 10, PODS)
         await until(lambda: _all_placed(bus))

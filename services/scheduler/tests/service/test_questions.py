@@ -17,7 +17,7 @@ from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
-from support.scheduler.processes import LEASE, cluster, end, say, start
+from support.scheduler.processes import LEASE, cluster, end, say, send, start
 from support.scheduler.scheduling import node, pod
 from support.until import until
 
@@ -41,7 +41,7 @@ async def test_standby_answers_and_the_leader_does_after_its_end(nats_server: Na
         before = (await bus.events.head()).last_seq
         answer = await until(lambda: _answered_by(bus, standby=True))
         assert (answer.answered_by, answer.fits) == ("second", True)
-        standby.send_signal(signal.SIGKILL)
+        send(standby, signal.SIGKILL)
         await standby.wait()
         answer = await until(lambda: _answered_by(bus, standby=False))
         assert answer.answered_by == "first"
@@ -80,7 +80,7 @@ async def test_fork_ends_with_its_scheduler(nats_server: NatsServer) -> None:
         leader = await start(nats_server, name, "--leader-elect=false")
         asked = asyncio.create_task(fit(bus, LONG, seconds=3.0))
         child = await until(lambda: _child_of(leader.pid))
-        leader.kill()
+        send(leader, signal.SIGKILL)
         await leader.wait()
         await until(lambda: not os.path.exists(f"/proc/{child}"))  # noqa: PTH110
         with pytest.raises((RequestFailed, NoAnswer)):
