@@ -194,6 +194,53 @@ def test_a_report_that_comes_after_its_node_was_deleted_is_dropped() -> None:
     assert not made.view.reports
 
 
+def returned(made: ManagerWorld) -> None:
+    """Delete the node, and register a node with its name."""
+    made.fact(AggregateRef("nodespec", "n"), NodeSpecDeleted(name="n"))
+    made.plain_node()
+
+
+def test_equal_resources_of_a_node_that_returned_are_published_again_because_the_scheduler_forgot_them() -> None:
+    made = world()
+    made.report(cpu_milli=1000)
+    first = published(made)
+    assert first is not None
+    returned(made)
+    made.report(cpu_milli=1000)
+    again = published(made)
+    assert again is not None
+    assert (again.batch_cpu_milli, again.reason) == (first.batch_cpu_milli, "first")
+    assert published(made) is None
+
+
+def test_resources_of_a_node_that_returned_without_a_report_are_withdrawn() -> None:
+    made = world()
+    made.report(cpu_milli=1000)
+    published(made)
+    returned(made)
+    event = published(made)
+    assert event is not None
+    assert (event.batch_cpu_milli, event.reason) == (None, "degraded: no metric")
+    made.report(cpu_milli=1000)
+    event = published(made)
+    assert event is not None
+    assert event.reason == "first"
+
+
+def test_devices_of_a_node_that_returned_are_published_again_without_those_of_its_earlier_life() -> None:
+    made = world()
+    made.custom("devices", gpus(True, True, vendor="nvidia"))
+    (first,) = [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    returned(made)
+    (again,) = [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    assert (again.resources, again.labels) == (first.resources, first.labels)
+    assert not [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    returned(made)
+    made.custom("devices", gpus(True))
+    (other,) = [event for event in policy_events(made) if isinstance(event, NodeDevicesComputed)]
+    assert other.labels == {"node.koordinator.sh/gpu-model": "A10"}, "the vendor was that of another machine"
+
+
 def test_normalization_multiplies_batch_cpu_from_the_round_it_is_decided_in_and_amplifies_one_round_later() -> None:
     made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"hyperThreadTurboEnabledRatio": 1.2}}})
     made.custom("noderesourcetopologies", topology("node-0", model="X"))

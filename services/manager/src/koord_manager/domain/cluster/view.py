@@ -53,10 +53,10 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 from koordcore.state.pod_index import PodIndex
-from koordcore.values.newest import Newest
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
+from koord_manager.domain.cluster.node_lives import NodeLives
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
@@ -78,7 +78,7 @@ from koord_manager.domain.work_queue import WorkQueue
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
 MAX_UNKNOWN_NODES = 1024
-"""Maximum number of nodes to remember that are not known yet, or that were deleted."""
+"""Maximum number of nodes to remember that are not known yet."""
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
 
@@ -93,6 +93,7 @@ class ManagerView:
             received.
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
+        lives: Which nodes were deleted, and which returned.
         admission: Cluster state that admission reads, from the same fold.
     """
 
@@ -103,7 +104,7 @@ class ManagerView:
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.node_version = 0
-        self._deleted = Newest[str, None](MAX_UNKNOWN_NODES)
+        self.lives = NodeLives()
         self.load(state if state is not None else ClusterState())
 
     @property
@@ -166,6 +167,7 @@ class ManagerView:
         ref = stored.ref
         if event is not None:
             fold_fact(self.admission, ref, event)
+            self.lives.fold(ref, event, has_policy=ref.id in self.state.of_kind(NodePolicyState))
         match event:
             case PodSpecAdded() | PodSpecChanged() | PodBound() if spec := self.state.of_kind(PodSpecState).get(ref.id):
                 for node in self._pods.put(ref.id, spec.object):
@@ -180,10 +182,8 @@ class ManagerView:
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
                 self.node_version += 1
-                self._deleted.pop(ref.id, None)
                 if isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
-                    self._deleted[ref.id] = None
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)
                 if isinstance(event, NodeOvercommitComputed) and event.zones:
@@ -235,7 +235,7 @@ class ManagerView:
         The node may not be folded yet. Reports of unknown nodes are forgotten when there are too many.
         """
         is_behind, self.obs_position = position < self.obs_position, max(self.obs_position, position)
-        if node in self._deleted:
+        if self.lives.is_deleted(node):
             return
         nodes, known = self.state.of_kind(NodeSpecState), self.reports.get(node)
         if len(self.reports) > len(nodes) + MAX_UNKNOWN_NODES:

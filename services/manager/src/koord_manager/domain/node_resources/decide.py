@@ -45,6 +45,8 @@ class NodeLook(NamedTuple):
         strategy: Colocation strategy of the node.
         normalization: Text of the cpu normalization ratio, or None if there is none.
         published: Last published policies of the node, or None if nothing was published.
+        is_told: Whether they were published in the present life of the node. If not, the result counts as the first
+            one.
         plugins: Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are
             offered.
     """
@@ -57,6 +59,7 @@ class NodeLook(NamedTuple):
     normalization: str | None
     published: NodePolicyState | None
     plugins: frozenset[str] = frozenset(PLUGINS)
+    is_told: bool = True
 
 
 class Overcommit(NamedTuple):
@@ -187,6 +190,8 @@ def _reason(
     if batch.batch is None and mid is None:
         return None, []
     if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
+        return "first", []
+    if not look.is_told:
         return "first", []
     new = _milli_units(batch.batch.cpu if batch.batch else None, batch.batch.memory if batch.batch else None)
     new |= _milli_units(mid.cpu_milli if mid else None, mid.memory_bytes if mid else None, mid=True)

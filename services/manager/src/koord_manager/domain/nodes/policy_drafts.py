@@ -16,6 +16,7 @@ from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
 from koordcore.events.management.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
+    NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
@@ -255,27 +256,41 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
     Source:
         manager spec, 5.10, 5.11; 18 (11)
     """
-    return _drafts(view, nodes, lambda _, token, published: device_event(policies, view, token, published))
+
+    def decide(_: Node, token: str, published: NodePolicyState | None) -> NodeDevicesComputed | None:
+        is_told = view.lives.is_told(token, NodeDevicesComputed)
+        return device_event(policies, view, token, published, is_told=is_told)
+
+    return _drafts(view, nodes, decide)
 
 
 def device_event(
-    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None, *, is_told: bool = True
 ) -> NodeDevicesComputed | None:
     """Return the event with the device resources and device labels of a node, or None if they equal the published ones.
 
     Resources of plugins that do not run stay as published. Without a Device object, the published resources of plugins
     that run are withdrawn.
+
+    Args:
+        policies: The configuration in force.
+        view: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
+        published: Last published policies of the node, or None if nothing was published.
+        is_told: Whether they were published in the present life of the node. If not, nothing of them stays.
     """
     device = view.device(token)
     if device is None and (published is None or not published.devices):
         return None
     given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
-    old = published or NodePolicyState(seq=0)
+    nothing = NodePolicyState(seq=0)
+    last = published or nothing
+    old = last if is_told else nothing
     resources = _enabled_devices(policies.plugins, given.resources, old.devices)
     if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
         resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
     labels = old.device_labels | (given.labels if GPU in policies.plugins else {})
-    if (resources, labels) == (old.devices, old.device_labels):
+    if (resources, labels) == (old.devices, old.device_labels) == (last.devices, last.device_labels):
         return None
     return NodeDevicesComputed(resources=resources, labels=labels, device_version=view.device_version(token))
 
@@ -300,6 +315,7 @@ def overcommit_of(
     """
     look = look_at(policies, view, token, view.policy(token), view.reports.get(token))
     based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
+    look = look._replace(is_told=view.lives.is_told(token, NodeOvercommitComputed))
     found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)
     return found, _draft(view, token, found.event) if found.event else None
 
