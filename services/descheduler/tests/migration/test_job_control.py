@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
+from koord_descheduler.shell import refusals
 from koord_manager.domain.gateway.descheduler_events import migration_events
 from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.descheduling.inputs import Number
@@ -265,7 +266,8 @@ async def _has_asked(world: World, name: str) -> bool:
     return name in [request.name for request in await world.requests()]
 
 
-async def test_a_refused_soft_eviction_counts_as_an_error(world: World) -> None:
+async def test_a_refused_soft_eviction_counts_as_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.01)
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
     world.refuses = frozenset({"p"})

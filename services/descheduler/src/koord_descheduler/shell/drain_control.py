@@ -13,7 +13,7 @@ Source:
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from koordcore.events import CATALOGUE
@@ -53,6 +53,7 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import first_of
 
@@ -82,6 +83,8 @@ class DrainControl:
     writer: ObjectWriter
     make_policy: Callable[[], DrainPolicy]
     wanted: asyncio.Event
+    _refused: Refusals = field(default_factory=Refusals, init=False)
+    """Kind and name of an object that could not be created."""
 
     async def run(self) -> None:
         """Look at all drains every few seconds while this instance leads. Runs until it is cancelled."""
@@ -97,6 +100,7 @@ class DrainControl:
         """Look at every drain and every group once. An error in one drain does not delay the others."""
         await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
+        self._refused.forget_old(now)
         found, of_groups = viewing.drains(self.builder), viewing.groups(self.builder)
         look = _LookOptions(policy, now, term, self._refusals(policy, now), found)
         for token, facts in list(state.of_kind(DrainState).items()):
@@ -165,19 +169,26 @@ class DrainControl:
     async def _carry_out(
         self, drain: DrainNode, step: DrainStep, view: DrainView, options: "_LookOptions"
     ) -> frozenset[str]:
-        """Carry out the effects of a look. Return the names of the objects whose creation was refused."""
+        """Carry out the effects of a look. Return the names of the objects whose creation was refused.
+
+        A creation that was refused a short time ago is not tried, and counts as refused.
+        """
         pods = {pod.uid: pod for pod in view.pods}
-        changes = [
-            change
-            for effect in step.effects
-            if (change := change_of(effect, drain, pods, now=options.now, job_ttl=options.policy.job_ttl)) is not None
-        ]
+        changes: list[ObjectChange] = []
         refused: set[str] = set()
+        for effect in step.effects:
+            change = change_of(effect, drain, pods, now=options.now, job_ttl=options.policy.job_ttl)
+            if isinstance(change, CreateObject) and self._refused.waits(_created(change), options.now):
+                refused.add(_created(change)[1])
+            elif change is not None:
+                changes.append(change)
         for change, outcome in zip(changes, await self._changed(changes, options.term), strict=True):
             if outcome.result is ChangeResult.REFUSED:
                 self.logger.error("drain_change_refused", drain=drain.metadata.name, reason=outcome.message)
-                if isinstance(change, CreateObject):
-                    refused.add(str(change.document["metadata"]["name"]))
+            if isinstance(change, CreateObject):
+                created = _created(change)
+                if self._refused.pause_after(created, [outcome], options.now) is not None:
+                    refused.add(created[1])
         return frozenset(refused)
 
     async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
@@ -285,3 +296,8 @@ class _LookOptions:
     term: Term
     refusals: viewing.Refusals
     existing: Mapping[str, DrainNode]
+
+
+def _created(change: CreateObject) -> tuple[str, str]:
+    """Return kind and name of the object that a change creates."""
+    return str(change.document["kind"]), str(change.document["metadata"]["name"])

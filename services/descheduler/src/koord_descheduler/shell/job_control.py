@@ -54,6 +54,7 @@ from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
 
 _CHANGES_AT_ONCE: Final = 100
@@ -91,6 +92,8 @@ class JobControl:
     """Uid of a job that waits -> Unix seconds of the next look, if nothing changes before."""
     _seen: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]], init=False)
     """Uid of a job -> the state of objects on which its last step was based, see `version_of`."""
+    _refused: Refusals = field(default_factory=Refusals, init=False)
+    """Uid of a job of which a change was refused."""
     _collected_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -119,6 +122,7 @@ class JobControl:
         """
         self._due.clear()
         self._seen.clear()
+        self._refused.clear()
         controller = self._controller = self._controller or self.make()
         evictions = list(recording.recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
         controller.limiter.rebuild(evictions)
@@ -239,6 +243,9 @@ class JobControl:
         for each in plans:
             mine, outcomes = outcomes[: len(each.changes)], outcomes[len(each.changes) :]
             steps.append(self._step(each, mine))
+            if (pause := self._refused.pause_after(each.before.uid, mine, now)) is not None:
+                self._due[each.before.uid] = now + pause
+                self._seen[each.before.uid] = version_of(self.builder.state, each.looked.job)
         await self._append([step for step in steps if step], term, position)
         for each in plans:
             if each.evicts and each.pod is not None:
@@ -308,6 +315,7 @@ class JobControl:
             if uid not in existing and not (state.evicted_at and now - unix_seconds(state.evicted_at) < memory)
         ]
         for uid in gone:
+            self._refused.forget(uid)
             self._due.pop(uid, None)
             self._seen.pop(uid, None)
         refs = [AggregateRef("migration", uid) for uid in gone]

@@ -1,0 +1,111 @@
+"""Changes that the manager refuses for a lasting reason: they are tried and logged at growing intervals."""
+
+from typing import Any
+
+import pytest
+from koord_descheduler.shell import drain_control, job_control, refusals
+from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject
+from structlog.testing import capture_logs
+from support.descheduler.jobs import configuration, job
+from support.descheduler.world import AT, World
+from support.until import until
+
+REFUSED, DONE = (ChangeOutcome(result=result) for result in (ChangeResult.REFUSED, ChangeResult.DONE))
+LOOKS = 20
+REPLICAS = 20
+DRAIN = {
+    "kind": "DrainNode",
+    "metadata": {"name": "d", "uid": "uid-d", "creationTimestamp": AT},
+    "spec": {"nodeName": "b", "confirmState": "Confirmed", "migrationPolicy": {"mode": "MigrateDirectly"}},
+}
+
+
+def test_each_refusal_doubles_the_pause_until_the_change_is_accepted() -> None:
+    refused = Refusals()
+    assert not refused.waits("a", 0.0)
+    assert [refused.pause_after("a", [DONE, REFUSED], 0.0) for _ in range(9)] == [
+        *(FIRST_SECONDS * factor for factor in (1, 2, 4, 8, 16)),
+        *[LONGEST_SECONDS] * 4,
+    ]
+    assert (refused.waits("a", LONGEST_SECONDS - 1), refused.waits("a", LONGEST_SECONDS)) == (True, False)
+    assert (refused.waits("a", -1.0), refused.waits("b", 0.0)) == (False, False)
+    assert refused.pause_after("a", [DONE], 0.0) is None
+    assert refused.pause_after("a", [REFUSED], 0.0) == FIRST_SECONDS
+
+
+def test_a_change_that_nobody_wants_any_more_is_forgotten() -> None:
+    refused = Refusals()
+    refused.pause_after("a", [REFUSED], 0.0)
+    refused.forget_old(FIRST_SECONDS + LONGEST_SECONDS - 1)
+    assert refused.pause_after("a", [REFUSED], 0.0) == 2 * FIRST_SECONDS
+    refused.forget_old(2 * FIRST_SECONDS + LONGEST_SECONDS)
+    assert refused.pause_after("a", [REFUSED], 0.0) == FIRST_SECONDS
+
+
+async def crowded(world: World) -> None:
+    """Write the pod "p" on node "b", and so many others of its ReplicaSet on node "a" that it may be moved."""
+    await world.begin()
+    for number in range(REPLICAS - 1):
+        await world.pod(f"replica-{number}", "a")
+    await world.pod("p", "b")
+    await world.workload(REPLICAS)
+
+
+class Looks:
+    """Counts how often a controller has looked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+        self.count = 0
+        self._current = module.views_are_current
+        monkeypatch.setattr(module, "views_are_current", self._look)
+
+    async def _look(self, builder: Any) -> None:
+        self.count += 1
+        await self._current(builder)
+
+
+def attempts(world: World, name: str) -> int:
+    """How often the world was asked to create an object."""
+    created = (each.document for each in world.changes if isinstance(each, CreateObject))
+    return sum(document["metadata"]["name"] == name for document in created)
+
+
+@pytest.mark.parametrize("kind", ["Reservation", "PodMigrationJob"])
+async def test_a_drain_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 3600.0)
+    looks = Looks(monkeypatch, drain_control)
+    world, name = World(), "d-u-p"
+    await crowded(world)
+    async with world.service(configuration(plugins=False)):
+        with capture_logs() as lines:
+            if kind == "Reservation":
+                world.refuses = frozenset({name})
+            await world.custom("DrainNode", DRAIN)
+            await until(lambda: attempts(world, name))
+            if kind == "PodMigrationJob":
+                await until(lambda: name in world.objects("Reservation"))
+                world.refuses = frozenset({name})
+                await world.placed_reservation(name, "a")
+                await until(lambda: attempts(world, name) == 2)
+            asked, begin = attempts(world, name), looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+            assert attempts(world, name) == asked
+    assert [line["event"] for line in lines].count("drain_change_refused") == 1
+
+
+async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 3600.0)
+    looks = Looks(monkeypatch, job_control)
+    world = World()
+    await crowded(world)
+    world.refuses = frozenset({"uid-j"})
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        with capture_logs() as lines:
+            await world.custom("PodMigrationJob", job("j", "p"))
+            await until(lambda: attempts(world, "uid-j"))
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+    assert attempts(world, "uid-j") == 1
+    assert [line["event"] for line in lines].count("job_change_refused") == 1
