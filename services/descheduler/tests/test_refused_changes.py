@@ -1,11 +1,13 @@
 """Changes that the manager refuses for a lasting reason: they are tried and logged at growing intervals."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from koord_descheduler.shell import drain_control, job_control, refusals
+from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
-from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, ObjectChange
 from structlog.testing import capture_logs
 from support.descheduler.jobs import configuration, job
 from support.descheduler.world import AT, World
@@ -93,6 +95,33 @@ async def test_a_drain_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.Mo
             await until(lambda: looks.count > begin + LOOKS)
             assert attempts(world, name) == asked
     assert [line["event"] for line in lines].count("drain_change_refused") == 1
+
+
+class AwayWorld(World):
+    """A cluster whose manager does not answer."""
+
+    async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+        if changes:
+            raise NotWritten("no answer")
+        return []
+
+
+async def test_a_drain_says_once_that_the_manager_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    looks = Looks(monkeypatch, drain_control)
+    world = AwayWorld()
+    await world.begin()
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        with capture_logs() as lines:
+
+            def told() -> int:
+                return [line["event"] for line in lines].count("drain_waits")
+
+            await world.custom("DrainNode", DRAIN)
+            await until(told)
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+            assert told() == 1
 
 
 async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:

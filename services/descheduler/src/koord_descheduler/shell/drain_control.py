@@ -14,7 +14,7 @@ Source:
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
@@ -28,6 +28,7 @@ from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.drains import DrainGroupState, DrainState
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.drain import viewing
@@ -57,6 +58,8 @@ from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import first_of
 
+_MOST_WAITS: Final = 1024
+
 
 @dataclass(slots=True, kw_only=True)
 class DrainControl:
@@ -85,6 +88,8 @@ class DrainControl:
     wanted: asyncio.Event
     _refused: Refusals = field(default_factory=Refusals, init=False)
     """Kind and name of an object that could not be created."""
+    _waits: Newest[str, str] = field(default_factory=lambda: Newest[str, str](_MOST_WAITS), init=False)
+    """Name of a drain or group -> why its last look failed, which is logged once."""
 
     async def run(self) -> None:
         """Look at all drains every few seconds while this instance leads. Runs until it is cancelled."""
@@ -123,7 +128,11 @@ class DrainControl:
         try:
             await looking
         except (NotWritten, InvalidInput) as error:
-            self.logger.warning("drain_waits", drain=name, reason=str(error))
+            if self._waits.get(name) != str(error):
+                self._waits[name] = str(error)
+                self.logger.warning("drain_waits", drain=name, reason=str(error))
+        else:
+            self._waits.pop(name, None)
 
     def _refusals(self, policy: DrainPolicy, now: float) -> viewing.Refusals:
         """Return the rule about pods. The view of the cluster is made when the rule is first asked."""
