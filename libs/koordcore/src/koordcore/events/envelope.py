@@ -164,8 +164,37 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
         return int(self.headers.get(HEADER_BASED_ON, "0"))
 
 
+class HeaderTexts(NamedTuple):
+    """Values of the headers of an event as texts of printable ASCII without a backslash.
+
+    Attributes:
+        schema: Version of the body's schema, 1 to 9 digits.
+        epoch: Number of the writer's leadership term, 1 to 18 digits.
+        based_on: Sequence of the last fact that the writer had folded, 1 to 18 digits.
+        traceparent: W3C trace context; "" for none.
+    """
+
+    event_id: str
+    type: str
+    schema: str
+    causation_id: str
+    correlation_id: str
+    actor: str
+    epoch: str
+    occurred_at: str
+    based_on: str
+    traceparent: str
+
+
 class DeferredHeaders(Mapping[str, str]):
     """Headers of a stored event, name -> value, which are parsed at the first access."""
+
+    @abstractmethod
+    def texts(self) -> HeaderTexts | None:
+        """Return the values of the headers without parsing them, for readers of whole logs.
+
+        None if they are not just those of `seal` in its order, or if a value has another character.
+        """
 
     @abstractmethod
     def has_line(self, line: bytes) -> bool:
@@ -207,6 +236,11 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
         if isinstance(headers, DeferredHeaders):
             return headers.has_line(_ID_LINE % event_id.encode())
         return headers.get(HEADER_ID) == event_id
+
+    def header_texts(self) -> HeaderTexts | None:
+        """Return the values of usual headers without parsing them; else None. See `DeferredHeaders.texts`."""
+        headers = self.headers
+        return None if type(headers) is dict or not isinstance(headers, DeferredHeaders) else headers.texts()
 
     def with_parsed_headers(self) -> "StoredEvent":
         """Return the same event with parsed headers, for readers that look up most of them."""

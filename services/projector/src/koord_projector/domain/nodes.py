@@ -19,7 +19,7 @@ from koordcore.values.resources import parse_amounts
 NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
 
 
-class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Amounts, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
 
     `cpu_milli`, `memory_bytes` and `gpus` are the allocatable amounts in the status of the node.

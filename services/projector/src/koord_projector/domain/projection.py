@@ -286,7 +286,20 @@ class Projection:
     ) -> None:
         be_pods: int | None = None
         gpus: ShareTotals | None = None
-        match event:
+        match event:  # the most frequent ones first
+            case NodeResourcesTaken() | NodeResourcesReturned():
+                ledger = before if isinstance(before, NodeLedger) else None
+                be_pods = self._be_pods_after(ref.id, event, ledger)
+                if _touches_devices(event, ledger):
+                    gpus = self._shares(ref.id, state)
+            case PodsStarted():
+                self._running.setdefault(ref.id, set()).update(event.pods)
+                for uid in event.pods:
+                    self.pods.started(uid, ref.id, at)
+            case PodsStopped():
+                self._running.setdefault(ref.id, set()).difference_update(event.pods)
+                for uid in event.pods:
+                    self.pods.stopped(uid, ref.id, at)
             case PodBound() if self.pods.is_placed(ref.id) and not (event.labels or event.annotations):
                 pass  # what lists show of the object is as before
             case PodSpecAdded() | PodSpecChanged() | PodBound() if isinstance(state, PodSpecState):
@@ -294,11 +307,6 @@ class Projection:
             case PodPlaced() if not is_reservation(ref.id, event.allocation):
                 running = self._running.get(name_token(event.node), ())
                 self.pods.placed(ref.id, event, at, runs_there=ref.id in running)
-            case NodeResourcesTaken() | NodeResourcesReturned():
-                ledger = before if isinstance(before, NodeLedger) else None
-                be_pods = self._be_pods_after(ref.id, event, ledger)
-                if _touches_devices(event, ledger):
-                    gpus = self._shares(ref.id, state)
             case CustomObjectObserved() | CustomObjectDeleted() if ref.id.startswith(DEVICES):
                 token = ref.id.removeprefix(DEVICES)
                 self._gpus[token] = _gpus_of(state)
@@ -308,14 +316,6 @@ class Projection:
                 self.pods.released(ref.id, at)
             case PodSpecDeleted():
                 self.pods.deleted(ref.id, at)
-            case PodsStarted():
-                self._running.setdefault(ref.id, set()).update(event.pods)
-                for uid in event.pods:
-                    self.pods.started(uid, ref.id, at)
-            case PodsStopped():
-                self._running.setdefault(ref.id, set()).difference_update(event.pods)
-                for uid in event.pods:
-                    self.pods.stopped(uid, ref.id, at)
             case _:
                 pass
         if ref.kind in NODE_KINDS:
@@ -324,8 +324,7 @@ class Projection:
             else:
                 earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
             if earlier is not later and ref.kind != "nodestate":  # what agents state is in no total
-                self.totals.add(earlier, -1)
-                self.totals.add(later, 1)
+                self.totals.replace(earlier, later)
 
     def _shares(self, token: str, ledger: AggregateState | None) -> ShareTotals:
         pods = ledger.pods if isinstance(ledger, NodeLedger) else {}

@@ -46,6 +46,23 @@ class Totals(msgspec.Struct, kw_only=True):
         self.batch_cpu_requested += sign * figures.batch_cpu_requested
         self.batch_memory_requested += sign * figures.batch_memory_requested
 
+    def replace(self, earlier: NodeFigures, later: NodeFigures) -> None:
+        """Remove the figures of a node before an event, and add those after it."""
+        if not (earlier.exists and later.exists):
+            self.add(earlier, -1)
+            self.add(later, 1)
+            return
+        self.cpu_milli += later.cpu_milli - earlier.cpu_milli
+        self.memory_bytes += later.memory_bytes - earlier.memory_bytes
+        self.gpus += later.gpus - earlier.gpus
+        self.cpu_requested += later.cpu_requested - earlier.cpu_requested
+        self.memory_requested += later.memory_requested - earlier.memory_requested
+        self.gpus_requested += later.gpus_requested - earlier.gpus_requested
+        self.batch_cpu += later.batch_cpu - earlier.batch_cpu
+        self.batch_memory += later.batch_memory - earlier.batch_memory
+        self.batch_cpu_requested += later.batch_cpu_requested - earlier.batch_cpu_requested
+        self.batch_memory_requested += later.batch_memory_requested - earlier.batch_memory_requested
+
 
 class SeriesRow(msgspec.Struct, frozen=True):
     """One row of the table `cluster_series`: totals of the cluster after the last fact of one second.

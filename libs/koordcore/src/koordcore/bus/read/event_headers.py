@@ -1,12 +1,35 @@
 """Headers of the events that a NATS server delivers, parsed at the first access."""
 
+import re
 from collections.abc import Iterator
-from typing import TypeVar, overload
+from typing import Final, TypeVar, overload
 
 from koordcore.bus.client.wire import decode_headers
-from koordcore.events.envelope import DeferredHeaders
+from koordcore.events import envelope
+from koordcore.events.envelope import DeferredHeaders, HeaderTexts
 
 T = TypeVar("T")
+
+_TEXT: Final = r"([ -\[\]-~]*)"  # printable ASCII without the backslash
+_SEALED: Final = {
+    envelope.HEADER_ID: _TEXT,
+    envelope.HEADER_TYPE: _TEXT,
+    envelope.HEADER_SCHEMA: "([0-9]{1,9})",
+    envelope.HEADER_CAUSATION: _TEXT,
+    envelope.HEADER_CORRELATION: _TEXT,
+    envelope.HEADER_ACTOR: _TEXT,
+    envelope.HEADER_EPOCH: "([0-9]{1,18})",
+    envelope.HEADER_OCCURRED_AT: _TEXT,
+    envelope.HEADER_BASED_ON: "([0-9]{1,18})",
+}
+_LAYOUT: Final = re.compile(
+    r"NATS/1\.0\r\n"
+    + "".join(f"{name}: {value}\r\n" for name, value in _SEALED.items())
+    + f"{envelope.HEADER_CONTENT_TYPE}: application/json\r\n"
+    + f"(?:{envelope.HEADER_TRACEPARENT}: {_TEXT}\r\n(?:{envelope.HEADER_TRACESTATE}: [^\r\n]*\r\n)?)?"
+    + f"(?:{envelope.HEADER_EXPECTED_LAST}: [0-9]*\r\n)?\r\n"
+)
+"""The headers that `envelope.seal` writes, in its order, and the one that an append adds."""
 
 
 class EventHeaders(DeferredHeaders):
@@ -15,11 +38,18 @@ class EventHeaders(DeferredHeaders):
     So a fold can recognise its own events by their id without parsing.
     """
 
-    __slots__ = ("_block", "_read")
+    __slots__ = ("_block", "_read", "_texts")
 
     def __init__(self, block: bytes) -> None:
         self._block = block
         self._read: dict[str, str] | None = None
+        self._texts: HeaderTexts | None = None
+
+    def texts(self) -> HeaderTexts | None:
+        """Return the values that a table of events needs. See `DeferredHeaders.texts`."""
+        if self._texts is None and (found := _LAYOUT.fullmatch(self._block.decode("latin-1"))):
+            self._texts = HeaderTexts._make(found.groups(""))
+        return self._texts
 
     def has_line(self, line: bytes) -> bool:
         """Return whether the headers contain a line, given with the CRLF around it. See `DeferredHeaders.has_line`."""

@@ -40,7 +40,6 @@ POD_COLUMNS = (
 )  # fmt: skip
 NODE_COLUMNS = ("token", "seq", *NodeFigures.__struct_fields__)
 SERIES_COLUMNS = ("second", "seq", *Totals.__struct_fields__, *(f"pods_{phase}" for phase in Phase))
-_HOST = NodeFigures.__struct_fields__.index("host")
 _UNSAFE = re.compile(r"[\\\t\n\r\0]")
 
 
@@ -85,6 +84,13 @@ def column_of(value: str | int | bool | None) -> str:
 
 def event_line(event: envelope.StoredEvent) -> bytes:
     """Return the COPY line of a row of the table `events`."""
+    if usual := event.header_texts():
+        event_id, type_, schema, causation, correlation, actor, epoch, occurred_at, based_on, trace = usual
+        columns = (
+            f"{event.seq}\t{event.ref.kind}\t{escape(event.ref.id)}\t{type_}\t{schema}\t{occurred_at}"
+            f"\t{event.stored_at_ns}\t{event_id}\t{causation}\t{correlation}\t{actor}\t{epoch}\t{based_on}\t{trace}\t"
+        )
+        return columns.encode("utf-8", "replace") + escape_bytes(event.body) + b"\n"
     header = event.headers.get
     texts = (
         event.ref.kind,
@@ -174,11 +180,24 @@ def _position(seq: int | None) -> str:
 
 def node_line(change: NodeChange) -> bytes:
     """Return the COPY line of a row of the table `node_versions`."""
-    values = msgspec.structs.astuple(change.figures)
-    token = escape(change.token).encode("utf-8", "replace")
-    host = escape(change.figures.host).encode("utf-8", "replace")
-    before, behind = _numbers(values[:_HOST]), _numbers(values[_HOST + 1 :])
-    return b"%b\t%d\t%b\t%b\t%b\n" % (token, change.seq, before, host, behind)
+    figures = change.figures
+    if not (_are_in_range(figures) and (not figures.host or figures.host.isalnum())):
+        return line_of((change.token, change.seq, *msgspec.structs.astuple(figures)))
+    # JSON writes numbers and truth values as Postgres reads them.
+    columns = _encode_json(figures)[1:-1].replace(b",", b"\t").replace(b'"', b"")
+    return b"%b\t%d\t%b\n" % (escape(change.token).encode("utf-8", "replace"), change.seq, columns)
+
+
+def _are_in_range(figures: NodeFigures) -> bool:
+    """Return whether all figures that facts state fit into `bigint`. The others are numbers of pods and cards."""
+    amounts = (
+        (figures.cpu_milli | figures.memory_bytes | figures.gpus)
+        | (figures.cpu_requested | figures.memory_requested | figures.gpus_requested)
+        | (figures.batch_cpu | figures.batch_memory)
+        | (figures.batch_cpu_requested | figures.batch_memory_requested)
+        | (figures.cpu_unused_reserved | figures.memory_unused_reserved | figures.gpus_unused_reserved)
+    )
+    return 0 <= amounts <= INT_MAX and -1 <= figures.be_quota_us <= INT_MAX
 
 
 def series_line(row: SeriesRow) -> bytes:

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
-from koordcore.events.envelope import StoredEvent
+from koordcore.events.envelope import HEADER_ID, HEADER_OCCURRED_AT, HEADER_SCHEMA, HEADER_TYPE, StoredEvent
 
+from koord_projector.domain.projection import AUDITED_KINDS
 from koord_projector.shell.projecting.folding import Folded, Order, message, read_message
 
 
@@ -22,11 +23,11 @@ class FoldProcess:
         self._process = process
 
     async def send(self, events: Sequence[StoredEvent]) -> bool:
-        """Send facts with parsed headers, and wait until the process takes them.
+        """Send facts with the headers that a fold reads, and wait until the process takes them.
 
         Return False if it takes no more facts, because one of them cannot be read, or because it has ended.
         """
-        return await self._write(events)
+        return await self._write([_as_folded(event) for event in events])
 
     async def finish(self) -> Folded:
         """Tell the process that there are no more facts, and wait until its rows are committed.
@@ -78,3 +79,17 @@ async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+
+
+def _as_folded(event: StoredEvent) -> StoredEvent:
+    """Return a fact with the headers that `Projection` reads: four, and all of them if its kind is audited."""
+    texts = event.header_texts()
+    if texts is None or event.ref.kind in AUDITED_KINDS:
+        return event.with_parsed_headers()
+    headers = {
+        HEADER_ID: texts.event_id,
+        HEADER_TYPE: texts.type,
+        HEADER_SCHEMA: texts.schema,
+        HEADER_OCCURRED_AT: texts.occurred_at,
+    }
+    return StoredEvent(event.seq, event.ref, headers, event.body)

@@ -76,10 +76,10 @@ async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
 
 
 async def _batch(feed: FactFeed, upto: int) -> list[StoredEvent]:
-    """Wait for the next facts, and return a batch of them, or all up to `upto`, with parsed headers."""
+    """Wait for the next facts, and return a batch of them, or all up to `upto`."""
     events, size = list[StoredEvent](), 0
     while not events or (len(events) < _BATCH and size < _BATCH_BYTES and events[-1].seq < upto):
         taken = await feed.take(_BATCH - len(events))
-        events += [event.with_parsed_headers() for event in taken]
+        events += taken
         size += sum(len(event.body) for event in taken)
     return events
