@@ -162,6 +162,14 @@ def test_last_missing_pod_or_a_lower_minimum_activates_one_member() -> None:
     assert lowered.pod_seen("b", member("b")).activate == ("a",)
 
 
+def test_last_missing_pod_activates_a_member_although_it_is_bound_already() -> None:
+    cache = cache_of("a", match_policy="only-waiting")
+    assert cache.pod_seen("b", member("b", node="n")).activate == ("a",)
+    assert cache.pod_seen("b", member("b", node="n")).activate == ()
+    cache.pre_enqueue("a")
+    assert cache.pod_seen("c", member("c", node="n")).activate == ()
+
+
 def test_bound_member_whose_node_is_gone_is_pending_again_and_rejects_nobody() -> None:
     cache = cache_of("a", "b", match_policy="only-waiting")
     place(cache, "a")

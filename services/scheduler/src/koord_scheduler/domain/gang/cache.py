@@ -71,7 +71,7 @@ class GangCache:
                 self._expect((seen.member,))
             if seen.is_newly_satisfied:
                 activate += all_free(self.roster, seen.gang)
-            if seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
+            if seen.has_more_children or seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
                 activate += self._one_pending(seen.gang)
         return _activating(activate)
 

@@ -35,6 +35,7 @@ class Seen:
     Attributes:
         gang: The pod's gang.
         member: The pod.
+        has_more_children: Whether the pod is new, pending or bound, so that its group may have enough children now.
         has_new_child: Whether the pod is pending, and is new or has just lost its scheduling gates.
         is_newly_initialized: Whether the pod supplied the gang's parameters.
         is_newly_satisfied: Whether the pod is the first bound member of its group.
@@ -43,6 +44,7 @@ class Seen:
 
     gang: Gang
     member: Member
+    has_more_children: bool
     has_new_child: bool
     is_newly_initialized: bool
     is_newly_satisfied: bool
@@ -117,6 +119,7 @@ class Roster:
         return Seen(
             gang=gang,
             member=member,
+            has_more_children=is_new,
             has_new_child=member.state is ChildState.PENDING and (is_new or was_gated > member.is_gated),
             is_newly_initialized=is_newly_initialized,
             is_newly_satisfied=is_newly_satisfied,
