@@ -191,9 +191,10 @@ class DeferredHeaders(Mapping[str, str]):
 
     @abstractmethod
     def texts(self) -> HeaderTexts | None:
-        """Return the values of the headers without parsing them, for readers of whole logs.
+        """Return the values of the headers without parsing all of them, for readers of whole logs.
 
-        None if they are not just those of `seal` in its order, or if a value has another character.
+        Return None if the headers are not those that `seal` writes, in its order, or if a value contains a character
+        that `HeaderTexts` does not allow. The caller looks the headers up by name then.
         """
 
     @abstractmethod
@@ -238,7 +239,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
         return headers.get(HEADER_ID) == event_id
 
     def header_texts(self) -> HeaderTexts | None:
-        """Return the values of usual headers without parsing them; else None. See `DeferredHeaders.texts`."""
+        """Return the values of the headers if they need not be parsed, else None. See `DeferredHeaders.texts`."""
         headers = self.headers
         return None if type(headers) is dict or not isinstance(headers, DeferredHeaders) else headers.texts()
 

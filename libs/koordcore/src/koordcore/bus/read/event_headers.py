@@ -46,7 +46,7 @@ class EventHeaders(DeferredHeaders):
         self._texts: HeaderTexts | None = None
 
     def texts(self) -> HeaderTexts | None:
-        """Return the values that a table of events needs. See `DeferredHeaders.texts`."""
+        """Return the values of the headers without parsing them; else None. See `DeferredHeaders.texts`."""
         if self._texts is None and (found := _LAYOUT.fullmatch(self._block.decode("latin-1"))):
             self._texts = HeaderTexts._make(found.groups(""))
         return self._texts
