@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
-from koordcore.bus.archive.files import LIST, InvalidArchive, read_list
+from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, read_list, write_list
 from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings
 from koordcore.bus.client.opening import connect
@@ -28,7 +28,7 @@ from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.place import Place, open_place
+from koordcore.place import Place, PlaceTrouble, open_place
 from koordcore.ports.eventlog import Appended, EventLog, HistoryGone, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.protocol.objects import ObjectMeta, Pod
@@ -87,6 +87,22 @@ async def append(log: EventLog, first: int, count: int) -> None:
 async def facts(log: EventLog, after: int = 0, upto: int | None = None) -> list[StoredEvent]:
     end = (await log.head()).last_seq if upto is None else upto
     return [event async for batch in log.history(after, end, batch=7) for event in batch]
+
+
+async def test_a_list_is_read_without_a_list_of_all_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def files(prefix: str = "") -> list[str]:
+        raise AssertionError(f"the files of {prefix!r} are listed")
+
+    monkeypatch.setattr(place, "files", files)
+    assert await read_list(place) is None
+    await write_list(place, Archive(cluster="c", parts=[]))
+    assert await read_list(place) == Archive(cluster="c", parts=[])
+
+
+async def test_a_missing_bucket_is_not_an_empty_archive(bucket: str) -> None:
+    assert bucket
+    with pytest.raises(PlaceTrouble, match=r"s3://missing/x/archive\.json: no such bucket"):
+        await read_list(open_place("s3://missing/x"))
 
 
 def snapshot(fold: str, seq: int) -> Snapshot:

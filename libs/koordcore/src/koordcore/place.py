@@ -26,10 +26,16 @@ CHUNK: Final = 256 * 1024
 _S3: Final = "s3://"
 _RETRY_SECONDS: Final = 30
 _RETRIES: Final = 5
+_NO_BUCKET: Final = "NoSuchBucket"
+"""Code of the answer of a store that has no such bucket."""
 
 
 class PlaceTrouble(Exception):
     """A file cannot be read or written: the place does not answer, refuses the credentials, or lacks the file."""
+
+
+class NoSuchFile(PlaceTrouble):
+    """A place lacks a file."""
 
 
 class Place:
@@ -88,7 +94,8 @@ class Place:
         """Return the content of a small file.
 
         Raises:
-            PlaceTrouble: The file does not exist or cannot be read.
+            NoSuchFile: The place does not have the file.
+            PlaceTrouble: The file cannot be read, for example because there is no such bucket.
         """
         import obstore
 
@@ -132,7 +139,9 @@ class Place:
         try:
             yield
         except FileNotFoundError as error:
-            raise PlaceTrouble(f"{self.path_of(name)}: no such file") from error
+            if _NO_BUCKET in str(error):
+                raise PlaceTrouble(f"{self.path_of(name)}: no such bucket") from error
+            raise NoSuchFile(f"{self.path_of(name)}: no such file") from error
         except (BaseError, OSError) as error:
             raise PlaceTrouble(f"{self.path_of(name)}: {_reason(error)}") from error
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.place import Place
+from koordcore.place import NoSuchFile, Place
 from koordcore.values import codec
 
 T = TypeVar("T")
@@ -101,10 +101,10 @@ async def read_document(place: Place, name: str, form: type[T]) -> T | None:
         InvalidArchive: The document is not valid.
         PlaceTrouble: The place does not answer.
     """
-    if name not in await place.files():
-        return None
     try:
         return codec.decode(await place.read(name), form)
+    except NoSuchFile:
+        return None
     except codec.DecodeError as error:
         raise InvalidArchive(f"{place.path_of(name)}: {error}") from error
 
