@@ -10,6 +10,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent
 from koordcore.place import open_place
+from koordcore.ports.eventlog import Appended
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordctl.access.folding import CLUSTER_FOLD, Folded, archived_cluster, fold_to
@@ -29,6 +30,13 @@ def filled() -> tuple[MemoryLog, list[StoredEvent]]:
     for event in events:
         log.store(event.ref, dict(event.headers), event.body)
     return log, events
+
+
+async def skip(log: MemoryLog, fold: str, seq: int) -> None:
+    """Record that an operator told a fold to skip an event."""
+    draft = Draft(AggregateRef("fold", fold), EventSkipped(seq=seq, reason="a test", operator="me"), 0)
+    origin = Origin(causation_id=fold, correlation_id=fold, actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    assert isinstance(await MemoryEventLog(log).append(CATALOGUE.seal([draft], origin)), Appended)
 
 
 def expected(events: list[StoredEvent], upto: int) -> str:
@@ -59,12 +67,26 @@ async def test_unreadable_event_is_said_unless_it_was_recorded_as_skipped() -> N
     events = MemoryEventLog(log)
     with pytest.raises(LogTrouble, match=f"event {bad} .* koord bus skip"):
         await fold_to(events, bad)
-    origin = Origin(causation_id="c", correlation_id="f", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
-    skip = Draft(AggregateRef("fold", "manager"), EventSkipped(seq=bad, reason="a test", operator="me"), 0)
-    await events.append(CATALOGUE.seal([skip], origin))
+    await skip(log, "scheduler", bad)
+    with pytest.raises(LogTrouble, match=f"event {bad} "):
+        await fold_to(events, bad)
+    await skip(log, "manager", bad)
     folded = await fold_to(events, bad, marks=(bad,))
     assert folded.state.position == bad
     assert folded.hashes[bad] == folded.hash
+
+
+async def test_an_event_that_the_manager_skipped_is_skipped_although_this_version_can_read_it() -> None:
+    log, events = filled()
+    await skip(log, "scheduler", 7)
+    assert (await fold_to(MemoryEventLog(log), 20)).hash == expected(events, 20)
+    await skip(log, "manager", 7)
+    state = ClusterState()
+    for event in events[:20]:
+        if event.seq != 7:
+            state.apply(event)
+    folded = await fold_to(MemoryEventLog(log), 20)
+    assert (folded.hash, folded.events) == (state.hash(), 19)
 
 
 async def test_the_fold_from_an_archived_snapshot_has_the_same_hashes(tmp_path: Path) -> None:

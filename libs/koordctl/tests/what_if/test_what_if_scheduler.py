@@ -7,6 +7,9 @@ import pytest
 from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.effective import effective_configuration
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog, MemorySnapshotStore
+from koordcore.events import CATALOGUE
+from koordcore.events.control import EventSkipped
+from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
 from koordctl.what_if.scheduler import Comparison, compare
 from support.bus.read_log import ReadLog
@@ -64,6 +67,16 @@ async def test_the_recorded_configuration_changes_nothing() -> None:
     found = await rerun(recorded(), shipped_configuration())
     assert (found.recorded, found.decided, found.elsewhere, found.not_placed) == (8, 8, [], [])
     assert found.before == found.after
+
+
+async def test_a_skip_of_another_fold_changes_nothing() -> None:
+    log = recorded()
+    for fold, placed in (("manager", 8), ("scheduler", 7)):
+        added = log.between(0, log.last_seq, frozenset({"podspec"}), 1)[0]
+        skip = Draft(AggregateRef("fold", fold), EventSkipped(seq=added.seq, reason="r", operator="o"), 0)
+        origin = Origin(causation_id=fold, correlation_id=fold, actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+        await MemoryEventLog(log).append(CATALOGUE.seal([skip], origin))
+        assert (await rerun(log, shipped_configuration())).decided == placed
 
 
 async def test_packing_is_told_with_every_pod_that_moves() -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from koordcore.bus.folds.foldable import restored
-from koordcore.events.control import EventSkipped
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.registry import CATALOGUE, UnreadableEvent
+from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import SnapshotStore
@@ -62,7 +62,9 @@ async def fold_to(
     see: Callable[[StoredEvent, Event], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Folded:
-    """Rebuild the state of the cluster from the events of the log up to position `upto`.
+    """Rebuild the state of the cluster from the events of the log up to position `upto`, as the manager folds it.
+
+    The fold skips the events that the manager was told to skip. A skip of another service has no effect.
 
     Args:
         log: The stream of facts.
@@ -73,27 +75,24 @@ async def fold_to(
         progress: Called with the position after every batch.
 
     Raises:
-        LogTrouble: An event cannot be decoded and no operator has skipped it. The message names the event.
+        LogTrouble: An event cannot be decoded and the manager was not told to skip it. The message names the event.
     """
     folded = Folded() if state is None else Folded(state=state, begin=state.position)
     began = time.perf_counter()
-    skipped: set[int] | None = None
     marked = frozenset(marks)
     if folded.begin in marked:
         folded.hashes[folded.begin] = folded.state.hash()
     if upto > folded.begin:
+        skipped = await recorded_skips(log, CLUSTER_FOLD, halted_at=folded.begin + 1)
         async for batch in log.history(folded.begin, upto, batch=BATCH):
             for stored in batch:
                 try:
-                    event = folded.state.apply(stored)
+                    event = None if stored.seq in skipped else folded.state.apply(stored)
                 except UnreadableEvent as error:
-                    skipped = await skipped_positions(log, folded.begin) if skipped is None else skipped
-                    if stored.seq not in skipped:
-                        raise LogTrouble(
-                            f"{error}; a recorded skip lets the fold continue: koord bus skip --help"
-                        ) from error
-                    folded.state.skip(stored.seq)
-                    event = None
+                    raise LogTrouble(
+                        f"{error}; a recorded skip lets the fold continue: koord bus skip --help"
+                    ) from error
+                folded.state.skip(stored.seq)
                 if event is not None:
                     folded.events += 1
                     folded.by_type[stored.type] = folded.by_type.get(stored.type, 0) + 1
@@ -129,25 +128,6 @@ async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState 
     """
     found = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
     return None if found is None else restored(ClusterState.restore, found.state)
-
-
-async def skipped_positions(log: EventLog, after: int = 0) -> set[int]:
-    """Return the positions of the events that an operator told the services to skip (`koord bus skip`).
-
-    Args:
-        log: The log.
-        after: Only events behind this position matter. An order to skip an event follows the event.
-    """
-    head = await log.head()
-    found: set[int] = set()
-    if head.last_seq <= after:
-        return found
-    async for batch in log.history(after, head.last_seq, kinds=["fold"]):
-        for stored in batch:
-            event = CATALOGUE.read(stored)
-            if isinstance(event, EventSkipped):
-                found.add(event.seq)
-    return found
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:

@@ -6,7 +6,7 @@ on a copy of its state at that moment. Usage moves with the pod.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from koord_descheduler.domain.plugins.native.low_node_load import plugin as low_
 from koord_descheduler.domain.plugins.native.low_node_load.arguments import LowNodeLoadArgs, NodePoolArgs
 from koord_descheduler.domain.plugins.native.low_node_load.load import measured
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.building import KINDS, ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.folding.log import fold, skip
@@ -44,6 +44,8 @@ from numpy.typing import NDArray
 from koordctl.what_if.forked import on_a_copy
 from koordctl.what_if.usage_reports import UsageReport
 
+DESCHEDULER_FOLD: Final = "descheduler"
+"""Name of the descheduler's fold."""
 _DEFAULT_HOT: Final = {"cpu": 75.0, "memory": 80.0}
 """A node is hot above these percentages if the configuration has no LowNodeLoad."""
 _EXPIRES_SECONDS: Final = 300.0
@@ -126,7 +128,8 @@ class DeschedulerRerun:
         cluster: State of the cluster at a snapshot; None: before the first fact.
         interval: Seconds between two rounds.
         begin: Position after which rounds are simulated.
-        skipped: Positions that an operator has told the services to skip.
+        skipped: Positions that the descheduler was told to skip.
+        skipped_by_scheduler: Positions that the scheduler was told to skip.
     """
 
     def __init__(
@@ -137,7 +140,8 @@ class DeschedulerRerun:
         interval: float,
         begin: int,
         cluster: ClusterState | None = None,
-        skipped: set[int] | None = None,
+        skipped: Set[int] = frozenset(),
+        skipped_by_scheduler: Set[int] = frozenset(),
     ) -> None:
         self._builder = ViewBuilder()
         if cluster is not None:
@@ -149,7 +153,7 @@ class DeschedulerRerun:
         self._proving = proving_profiles(configuration)
         self._interval = interval
         self._begin = begin
-        self._skipped = skipped or set()
+        self._skipped, self._skipped_by_scheduler = skipped, skipped_by_scheduler
         self._pool, self._expires = _hot_pool(configuration)
         self._player: RoundPlayer | None = None
         self._start: Start | None = None
@@ -195,12 +199,15 @@ class DeschedulerRerun:
     def _apply(self, stored: StoredEvent) -> None:
         if stored.seq > self._begin:
             self._play_until(unix_seconds(stored.occurred_at))
-        if stored.seq in self._skipped:
+        event = None
+        if stored.seq in self._skipped or stored.ref.kind not in KINDS:
             self._builder.skip(stored.seq)
+        else:
+            event = self._builder.apply(stored)  # like the scheduler's fold, it ignores what a snapshot has
+        if stored.seq in self._skipped_by_scheduler:
             skip(self._state, stored.seq)
-            return
-        event = self._builder.apply(stored)  # like the scheduler's fold, it ignores what a snapshot has
-        fold(self._state, stored)
+        else:
+            fold(self._state, stored)
         if stored.seq <= self._begin:
             return
         if isinstance(event, PodEvictionRequested) and event.initiator == INITIATOR:

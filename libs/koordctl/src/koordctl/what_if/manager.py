@@ -19,6 +19,7 @@ from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.domain.what_if.reports import moment_of
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.management.recommendation import RecommendationComputed
@@ -30,7 +31,7 @@ from koordcore.protocol.manifests import read_manifest
 from koordcore.protocol.objects import ConfigMap
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.folding import BATCH, everything_kept, saved_cluster, skipped_positions
+from koordctl.access.folding import BATCH, CLUSTER_FOLD, everything_kept, saved_cluster
 from koordctl.access.log import LogTrouble
 from koordctl.what_if.admission import AdmissionComparison, compare_admission, retained_decisions
 from koordctl.what_if.nodes import NodeComparison, compare_nodes
@@ -158,7 +159,7 @@ async def compare(
         checkpoint = None
         notes = ("the recommender's checkpoints cannot be read: recommendations use the retained reports only",)
     started = view.state.position
-    skipped = await skipped_positions(log, started)
+    skipped = await recorded_skips(log, CLUSTER_FOLD, halted_at=started + 1)
     what_if = ManagerWhatIf(
         view,
         reports,

@@ -23,6 +23,7 @@ from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.client.connection import NoAnswer
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
@@ -33,7 +34,7 @@ from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.objects import Pod
 
-from koordctl.access.folding import BATCH, everything_kept, skipped_positions
+from koordctl.access.folding import BATCH, everything_kept
 from koordctl.access.log import LogTrouble
 
 FOLD = "scheduler"
@@ -163,7 +164,7 @@ async def compare(
     started = recorded_state.log.position
     # A batch earlier, from which the re-run learns the time and whether the snapshot is inside an append.
     after = min(started, max(started - BATCH, (await log.head()).first_seq - 1))
-    skipped = await skipped_positions(log, after)
+    skipped = await recorded_skips(log, FOLD, halted_at=after + 1)
     window: list[StoredEvent] = []
     specs: dict[str, Pod | None] = {}
     try:

@@ -7,20 +7,21 @@ from typing import Any, Final
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koordcore.bus.factory import Bus
+from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.registry import UnreadableEvent
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.access.clients import find_service
-from koordctl.access.folding import BATCH, everything_kept, saved_cluster, skipped_positions
+from koordctl.access.folding import BATCH, everything_kept, saved_cluster
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.commands.replay.window import resolve_position
 from koordctl.documents.descheduler_config import descheduler_configuration
 from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
-from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
-from koordctl.what_if.scheduler import saved_state, state_of
+from koordctl.what_if.descheduler import DESCHEDULER_FOLD, DescheduleComparison, DeschedulerRerun
+from koordctl.what_if.scheduler import FOLD, saved_state, state_of
 from koordctl.what_if.usage_reports import ReportArchive
 
 _MOST_NAMED = 20
@@ -84,7 +85,8 @@ async def played(
         interval=configuration.descheduling_interval or _INTERVAL,
         begin=begin,
         cluster=cluster,
-        skipped=await skipped_positions(bus.events, started),
+        skipped=await recorded_skips(bus.events, DESCHEDULER_FOLD, halted_at=started + 1),
+        skipped_by_scheduler=await recorded_skips(bus.events, FOLD, halted_at=started + 1),
     )
     history = bus.events.history(started, end, batch=BATCH)
     events = [stored async for batch in history for stored in batch]
