@@ -10,22 +10,16 @@ Source:
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
 from koordcore.bus.folds.foldable import restored
-from koordcore.bus.folds.skips import recorded_skips
-from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.ports.snapshots import SnapshotStore
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
-from koordctl.access.folding import BATCH
+from koordctl.access.folding import CLUSTER_FOLD, fold_to
 from koordctl.access.trouble import LogTrouble
-
-FOLD: Final = "manager"
-"""The fold whose snapshots are compared: its state is the whole cluster's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,37 +90,23 @@ async def fold_again(log: EventLog, snapshots: SnapshotStore, archived: Archived
         if oldest is None:
             raise LogTrouble(f"the log begins at position {head.first_seq}, and no snapshot of the manager fits")
         state = oldest
-    begin = state.position
-    skipped = await recorded_skips(log, FOLD)
-    facts = 0
-    checked: list[CheckedSnapshot] = []
-    for mark in [*kept, head.last_seq]:
-        if mark > state.position:
-            async for batch in log.history(state.position, mark, batch=BATCH):
-                for stored in batch:
-                    if stored.seq in skipped:
-                        continue
-                    try:
-                        state.apply(stored)
-                    except UnreadableEvent as error:
-                        skipped |= await recorded_skips(log, FOLD, halted_at=stored.seq)
-                        if stored.seq not in skipped:
-                            raise LogTrouble(str(error)) from error
-                        continue
-                    facts += 1
-            state.skip(mark)
-        stored_state = await _restored(snapshots, mark) if mark in kept else None
-        if stored_state is not None:
-            checked.append(CheckedSnapshot(position=mark, stored=stored_state.hash(), folded=state.hash()))
-    return FoldCheck(begin=begin, position=head.last_seq, hash=state.hash(), facts=facts, snapshots=checked)
+    stored = {mark: found.hash() for mark in kept if (found := await _restored(snapshots, mark)) is not None}
+    folded = await fold_to(log, head.last_seq, state=state, marks=stored)
+    return FoldCheck(
+        begin=folded.begin,
+        position=head.last_seq,
+        hash=folded.hash,
+        facts=folded.events,
+        snapshots=[CheckedSnapshot(position=mark, stored=stored[mark], folded=folded.hashes[mark]) for mark in stored],
+    )
 
 
 async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
     """Return the positions of the snapshots that have the schema of this code, ascending."""
     fingerprint = schema_fingerprint()
     found: list[int] = []
-    for position in await snapshots.sequences(FOLD):
-        newest = await snapshots.newest(FOLD, schema_fingerprint=fingerprint, at_most=position)
+    for position in await snapshots.sequences(CLUSTER_FOLD):
+        newest = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=fingerprint, at_most=position)
         if newest is not None and newest.seq == position <= last:
             found.append(position)
     return found
@@ -144,13 +124,13 @@ async def _has_first_fact(log: EventLog) -> bool:
 
 async def _archived(archived: ArchivedSnapshots, at_most: int) -> ClusterState:
     """Return the state in the nearest archived snapshot up to a position; the empty state if there is none."""
-    found = await archived.newest(FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
+    found = await archived.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
     return ClusterState() if found is None else restored(ClusterState.restore, found.state)
 
 
 async def _restored(snapshots: SnapshotStore, position: int) -> ClusterState | None:
     """Return the state in the snapshot at a position; None if a running manager has dropped it meanwhile."""
-    snapshot = await snapshots.newest(FOLD, schema_fingerprint=schema_fingerprint(), at_most=position)
+    snapshot = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=position)
     if snapshot is None or snapshot.seq != position:
         return None
     return restored(ClusterState.restore, snapshot.state)
