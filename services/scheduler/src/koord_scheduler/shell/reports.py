@@ -32,12 +32,15 @@ async def follow_reports(
         changed: Called after every batch of reports.
     """
     await nodes_known()
+    # Before the newest reports: while they are read, a node that was read already may report again.
+    head = await patiently(observations.head)
     nodes = [AggregateRef("node", name_token(name)) for name in state.mirror.nodes]
     newest = await patiently(lambda: observations.latest(nodes))
     for stored in sorted(newest, key=lambda each: each.seq):
-        _observe(state, stored, logger)
+        if stored.seq <= head.last_seq:  # a later one is followed, in its turn: an earlier one would be passed over
+            _observe(state, stored, logger)
     changed()
-    async for batch in observations.follow(state.log.observed):
+    async for batch in observations.follow(head.last_seq):
         for stored in batch:
             _observe(state, stored, logger)
         changed()
