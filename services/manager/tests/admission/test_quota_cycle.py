@@ -1,4 +1,6 @@
-"""A quota must not be its own ancestor: the request that would close a cycle of parents is refused."""
+"""The tree of quotas: a request that would close a cycle of parents is refused, and deleted quotas are forgotten."""
+
+from dataclasses import replace
 
 import pytest
 from koord_manager.domain.admission.context.quota import Quota, Quotas
@@ -6,6 +8,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.validating import validate_quota
 from koord_manager.domain.admission.request import Operation
 from koordcore.protocol import keys
+from support.reachable import container_sizes
 
 
 class NoPods:
@@ -51,3 +54,17 @@ def test_quota_below_a_cycle_that_exists_already_is_judged_by_the_other_rules() 
 def test_quota_leaves_a_cycle_that_exists_already() -> None:
     old = quota("x", "y")
     assert validate_quota(Operation.UPDATE, quota("x"), old, tree(old, quota("y", "x")), NoPods(), Options()) is None
+
+
+def test_quotas_that_came_and_went_leave_nothing_behind() -> None:
+    found = Quotas()
+    for number in range(100):
+        name = f"q{number}"
+        annotations = {keys.QUOTA_NAMESPACES: f'["team-{number}", "team-{number}"]'}
+        found.put(replace(quota(name, parent=f"parent-{number}"), annotations=annotations))
+        assert found.of_namespace(f"team-{number}") == found.get(name)
+        found.remove("default", name)
+    found.put(quota("a"))
+    sizes = container_sizes(found)
+    assert {path: size for path, size in sizes.items() if size > 5} == {}
+    assert found.children(keys.ROOT_QUOTA) == [found.get("a")]

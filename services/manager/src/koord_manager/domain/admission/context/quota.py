@@ -194,9 +194,9 @@ class Quotas:
         known = self._by_name.pop(name, None)
         if known is None:
             return
-        self._children[known.parent].discard(name)
+        _discard(self._children, known.parent, name)
         for bound in known.namespaces:
-            self._of_namespace[bound].discard(name)
+            _discard(self._of_namespace, bound, name)
 
     def get(self, name: str) -> Quota | None:
         """Return the quota of a name, or None if there is none; names are unique in the cluster.
@@ -220,6 +220,14 @@ class Quotas:
     def all(self) -> list[Quota]:
         """Return every quota, in order of name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
+
+
+def _discard(names: dict[str, set[str]], key: str, name: str) -> None:
+    """Remove a quota's name from the set under `key`, and the set if it is empty. No-op if the name is not in it."""
+    left = names.get(key, set())
+    left.discard(name)
+    if not left:
+        names.pop(key, None)
 
 
 class QuotasWithPending:
