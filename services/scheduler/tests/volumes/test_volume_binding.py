@@ -345,6 +345,22 @@ def test_claim_that_is_deleted_stops_its_pod() -> None:
     assert 'persistentvolumeclaim "data" not found' in refusal(scheduler).message
 
 
+def test_waiting_pod_is_woken_by_the_deletion_of_its_claim_or_storage_class() -> None:
+    scheduler = scheduler_of(a="x")
+    storage_class(scheduler, "now", waits=False)
+    claim(scheduler, of="now")
+    assert node_of(scheduler, user_of("data")) == ""
+    assert "pod has unbound immediate PersistentVolumeClaims" in refusal(scheduler).message
+    forget(scheduler, "storageclasses", "now")
+    scheduler.run(now=20.0)
+    assert refusal(scheduler).attempt == 2
+    forget(scheduler, "persistentvolumeclaims", "data", "default")
+    scheduler.run(now=40.0)
+    assert refusal(scheduler).attempt == 3
+    assert 'persistentvolumeclaim "data" not found' in refusal(scheduler).message
+    assert scheduler.state.cluster.volumes.waiting.take_woken() == []
+
+
 # --- limits of nodes -------------------------------------------------------------------------------------------------
 
 

@@ -381,6 +381,7 @@ class Cluster:
                 self.devices.drop(name)
             case _ if plural in STORAGE_PLURALS:
                 drop_storage(self.volumes, plural, namespace, name)
+                self.activated(self.volumes.waiting.take_woken())
             case _ if plural in CONTROLLER_PLURALS:
                 self.owners.put_controller(CONTROLLER_PLURALS[plural], namespace, name, None)
             case _:

@@ -67,6 +67,7 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
             _forget_said(state, plural_of(stored.ref.id), event)
             if plural_of(stored.ref.id) in _HARDWARE:
                 _node_changed(state, stored.ref.id, stored.event_id)
+            state.hints.wake_activated(stored.event_id)
         case _:
             pass
 
