@@ -7,10 +7,12 @@ import pytest
 from koord_scheduler.domain.controllers.statuses import chosen_controllers, next_status_due, status_facts
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.envelope import Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
@@ -194,6 +196,34 @@ def test_what_the_log_refuses_is_said_again() -> None:
         scheduler.state.status.writes.put(write)
     scheduler.state.commits.withdraw_all()
     assert {type(event) for event in look(scheduler, 2.0)} == {QuotaStatusComputed, GangPhaseChanged}
+
+
+def test_what_is_too_large_for_the_log_is_not_published_and_tried_again_only_when_it_changes() -> None:
+    log = SmallLog()
+    log.add_node(node("n", labels={"block": "a"}))
+    layers = [
+        {"topologyLayer": "BlockLayer", "labelKey": ["block"]},
+        {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
+    ]
+    put(log, "clusternetworktopologies", "", "default", spec={"networkTopologySpec": layers})
+    quota(log, "a", {"cpu": "4"})
+    put(log, "podgroups", "team", "g", spec={"minMember": 1})
+    scheduler = Scheduler(log)
+    scheduler.state.settings = Settings(tells_topology=True)
+    scheduler.run(1.0)
+    for write in status_facts(scheduler.state, 1.0):
+        scheduler.state.status.writes.put(write)
+    refused: set[type[Event]] = set()
+    while (taken := scheduler.state.status.next()) is not None:
+        refused |= {type(event) for _, event in taken.write.facts}
+        scheduler.state.status.refused(taken, for_good=True)
+    assert refused == {QuotaStatusComputed, GangPhaseChanged, ClusterTopologyComputed}
+    published = scheduler.state.status.published
+    assert (published.quotas, published.gangs, published.topology) == ({}, {}, None)
+    assert look(scheduler, 100.0) == []
+    log.add_node(node("m", labels={"block": "b"}))
+    log.add_pod(member("p", {keys.POD_GROUP: "g", keys.QUOTA_NAME: "a"}))
+    assert {type(event) for event in look(scheduler, 200.0)} == refused
 
 
 def test_quota_over_its_runtime_for_too_long_gives_up_its_least_important_pods() -> None:

@@ -17,7 +17,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
@@ -384,9 +384,40 @@ async def test_fact_that_is_too_large_for_the_log_harms_nobody(capsys: pytest.Ca
 
     async with scheduler(bus) as running:
         await until(is_told)
+        published = running.cycle.state.status.published.quotas
+        await until(lambda: not published, "nobody got the status, so it does not count as published")
         await submit(bus.events, pod("p", {"cpu": "1"}))
         await until(lambda: "p" in where(shared))
         assert running.shell.health.is_ready()
+        shared.max_payload = 1024**2
+        await submit(bus.events, with_metadata(pod("q", {"cpu": "1"}), labels={keys.QUOTA_NAME: "a"}))
+        await until(lambda: "a" in published, "a status that has changed is tried again")
+    is_told()
+    assert sum("fact_too_large" in line for line in said) == 1
+
+
+async def test_preemption_that_is_too_large_for_the_log_leaves_nothing_behind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    low, high = pod("x" * 500, {"cpu": "4"}, priority=1, nodeName="n"), pod("high", {"cpu": "4"}, priority=9)
+    await submit(bus.events, node("n"), low, high)
+    shared.max_payload = 1500
+    said: list[str] = []
+
+    def is_told() -> bool:
+        said.extend(capsys.readouterr().err.splitlines())
+        return any("fact_too_large" in line and "pod.high" in line for line in said)
+
+    async with scheduler(bus, None, *QUICK) as running:
+        nominator = running.cycle.state.nominator
+        await until(is_told)
+        await until(lambda: not len(nominator) and not nominator.evictions, "nobody was told of them")
+        shared.max_payload = 1024**2
+        higher = pod("high", {"cpu": "4"}, priority=10)
+        await say(bus.events, "podspec", "high", PodSpecChanged(object=higher))
+        await until(lambda: "x" * 500 in nominator.evictions and not nominator.unsaid)
     is_told()
     assert sum("fact_too_large" in line for line in said) == 1
 

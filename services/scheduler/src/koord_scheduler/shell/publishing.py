@@ -206,7 +206,7 @@ class Publisher:
         except TooLarge as error:
             # Not decided anew, which would come to the same: what it tells of is stated when it changes.
             self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
-            self._state.status.writes.landed(taken)
+            self._state.status.refused(taken, for_good=True)
             return
         match outcome:
             case Appended(seqs=seqs):

@@ -36,6 +36,9 @@ from koord_scheduler.domain.status.schedule_explanations import KIND, PodOutlook
 
 MOST_NAMED: Final = 100
 """Maximum number of members with a node that a status names."""
+MOST_IN_SHORT: Final = 500
+"""Maximum number of characters of the message of an answer that is given in short."""
+_TOO_LARGE: Final = "The whole answer is too large for the log."
 
 
 def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
@@ -116,6 +119,9 @@ def _status(state: SchedulerState, id_: str, question: Question, moment: str) ->
     else:
         message, domains = _unknown(question), []
     is_placed = bool(answers) and not failed
+    is_helped = is_placed or any(domain.preemption.schedulable for domain in domains)
+    if id_ in state.status.explanations.too_large:
+        message, domains = "" if is_placed else f"{_TOO_LARGE} {message[:MOST_IN_SHORT]}", []
     return ScheduleExplanationComputed(
         namespace=question.namespace,
         name=question.name,
@@ -123,7 +129,7 @@ def _status(state: SchedulerState, id_: str, question: Question, moment: str) ->
         last_update_time=moment,
         failed_message=message,
         schedulable=is_placed,
-        schedulable_after_preemption=is_placed or any(domain.preemption.schedulable for domain in domains),
+        schedulable_after_preemption=is_helped,
         domains=domains,
     )
 

@@ -132,7 +132,7 @@ def _owes_topology(state: SchedulerState) -> bool:
     is_wanted = settings.tells_topology or any(declares(plugin, FIND_ONE_NODE) for _, plugin in _chosen(state))
     if topology is None or not is_wanted:
         return False
-    return state.status.published.topology is None or state.status.published.topology_seen != (topology, topology.moves)
+    return state.status.published.topology_seen != (topology, topology.moves)
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:

@@ -62,14 +62,33 @@ class PublishedStatus:
         if gang is not None and gang.has_pod_group:
             gang.status = status_of(event)
 
-    def gang_unsaid(self, event: GangPhaseChanged, roster: Roster) -> None:
-        """Restore the previous status of a gang after the log refused a newer one. The gang is examined again."""
+    def gang_unsaid(self, event: GangPhaseChanged, roster: Roster, *, again: bool) -> None:
+        """Restore the previous status of a gang after the log refused a newer one.
+
+        Args:
+            event: The refused status.
+            roster: Has the gang.
+            again: Whether the gang is examined again at once, not only when it changes.
+        """
         gang_id = f"{event.namespace}/{event.name}"
         gang = roster.gang(gang_id)
         if gang is not None and gang.has_pod_group:
             before = self.gangs.get(gang_id)
             gang.status = PodGroupStatus() if before is None else status_of(before)
-            roster.touched[gang_id] = None
+            if again:
+                roster.touched[gang_id] = None
+
+    def topology_unsaid(self, event: ClusterTopologyComputed, *, again: bool) -> None:
+        """Count a status of the network as not published, because the log refused it.
+
+        Args:
+            event: The refused status.
+            again: Whether the network is examined again soon, not only when it changes.
+        """
+        if self.topology is event:
+            self.topology = None
+        if again:
+            self.topology_seen = (None, 0)
 
 
 def status_of(event: GangPhaseChanged) -> PodGroupStatus:

@@ -69,10 +69,12 @@ class ScheduleExplanations:
     Attributes:
         questions: Aggregate id of the object -> its question.
         published: Aggregate id -> last status that is in the log or is being appended.
+        too_large: Ids of the objects whose present answer is larger than the log accepts, so that it is given in short.
     """
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     published: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
+    too_large: set[str] = field(default_factory=set[str])
     _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     _answers: dict[str, dict[str, PodOutlook]] = field(default_factory=dict[str, dict[str, PodOutlook]])
     _changed: dict[str, None] = field(default_factory=dict[str, None])
@@ -107,6 +109,7 @@ class ScheduleExplanations:
         self._changed.pop(id_, None)
         asking = self._asked.get(question.key) if question is not None else None
         if question is not None and asking is not None:
+        self.too_large.discard(id_)
             del asking[id_]
             if not asking:
                 del self._asked[question.key]
@@ -138,6 +141,7 @@ class ScheduleExplanations:
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
+            self.too_large.difference_update(self._asked[key])
 
     def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
         """Return the answers about the pods of a key, the latest last.
@@ -187,8 +191,19 @@ class ScheduleExplanations:
         published = self.published.get(id_)
         return published is not None and published.expired
 
-    def unsaid(self, id_: str, event: ScheduleExplanationComputed) -> None:
-        """Forget a published status that the log has refused, so that the present status is published again."""
+    def unsaid(self, id_: str, event: ScheduleExplanationComputed, *, is_too_large: bool = False) -> None:
+        """Forget a published status that the log has refused, so that the present status is published again.
+
+        If the status was too large, the next one is short, until the answer changes. A short one that is too large,
+        too, is given up: it counts as published.
+
+        Args:
+            id_: Aggregate id of the object.
+            event: The refused status.
+            is_too_large: Whether the log will never store it.
+        """
+        if is_too_large and id_ in self.too_large:
+            return
         if self.published.get(id_) is event:
             del self.published[id_]
         if id_ in self.questions:
@@ -213,6 +228,8 @@ def question_of(document: dict[str, Any]) -> Question:
     Raises:
         InvalidInput: The ttl is not a valid duration, or the creation time is invalid.
     """
+            if is_too_large:
+                self.too_large.add(id_)
     meta = cast("dict[str, Any]", document.get("metadata") or {})
     spec = cast("dict[str, Any]", document.get("spec") or {})
     ttl = parse_seconds(str(spec.get("ttl") or DEFAULT_TTL))

@@ -157,17 +157,21 @@ class StatusWriter:
         elif isinstance(event, PodNominated):
             self._nominator.stored_after_deletion(uid, event, seq, trigger)
 
-    def refused(self, taken: TakenStatusWrite) -> None:
+    def refused(self, taken: TakenStatusWrite, *, for_good: bool = False) -> None:
         """Undo a status write that the log has refused.
 
         Nominations of pods about which a newer event was read since then stay.
+
+        Args:
+            taken: The status write.
+            for_good: Whether the log will never store it, because it is too large.
         """
         self.writes.landed(taken)
         known = {draft.ref: self.last_seq(draft.ref) or 0 for draft in taken.drafts if draft.ref.kind == "pod"}
         moved = {draft.ref for draft in taken.drafts if known.get(draft.ref, 0) > draft.expected_last}
-        self.undo(taken.write, moved)
+        self.undo(taken.write, moved, for_good=for_good)
 
-    def undo(self, write: StatusWrite, moved: Container[AggregateRef] = ()) -> None:
+    def undo(self, write: StatusWrite, moved: Container[AggregateRef] = (), *, for_good: bool = False) -> None:
         """Undo a status write that will not be stored, and wake its pod if it waits.
 
         Nominations and requested evictions are dropped. Statuses count as not published and are published again.
@@ -175,6 +179,8 @@ class StatusWriter:
         Args:
             write: The status write.
             moved: Aggregates of pods with newer events. Their nominations stay, because others may have changed them.
+            for_good: Whether the same write would never be stored. Then a status is published again only after it has
+                changed, the answer to a ScheduleExplanation in short, and the pod waits for an event that may help it.
         """
         for ref, event in write.facts:
             match event:
@@ -185,20 +191,20 @@ class StatusWriter:
                 case PodEvictionRequested() if ref.id in self._nominator.unsaid:
                     self._nominator.not_evicted(ref.id)
                 case GangPhaseChanged():
-                    self.published.gang_unsaid(event, self._roster)
+                    self.published.gang_unsaid(event, self._roster, again=not for_good)
                 case QuotaStatusComputed(name=name):
                     if self.published.quotas.get(name) is event:
                         del self.published.quotas[name]
-                    self.quota_changes.again(name)
+                    if not for_good:
+                        self.quota_changes.again(name)
                 case ScheduleExplanationComputed():
-                    self.explanations.unsaid(ref.id, event)
+                    self.explanations.unsaid(ref.id, event, is_too_large=for_good)
                 case ClusterTopologyComputed():
-                    if self.published.topology is event:
-                        self.published.topology = None
+                    self.published.topology_unsaid(event, again=not for_good)
                 case _:
                     pass
         uid = write.uid
-        if uid and self._queue.get(uid) is not None:
+        if uid and not for_good and self._queue.get(uid) is not None:
             self._queue.wake_pod(uid, write.trigger)
 
     def withdraw_all(self) -> None:
