@@ -6,9 +6,11 @@ from koord_scheduler.domain.controllers.schedule_explanations import hear
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.status.schedule_explanations import PodOutlook, Question, ScheduleExplanations
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
+from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 CREATED = 1_767_225_600.0
@@ -231,3 +233,91 @@ def test_another_leader_keeps_an_answer_until_it_has_a_newer_one() -> None:
     facts = [event for write in status_facts(other.state, CREATED + 1) for _, event in write.facts]
     [kept] = [event for event in facts if isinstance(event, ScheduleExplanationComputed)]
     assert kept.failed_message == said.failed_message
+
+
+def test_standby_keeps_no_answers_about_pods_that_came_and_went() -> None:
+    log = full_cluster()
+    ask(log, "default/job")
+    leader, standby = Scheduler(log), Scheduler(log)
+    for number in range(50):
+        log.add_pod(with_metadata(pod(f"m{number}", {"cpu": "1"}), labels={keys.QUESTIONED_OBJECT_KEY: "job"}))
+        leader.run(CREATED)
+        log.remove_pod(f"m{number}")
+        leader.run(CREATED)
+    standby.follow()
+    sizes = container_sizes(standby.state.status.explanations)
+    assert {path: size for path, size in sizes.items() if size > 5} == {}
+    assert [said.domains[0].scheduling.feasible[0].name for said in look(standby, 0.0)] == ["m49"]
+
+
+def test_expired_question_keeps_no_answers_about_pods_that_came_and_went() -> None:
+    log = full_cluster()
+    ask(log, "default/job", ttl="1s")
+    scheduler = Scheduler(log)
+    assert look(scheduler, 5.0)[0].expired
+    for number in range(50):
+        log.add_pod(with_metadata(pod(f"m{number}", {"cpu": "1"}), labels={keys.QUESTIONED_OBJECT_KEY: "job"}))
+        look(scheduler, 6.0 + 2 * number)
+        log.remove_pod(f"m{number}")
+        look(scheduler, 7.0 + 2 * number)
+    sizes = container_sizes(scheduler.state.status.explanations)
+    assert {path: size for path, size in sizes.items() if size > 5} == {}
+
+
+def test_answer_about_the_last_pod_stays_until_another_pod_has_one() -> None:
+    book = ScheduleExplanations()
+    question = Question(namespace="default", name="why", uid="uid-why", key="default/job", expires_at=None)
+    book.put("default=why", question)
+
+    def outlook(uid: str) -> PodOutlook:
+        return PodOutlook(uid=uid, namespace="default", name=uid)
+
+    def answered() -> list[str]:
+        return [answer.uid for answer in book.answers_to("default/job")]
+
+    for uid in ("a", "b"):
+        book.answer("default/job", outlook(uid))
+    book.pod_gone("a")
+    assert answered() == ["b"]
+    book.pod_gone("b")
+    book.pod_gone("b")
+    assert answered() == ["b"]
+    book.answer("default/job", outlook("c"))
+    assert answered() == ["c"]
+    book.answer("default/job", outlook("d"))
+    assert answered() == ["c", "d"]
+    book.drop("default=why")
+    for uid in ("c", "d"):
+        book.pod_gone(uid)
+    assert {path: size for path, size in container_sizes(book).items() if size} == {}
+
+
+def test_answer_that_is_too_large_for_the_log_is_given_in_short_until_it_changes() -> None:
+    log = full_cluster()
+    log.add_pod(pod("big", {"cpu": "8"}))
+    ask(log, "default/big")
+    scheduler = Scheduler(log)
+    scheduler.run(CREATED)
+    hear(scheduler.state, scheduler.explanations)
+    scheduler.explanations.clear()
+
+    def refuse(seconds: float) -> ScheduleExplanationComputed:
+        [write] = status_facts(scheduler.state, CREATED + seconds)
+        scheduler.state.status.writes.put(write)
+        taken = scheduler.state.status.next()
+        assert taken is not None
+        scheduler.state.status.refused(taken, for_good=True)
+        [(_, event)] = write.facts
+        assert isinstance(event, ScheduleExplanationComputed)
+        return event
+
+    whole = refuse(1.0)
+    assert len(whole.domains) == 1
+    assert scheduler.state.status.explanations.published == {}, "nobody got it"
+    short = refuse(2.0)
+    assert short.failed_message == f"The whole answer is too large for the log. {whole.failed_message}"
+    assert short.domains == []
+    assert status_facts(scheduler.state, CREATED + 3.0) == [], "there is no shorter one"
+    log.add_node(node("d", cpu="16"))
+    [changed] = look(scheduler, 30.0)
+    assert changed.domains[0].scheduling.feasible[0].node == "d"

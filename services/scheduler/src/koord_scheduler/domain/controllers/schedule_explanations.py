@@ -106,7 +106,7 @@ def _seek(state: SchedulerState, wanted: set[str]) -> None:
 
 
 def _status(state: SchedulerState, id_: str, question: Question, moment: str) -> ScheduleExplanationComputed:
-    answers = state.status.explanations.answers_to(question.key, state.pods)
+    answers = state.status.explanations.answers_to(question.key)
     failed = [answer for answer in answers if not answer.node]
     published = state.status.explanations.published.get(id_)
     if not answers and published is not None:

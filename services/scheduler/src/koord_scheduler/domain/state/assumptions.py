@@ -360,6 +360,7 @@ class Assumptions:
         self._known.queue.remove(pod.uid)
         self._known.nominator.drop(pod.uid)
         self._known.nominator.not_evicted(pod.uid)
+        self._known.status.explanations.pod_gone(pod.uid)
         self._known.status.writes.seqs.pop(AggregateRef("eviction", pod.uid), None)
         del self._known.pods[pod.uid]
         if pod.seq > self._known.log.position:

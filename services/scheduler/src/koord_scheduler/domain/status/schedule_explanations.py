@@ -6,7 +6,7 @@ Source:
     scheduler-core spec, 13.3; protocol spec, 9.8
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
@@ -77,6 +77,8 @@ class ScheduleExplanations:
     too_large: set[str] = field(default_factory=set[str])
     _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     _answers: dict[str, dict[str, PodOutlook]] = field(default_factory=dict[str, dict[str, PodOutlook]])
+    _keys_of: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _of_gone: dict[str, str] = field(default_factory=dict[str, str])
     _changed: dict[str, None] = field(default_factory=dict[str, None])
     _new: dict[str, None] = field(default_factory=dict[str, None])
     _next_repeat: float = 0.0
@@ -107,14 +109,16 @@ class ScheduleExplanations:
         question = self.questions.pop(id_, None)
         self.published.pop(id_, None)
         self._changed.pop(id_, None)
+        self.too_large.discard(id_)
         asking = self._asked.get(question.key) if question is not None else None
         if question is not None and asking is not None:
-        self.too_large.discard(id_)
             del asking[id_]
             if not asking:
                 del self._asked[question.key]
-                self._answers.pop(question.key, None)
                 self._new.pop(question.key, None)
+                self._of_gone.pop(question.key, None)
+                for uid in self._answers.pop(question.key, ()):
+                    self._keep_no_longer(question.key, uid)
 
     def take_new(self) -> set[str]:
         """Return the keys of questions that were added since the last call and have no answer yet."""
@@ -130,33 +134,49 @@ class ScheduleExplanations:
 
     def answer(self, key: str, answer: PodOutlook) -> None:
         """Store the latest answer about one pod under a key. A question with this key must exist."""
+        self._drop_of_gone(key)
         answers = self._answers.setdefault(key, {})
         before = answers.pop(answer.uid, None)
         answers[answer.uid] = answer
+        self._keys_of.setdefault(answer.uid, set()).add(key)
         if before != answer:
             self._changed.update(self._asked[key])
+            self.too_large.difference_update(self._asked[key])
 
     def placed(self, pod: PodRecord, node: str, roster: Roster) -> None:
         """Answer the questions about a pod: it has the node. No-op if there is no question about the pod."""
         if self.questions:
             for key in self.asked(keys_of(pod, roster)):
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
-            self.too_large.difference_update(self._asked[key])
 
-    def answers_to(self, key: str, known: Container[str]) -> list[PodOutlook]:
+    def answers_to(self, key: str) -> list[PodOutlook]:
         """Return the answers about the pods of a key, the latest last.
 
-        Answers about pods that do not exist any more are dropped, except for a last one.
-
-        Args:
-            key: The key of a question.
-            known: Uids of existing pods.
+        If none of these pods exists any more, it is the answer about the one that was deleted last.
         """
-        answers = self._answers.get(key, {})
-        for uid in [uid for uid in answers if uid not in known]:
-            if len(answers) > 1:
-                del answers[uid]
-        return list(answers.values())
+        return list(self._answers.get(key, {}).values())
+
+    def pod_gone(self, uid: str) -> None:
+        """Drop the answers about a pod that does not exist any more. The only answer to a question stays."""
+        for key in tuple(self._keys_of.get(uid, ())):
+            if len(self._answers[key]) == 1:
+                self._of_gone[key] = uid
+            else:
+                del self._answers[key][uid]
+                self._keep_no_longer(key, uid)
+
+    def _drop_of_gone(self, key: str) -> None:
+        """Drop the answer to a question that was kept only because there was no other one."""
+        uid = self._of_gone.pop(key, None)
+        if uid is not None:
+            del self._answers[key][uid]
+            self._keep_no_longer(key, uid)
+
+    def _keep_no_longer(self, key: str, uid: str) -> None:
+        keys_of_pod = self._keys_of[uid]
+        keys_of_pod.discard(key)
+        if not keys_of_pod:
+            del self._keys_of[uid]
 
     # --- what is said ------------------------------------------------------------------------------------------------
 
@@ -208,6 +228,8 @@ class ScheduleExplanations:
             del self.published[id_]
         if id_ in self.questions:
             self._changed[id_] = None
+            if is_too_large:
+                self.too_large.add(id_)
 
     def _expired(self, now: float) -> list[str]:
         return [
@@ -228,8 +250,6 @@ def question_of(document: dict[str, Any]) -> Question:
     Raises:
         InvalidInput: The ttl is not a valid duration, or the creation time is invalid.
     """
-            if is_too_large:
-                self.too_large.add(id_)
     meta = cast("dict[str, Any]", document.get("metadata") or {})
     spec = cast("dict[str, Any]", document.get("spec") or {})
     ttl = parse_seconds(str(spec.get("ttl") or DEFAULT_TTL))
