@@ -91,7 +91,7 @@ def _controlled(state: SchedulerState, now: float) -> list[StatusWrite]:
         published.next_control[key] = now + LOOK_SECONDS
         for wanted in plugin.control(now):
             if isinstance(wanted, Eviction):
-                status_writes += _eviction(state, plugin.name, wanted)
+                status_writes += _eviction(state, plugin.name, wanted, now)
             elif isinstance(wanted, ReservationLeft):
                 state.assumed.leave_reservation(wanted.uid, wanted.reservation)
             elif published.takes(wanted.event):
@@ -154,10 +154,15 @@ def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
     return [_notice(state, ref, event)]
 
 
-def _eviction(state: SchedulerState, plugin: str, wanted: Eviction) -> list[StatusWrite]:
-    """Return the request to evict a pod. Empty if it was requested already, or if the pod has no node."""
+def _eviction(state: SchedulerState, plugin: str, wanted: Eviction, now: float) -> list[StatusWrite]:
+    """Return the request to evict a pod.
+
+    Empty if it was requested already, has failed repeatedly not long ago, or if the pod has no node.
+    """
     pod = state.pods.get(wanted.uid)
     if pod is None or wanted.uid in state.nominator.evictions or not (pod.node or pod.bound_node):
+        return []
+    if not state.nominator.may_be_evicted(wanted.uid, now):
         return []
     reason = wanted.reason or plugin
     event = PodEvictionRequested(
@@ -169,7 +174,7 @@ def _eviction(state: SchedulerState, plugin: str, wanted: Eviction) -> list[Stat
         reason=reason,
         message=wanted.message,
     )
-    state.nominator.evict(wanted.uid, reason)
+    state.nominator.evict(wanted.uid, reason, now)
     return [_notice(state, AggregateRef("eviction", wanted.uid), event)]
 
 

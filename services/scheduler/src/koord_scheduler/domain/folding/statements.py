@@ -27,7 +27,7 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             state.nominator.evictions[stored.ref.id] = event.reason
             state.nominator.unsaid.discard(stored.ref.id)
         case PodEvictionFailed():
-            state.nominator.not_evicted(stored.ref.id)
+            state.nominator.eviction_failed(stored.ref.id)
             state.hints.eviction_failed(state.pods[stored.ref.id], stored.event_id)
         case PodEvicted() | PodEvictionDelayed():
             pass  # the evicted pod holds its node until it is deleted, and its preemptor waits for that

@@ -39,6 +39,7 @@ class DryRuns:
 
     Attributes:
         sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
+        spared: Uids of the pods on the tried nodes that stay for now, because their evictions have failed repeatedly.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -51,6 +52,7 @@ class DryRuns:
         coupled = bool(self._engine.cross_node_filters(subject).filters)
         self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)
         self._needs = needs_of(self._engine, subject)
+        self.spared: set[str] = set()
         can_sum = self._room is None
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
@@ -169,8 +171,12 @@ class DryRuns:
             if is_reservation(pod_info.uid, pod_info.allocation):
                 continue
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
-            if is_settled and self._plugin.may_preempt(pod, other):
+            if not is_settled or not self._plugin.may_preempt(pod, other):
+                continue
+            if state.nominator.may_be_evicted(other.uid, state.queue.now):
                 possible.append(pod_info)
+            else:
+                self.spared.add(other.uid)
         return possible
 
     def _ordered(self, possible: Sequence[PodInfo]) -> list[PodInfo]:

@@ -126,7 +126,8 @@ class JobSearch:
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"
             victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
-            if victim is not None and is_settled:
+            is_spared = not state.nominator.may_be_evicted(other.uid, state.queue.now)
+            if victim is not None and is_settled and not is_spared:
                 possible.append(victim)
                 self._occupants[node][other.uid] = pod_info
         return possible

@@ -70,7 +70,7 @@ def _nominate(state: SchedulerState, pod: PodRecord, found: Preemption, basis: D
             state.assumed.give_up(victim.pod, pod.trigger)
         elif victim.pod.uid not in state.nominator.evictions:
             evictions.append(_eviction(pod, victim, found.plugin))
-            state.nominator.evict(victim.pod.uid, PREEMPTED)
+            state.nominator.evict(victim.pod.uid, PREEMPTED, state.queue.now)
     promises: list[tuple[AggregateRef, Event]] = []
     for uid, node in nodes.items():
         member = state.pods[uid]

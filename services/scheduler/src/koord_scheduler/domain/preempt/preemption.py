@@ -196,7 +196,8 @@ class _Search:
                 found[name] = _candidate(victims)
         chosen = pick_candidate(found)
         if chosen is None:
-            return NoPreemption(_found_nothing(len(nodes), without_victims))
+            spared = {uid for each in self._dry_runs.values() for uid in each.spared}
+            return NoPreemption(_found_nothing(len(nodes), without_victims, len(spared)))
         return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
 
     def _dry_runs_of(self, subject: Subject) -> DryRuns:
@@ -211,19 +212,21 @@ class _Search:
         return row_list(np.roll(rows, -offset))
 
 
-def _found_nothing(nodes: int, without_victims: int) -> str:
+def _found_nothing(nodes: int, without_victims: int, spared: int = 0) -> str:
     """Return kube-scheduler's message that preemption finds no node.
 
     Args:
         nodes: Number of all nodes.
         without_victims: Number of nodes on which no pod has a lower priority. On the others, no victim would help.
+        spared: Number of pods that stay for now, because their evictions have failed repeatedly.
     """
     counts = {
         "No preemption victims found for incoming pod": without_victims,
         "Preemption is not helpful for scheduling": nodes - without_victims,
     }
     reasons = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
-    return f"0/{nodes} nodes are available: {', '.join(reasons)}."
+    told = f" {spared} pod(s) stay for now, because their evictions have failed repeatedly." if spared else ""
+    return f"0/{nodes} nodes are available: {', '.join(reasons)}.{told}"
 
 
 def _candidate(victims: Sequence[PodVictim]) -> Candidate:

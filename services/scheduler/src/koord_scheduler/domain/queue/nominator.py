@@ -17,6 +17,11 @@ from koord_scheduler.domain.pods.record import PodRecord, is_alive
 
 PREEMPTED: Final = "Preempted"
 """Reason of evictions that a preemption requests."""
+FIRST_PAUSE_SECONDS: Final = 10.0
+"""Pause between two requests to evict a pod whose eviction has failed twice. It doubles with every further failure."""
+LONGEST_PAUSE_SECONDS: Final = 300.0
+"""Longest such pause: as long as the longest wait of an unschedulable pod."""
+_NEVER: Final = (0.0, 0)
 
 
 class Nominator:
@@ -35,16 +40,51 @@ class Nominator:
         self._pods = pods
         self._deleted = deleted
         self._writes = writes
+        self._asked: dict[str, tuple[float, int]] = {}
         self._of: dict[str, tuple[str, int]] = {}
         self._on: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def evict(self, uid: str, reason: str) -> None:
-        """Record a request to evict the pod that the log has not stored yet. The caller publishes it."""
+    def evict(self, uid: str, reason: str, now: float) -> None:
+        """Record a request to evict the pod that the log has not stored yet. The caller publishes it.
+
+        Args:
+            uid: Uid of the pod.
+            reason: Why it is evicted.
+            now: Seconds of the service's `Clock`.
+        """
         self.evictions[uid] = reason
         self.unsaid.add(uid)
+        self._asked[uid] = (now, self._asked.get(uid, _NEVER)[1])
+
+    def eviction_failed(self, uid: str) -> None:
+        """Record that the eviction of the pod was refused, so that it is requested again only after a pause."""
+        self.not_evicted(uid)
+        if uid in self._asked:
+            asked_at, failures = self._asked[uid]
+            self._asked[uid] = (asked_at, failures + 1)
+
+    def may_be_evicted(self, uid: str, now: float) -> bool:
+        """Return False while a request to evict the pod would come too soon after requests that have failed.
+
+        One failure causes no pause. Only requests of this process count, so a scheduler that begins to lead may ask at
+        once.
+
+        Args:
+            uid: Uid of the pod.
+            now: Seconds of the service's `Clock`.
+        """
+        asked_at, failures = self._asked.get(uid, _NEVER)
+        if failures < 2:
+            return True
+        return now >= asked_at + min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 2, 60), LONGEST_PAUSE_SECONDS)
+
+    def forget_evictions(self, uid: str) -> None:
+        """Forget all requests to evict the pod, because it is gone."""
+        self.not_evicted(uid)
+        self._asked.pop(uid, None)
 
     def not_evicted(self, uid: str) -> None:
         """Record that no eviction of the pod is under way. No-op if none was."""

@@ -359,7 +359,7 @@ class Assumptions:
     def _drop(self, pod: PodRecord) -> None:
         self._known.queue.remove(pod.uid)
         self._known.nominator.drop(pod.uid)
-        self._known.nominator.not_evicted(pod.uid)
+        self._known.nominator.forget_evictions(pod.uid)
         self._known.status.explanations.pod_gone(pod.uid)
         self._known.status.writes.seqs.pop(AggregateRef("eviction", pod.uid), None)
         del self._known.pods[pod.uid]
