@@ -354,8 +354,7 @@ class Cluster:
         """Set the layers of the network. No-op if only the status of the object changed."""
         if self.topology is not None and self.topology.layers == tuple(layers):
             return
-        nodes = self.nodes
-        labels = ((name, nodes.labels_of(name)) for name in nodes.node_names())
+        labels = ((name, self.nodes.labels_of(name)) for name in self.nodes.node_names())
         self.topology = NetworkTopology(layers, labels)
 
     def drop_object(self, plural: str, namespace: str, name: str) -> None:
