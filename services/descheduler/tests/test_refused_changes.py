@@ -7,6 +7,9 @@ import pytest
 from koord_descheduler.shell import drain_control, job_control, refusals
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.objects.mirror import PriorityClassObserved
+from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, ObjectChange
 from structlog.testing import capture_logs
 from support.descheduler.jobs import configuration, job
@@ -16,7 +19,7 @@ from support.until import until
 REFUSED, DONE = (ChangeOutcome(result=result) for result in (ChangeResult.REFUSED, ChangeResult.DONE))
 LOOKS = 20
 REPLICAS = 20
-DRAIN = {
+DRAIN: dict[str, Any] = {
     "kind": "DrainNode",
     "metadata": {"name": "d", "uid": "uid-d", "creationTimestamp": AT},
     "spec": {"nodeName": "b", "confirmState": "Confirmed", "migrationPolicy": {"mode": "MigrateDirectly"}},
@@ -122,6 +125,65 @@ async def test_a_drain_says_once_that_the_manager_does_not_answer(monkeypatch: p
             begin = looks.count
             await until(lambda: looks.count > begin + LOOKS)
             assert told() == 1
+
+
+async def test_a_drain_that_waits_is_told_once_although_a_group_of_the_same_name_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    looks = Looks(monkeypatch, drain_control)
+    world = AwayWorld()
+    await world.begin()
+    paused = {"nodeSelector": {"matchLabels": {"none": "none"}}, "executionPolicy": {"paused": True}}
+    await world.custom("DrainNodeGroup", {**DRAIN, "kind": "DrainNodeGroup", "spec": paused})
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        with capture_logs() as lines:
+            await world.custom("DrainNode", DRAIN)
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+    assert [line["aggregate"] for line in lines if line["event"] == "drain_waits"] == ["drain.d"]
+
+
+async def test_jobs_say_once_that_the_manager_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = Looks(monkeypatch, job_control)
+    world = AwayWorld()
+    await crowded(world)
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        with capture_logs() as lines:
+            await world.custom("PodMigrationJob", job("j", "p"))
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+    assert [line["reason"] for line in lines if line["event"] == "jobs_wait"] == ["no answer"]
+
+
+async def test_jobs_and_drains_wait_for_a_priority_class_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(job_control, "RETRY_SECONDS", 0.01)
+    world = World()
+    await crowded(world)
+    await world.custom("PodMigrationJob", job("j", "p"))
+    await world.custom("DrainNode", {**DRAIN, "spec": {**DRAIN["spec"], "nodeName": "a"}})
+    text = configuration(plugins=False, priorityThreshold={"name": "gone"})
+    async with world.service(text, flags=("--log-level=warning",)) as (shell, rounds):
+        with capture_logs() as lines:
+            await until(lambda: rounds.done >= LOOKS)
+            assert not shell.service.stopping
+            assert not await world.facts("migration")
+            assert not await world.facts("drain")
+            await world.write(
+                AggregateRef("priorityclass", "gone"),
+                PriorityClassObserved(object=PriorityClass(metadata=ObjectMeta(name="gone"), value=1000)),
+            )
+            await until(lambda: _has_facts(world, "migration"))
+            await until(lambda: _has_facts(world, "drain"))
+    missing = "priorityThreshold.name: must be the name of a PriorityClass, got 'gone'"
+    told = [line for line in lines if line["event"] in ("jobs_wait", "drains_wait", "profiles_left_out")]
+    assert len(told) <= 3
+    assert all(missing in str(line.get("reason") or line["reasons"][0]) for line in told)
+
+
+async def _has_facts(world: World, kind: str) -> bool:
+    return bool(await world.facts(kind))
 
 
 async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
-from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted
-from koordcore.protocol.objects import node_from_json
+from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted, PriorityClassObserved
+from koordcore.protocol.objects import ObjectMeta, PriorityClass, node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
 from support.descheduler.world import AT, World
@@ -97,6 +97,36 @@ async def test_round_tells_its_classes_its_choices_and_the_limits_that_it_reache
     assert [(each.pod, each.node) for each in story.attempts] == [("d/p", "a"), ("d/q", "a")]
     assert story.results == {"success": 1, "maximum number of pods per node reached": 1}
     assert story.limits == [RoundLimit(name="maxNoOfPodsToEvictPerNode", reached_by=["a"])]
+
+
+async def test_profile_whose_priority_class_is_missing_is_left_out_until_it_exists(world: World) -> None:
+    await world.pod("p", "a")
+    document = codec.decode(configuration(), dict[str, Any])
+    (good,) = document["profiles"]
+    plugins = {**good["plugins"], "deschedule": {"enabled": [{"name": "RemoveFailedPods"}]}}
+    threshold = {"name": "DefaultEvictor", "args": {"priorityThreshold": {"name": "gone"}}}
+    document["profiles"] = [{**good, "name": "bad", "plugins": plugins, "pluginConfig": [threshold]}, good]
+    why = (
+        "profiles[0].pluginConfig[DefaultEvictor].args.priorityThreshold.name:"
+        " must be the name of a PriorityClass, got 'gone'"
+    )
+
+    async def faults() -> list[list[str]]:
+        stories = [CATALOGUE.read(each) for each in await anext(aiter(world.bus.explanations.follow(0)))]
+        return [story.faults for story in stories if isinstance(story, RoundEnded)]
+
+    async def is_complete() -> bool:
+        return not (await faults())[-1]
+
+    async with world.service(codec.encode(document)) as (_, rounds):
+        await rounds_done(rounds)
+        assert [request.name for request in await world.requests()] == ["p"]
+        assert await faults() == [[why]] * len(await faults())
+        await world.write(
+            AggregateRef("priorityclass", "gone"),
+            PriorityClassObserved(object=PriorityClass(metadata=ObjectMeta(name="gone"), value=1000)),
+        )
+        await until(is_complete)
 
 
 async def test_restarted_service_does_not_ask_again(world: World) -> None:

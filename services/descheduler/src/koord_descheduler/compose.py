@@ -23,7 +23,7 @@ from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.arguments.common import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import decode, load
-from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits, proving_profiles
+from koord_descheduler.domain.config.profiles import eviction_limits, makeable_profiles, proving_profiles
 from koord_descheduler.domain.config.without_effect import settings_without_effect
 from koord_descheduler.domain.drain.policy import drain_policy
 from koord_descheduler.domain.effects import migrating_profiles
@@ -148,7 +148,7 @@ def assemble(
         is_dry_run=configuration.dry_run,
         nodes=selector_or_all(configuration.node_selector),
         limiter=EvictionLimiter(eviction_limits(configuration)),
-        make=lambda shared: build_profiles(configuration, registry, shared),
+        make=lambda shared: makeable_profiles(configuration, registry, shared),
         facts=facts,
         effects=effects,
         shared=shared,

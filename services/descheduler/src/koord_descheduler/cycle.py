@@ -29,6 +29,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.state.rounds import RoundsState
 from koordcore.values.invalid import InvalidInput
 
+from koord_descheduler.domain.config.profiles import MadeProfiles
 from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.proposals import LookAtDrains
@@ -80,7 +81,7 @@ class Rounds:
         is_dry_run: Whether evictions are counted and not carried out.
         nodes: Selects the nodes of the rounds.
         limiter: Limits on the evictions of a round.
-        make: Makes the profiles when the first term begins.
+        make: Makes the profiles before the first round. Until all can be made, it tries again before each round.
         facts: Appends facts.
         effects: Carries out decisions.
         shared: State that all plugins share.
@@ -102,7 +103,7 @@ class Rounds:
     is_dry_run: bool
     nodes: Selector
     limiter: EvictionLimiter
-    make: Callable[[SharedState], Sequence[Profile]]
+    make: Callable[[SharedState], MadeProfiles]
     facts: FactWriter
     effects: RoundEffects
     shared: SharedState
@@ -116,6 +117,8 @@ class Rounds:
     _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
     _reader: JobReader = field(init=False)
     _refused: Refused = field(default_factory=Refused, init=False)
+    _left_out: list[str] = field(default_factory=list[str], init=False)
+    """Why profiles are left out of the rounds."""
 
     def __post_init__(self) -> None:
         self._reader = JobReader(self.builder)
@@ -123,12 +126,11 @@ class Rounds:
     async def run(self) -> None:
         """Run a round at the start of each interval while this instance leads. Never return; the caller cancels it.
 
-        Raises:
-            InvalidInput: The profiles cannot be made, for example because a PriorityClass does not exist.
+        A profile that cannot be made, for example because a PriorityClass does not exist, takes part in no round until
+        it can be made.
         """
         await self.runner.caught_up()
-        self.shared.priority_classes = self.builder.priority_classes()
-        profiles = self.make(self.shared)
+        profiles = self._profiles()
         resumed: Term | None = None
         while True:
             term = await self.leading.term()
@@ -143,11 +145,25 @@ class Rounds:
             waiting, self._waiting = self._waiting, []
             self._wanted.clear()
             self.begun += 1
+            if self._left_out:
+                profiles = self._profiles()
             await self.round(profiles, term)
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)
             await self._rest(began + self.interval if self.interval else None, term)
+
+    def _profiles(self) -> Sequence[Profile]:
+        """Return the profiles that can be made now. Log the problems of the others when they change."""
+        self.shared.priority_classes = self.builder.priority_classes()
+        made = self.make(self.shared)
+        if made.problems != self._left_out:
+            self._left_out = made.problems
+            if made.problems:
+                self.logger.error("profiles_left_out", reasons=made.problems)
+            else:
+                self.logger.info("profiles_complete", profiles=len(made.profiles))
+        return made.profiles
 
     async def run_now(self) -> None:
         """Run an extra round, besides the periodic ones, and wait until it has ended. Rounds never overlap.
@@ -271,6 +287,7 @@ class Rounds:
             seconds=seconds,
             nodes=len(cluster.nodes),
             is_dry_run=self.is_dry_run,
+            left_out=self._left_out,
         )
         await self.teller.tell(story, refusals.found.values(), position, term)
         self.done += 1

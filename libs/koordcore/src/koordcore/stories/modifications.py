@@ -361,7 +361,8 @@ def _subject(
         return {**of_plan, "reasons": [text], "after": after}
     node = getattr(event, "node", "")
     message = getattr(event, "message", "") or getattr(event, "reason", "")
-    after = {"drain": name_from_token(stored.ref.id), "event": stored.type}
+    kind = "group" if stored.ref.kind == "draingroup" else "drain"  # both may have the same name
+    after = {kind: name_from_token(stored.ref.id), "event": stored.type}
     return {"plugin": "Drain", "node": node, "reasons": [message] if message else [], "after": after}
 
 

@@ -56,7 +56,7 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
-from koord_descheduler.shell.waiting import first_of
+from koord_descheduler.shell.waiting import Problem, first_of
 
 _MOST_WAITS: Final = 1024
 
@@ -73,7 +73,8 @@ class DrainControl:
         logger: Logger of the service.
         actor: Name of this instance in the facts that it writes.
         writer: Changes objects.
-        make_policy: Makes the policy when the first term begins.
+        make_policy: Makes the policy when the first term begins. It raises InvalidInput while it cannot be made, for
+            example because a PriorityClass does not exist; then all drains wait.
         wanted: Is set if a look is wanted before the next one is due.
     """
 
@@ -88,18 +89,33 @@ class DrainControl:
     wanted: asyncio.Event
     _refused: Refusals = field(default_factory=Refusals, init=False)
     """Kind and name of an object that could not be created."""
-    _waits: Newest[str, str] = field(default_factory=lambda: Newest[str, str](_MOST_WAITS), init=False)
-    """Name of a drain or group -> why its last look failed, which is logged once."""
+    _waits: Newest[AggregateRef, str] = field(
+        default_factory=lambda: Newest[AggregateRef, str](_MOST_WAITS), init=False
+    )
+    """Drain or group -> why its last look failed, which is logged once."""
+    _without_policy: Problem = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._without_policy = Problem("drains_wait", self.logger)
 
     async def run(self) -> None:
         """Look at all drains every few seconds while this instance leads. Runs until it is cancelled."""
-        term = await self.leading.term()
-        policy = self.make_policy()
+        policy: DrainPolicy | None = None
         while True:
-            self.wanted.clear()
-            await self.look_at_all(policy, term)
-            await first_of(self.clock.sleep(LOOK_INTERVAL), self.wanted.wait())
             term = await self.leading.term()
+            self.wanted.clear()
+            policy = policy or self._policy()
+            if policy is not None:
+                await self.look_at_all(policy, term)
+            await first_of(self.clock.sleep(LOOK_INTERVAL), self.wanted.wait())
+
+    def _policy(self) -> DrainPolicy | None:
+        """Return the policy; None if it cannot be made now. The reason is logged when it changes."""
+        try:
+            return self.make_policy()
+        except InvalidInput as error:
+            self._without_policy.lasts(str(error))
+            return None
 
     async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:
         """Look at every drain and every group once. An error in one drain does not delay the others."""
@@ -112,27 +128,27 @@ class DrainControl:
             name = name_from_token(token)
             if facts.object_uid and (name not in found or found[name].metadata.uid != facts.object_uid):
                 found.pop(name, None)  # a new object of the name waits until the old one is taken back
-                await self._guarded(name, self._forget(name, facts, look))
+                await self._guarded(_drain_ref(name), self._forget(name, facts, look))
         for name, drain in found.items():
-            await self._guarded(name, self._look(drain, look))
+            await self._guarded(_drain_ref(name), self._look(drain, look))
         for token, facts in list(state.of_kind(DrainGroupState).items()):
             name = name_from_token(token)
             if facts.object_uid and (name not in of_groups or of_groups[name].metadata.uid != facts.object_uid):
                 of_groups.pop(name, None)
-                await self._guarded(name, self._forget_group(name, facts, look))
+                await self._guarded(_group_ref(name), self._forget_group(name, facts, look))
         first = first_group(state, of_groups.values())
         for name, group in of_groups.items():
-            await self._guarded(name, self._look_at_group(group, look, is_first=name == first))
+            await self._guarded(_group_ref(name), self._look_at_group(group, look, is_first=name == first))
 
-    async def _guarded(self, name: str, looking: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, ref: AggregateRef, looking: Coroutine[Any, Any, None]) -> None:
         try:
             await looking
         except (NotWritten, InvalidInput) as error:
-            if self._waits.get(name) != str(error):
-                self._waits[name] = str(error)
-                self.logger.warning("drain_waits", drain=name, reason=str(error))
+            if self._waits.get(ref) != str(error):
+                self._waits[ref] = str(error)
+                self.logger.warning("drain_waits", aggregate=str(ref), reason=str(error))
         else:
-            self._waits.pop(name, None)
+            self._waits.pop(ref, None)
 
     def _refusals(self, policy: DrainPolicy, now: float) -> viewing.Refusals:
         """Return the rule about pods. The view of the cluster is made when the rule is first asked."""
@@ -172,8 +188,7 @@ class DrainControl:
                 progress = without_refused(drain.metadata.name, before, step.progress, refused)
                 event = event_of(drain, facts, progress, now=now, explain=explain)
         if event is not None:
-            ref = AggregateRef("drain", name_token(drain.metadata.name))
-            await self._record(ref, drain.metadata.uid, event, options.term)
+            await self._record(_drain_ref(drain.metadata.name), drain.metadata.uid, event, options.term)
 
     async def _carry_out(
         self, drain: DrainNode, step: DrainStep, view: DrainView, options: "_LookOptions"
@@ -218,9 +233,7 @@ class DrainControl:
         if facts.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED):
             if name in self._planned():
                 return
-            await self._record(
-                AggregateRef("drain", name_token(name)), facts.object_uid, DrainForgotten(), options.term
-            )
+            await self._record(_drain_ref(name), facts.object_uid, DrainForgotten(), options.term)
             return
         policy = CordonPolicy(mode=CordonMode(facts.mode or CordonMode.TAINT), labels=facts.labels)
         gone = ObjectMeta(name=name, uid=facts.object_uid, deletion_timestamp=rfc3339(self.clock.now()))
@@ -249,12 +262,11 @@ class DrainControl:
         )
         event = recorded(step, group.metadata.name, await self._changed(step.changes, options.term))
         if event is not None:
-            ref = AggregateRef("draingroup", name_token(group.metadata.name))
-            await self._record(ref, group.metadata.uid, event, options.term)
+            await self._record(_group_ref(group.metadata.name), group.metadata.uid, event, options.term)
 
     async def _forget_group(self, name: str, facts: DrainGroupState, options: "_LookOptions") -> None:
         """Undo the drains of a deleted DrainNodeGroup. If the group has ended already, only drop its state."""
-        ref = AggregateRef("draingroup", name_token(name))
+        ref = _group_ref(name)
         if facts.phase in FINAL_GROUPS:
             await self._record(ref, facts.object_uid, DrainGroupForgotten(), options.term)
             return
@@ -305,6 +317,16 @@ class _LookOptions:
     term: Term
     refusals: viewing.Refusals
     existing: Mapping[str, DrainNode]
+
+
+def _drain_ref(name: str) -> AggregateRef:
+    """Return the aggregate of a DrainNode."""
+    return AggregateRef("drain", name_token(name))
+
+
+def _group_ref(name: str) -> AggregateRef:
+    """Return the aggregate of a DrainNodeGroup."""
+    return AggregateRef("draingroup", name_token(name))
 
 
 def _created(change: CreateObject) -> tuple[str, str]:

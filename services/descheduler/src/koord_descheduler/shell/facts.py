@@ -1,12 +1,12 @@
 """Appends facts of the descheduler, if this instance leads, and knows which evictions ended before."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, Conflict, EventLog, Unsendable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.newest import Newest
@@ -95,3 +95,17 @@ class FactWriter:
         for ref, seq in conflict.moved:
             if ref.kind == "eviction" and ref.id not in under_way and seq <= self._builder.state.position:
                 self._ended[ref] = seq
+
+
+def batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
+    """Yield the steps in batches that the log takes at once."""
+    batch: list[Sequence[Draft]] = []
+    facts = 0
+    for step in steps:
+        if facts + len(step) > MOST_AT_ONCE:
+            yield batch
+            batch, facts = [], 0
+        batch.append(step)
+        facts += len(step)
+    if batch:
+        yield batch

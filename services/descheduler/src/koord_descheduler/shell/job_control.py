@@ -9,7 +9,7 @@ Source:
     descheduler spec, 7.4, 7.5, 7.10
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -24,13 +24,13 @@ from koordcore.events.descheduling.migration import (
 from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.migrations import MigrationState
 from koordcore.state.repacks import ROLLED_BACK, RepackState
+from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.effects import repack_ref
@@ -50,12 +50,13 @@ from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import replicas_of
-from koord_descheduler.shell.facts import FactWriter
+from koord_descheduler.shell.facts import FactWriter, batches
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
+from koord_descheduler.shell.waiting import Problem
 
 _CHANGES_AT_ONCE: Final = 100
 """Changes in one request to the manager."""
@@ -73,7 +74,8 @@ class JobControl:
         logger: Logger of the service.
         metrics: Metrics of the service.
         writer: Changes objects.
-        make: Makes the controller when the first term begins. Later terms keep it.
+        make: Makes the controller when the first term begins. Later terms keep it. It raises InvalidInput while it
+            cannot be made, for example because a PriorityClass does not exist; then the jobs wait.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
     """
 
@@ -95,24 +97,26 @@ class JobControl:
     _refused: Refusals = field(default_factory=Refusals, init=False)
     """Uid of a job of which a change was refused."""
     _collected_at: float = field(default=0.0, init=False)
+    _waits: Problem = field(init=False)
 
     def __post_init__(self) -> None:
         self._reader = JobReader(self.builder)
+        self._waits = Problem("jobs_wait", self.logger)
 
     async def run(self) -> None:
-        """Look at all jobs every interval while this instance leads. Never return; the caller cancels it.
-
-        Raises:
-            InvalidInput: The arguments of the MigrationController are invalid.
-        """
+        """Look at all jobs every interval while this instance leads. Never return; the caller cancels it."""
         while True:
             term = await self.leading.term()
-            controller = self._controller
-            assert controller is not None, "a term has begun"
+            controller = self._controller or self._made()
+            if controller is None:
+                await self.clock.sleep(RETRY_SECONDS)
+                continue
             try:
                 await self.look_at_all(controller, term)
             except NotWritten as error:
-                self.logger.warning("jobs_wait", reason=str(error))
+                self._waits.lasts(str(error))
+            else:
+                self._waits.is_over()
             await self.clock.sleep(controller.args.arbitration_args.interval)
 
     def begin(self) -> None:
@@ -123,10 +127,20 @@ class JobControl:
         self._due.clear()
         self._seen.clear()
         self._refused.clear()
-        controller = self._controller = self._controller or self.make()
+        self._made()
+
+    def _made(self) -> JobController | None:
+        """Return the controller, with the recorded evictions. None if it cannot be made now; the reason is logged."""
+        try:
+            controller = self._controller or self.make()
+        except InvalidInput as error:
+            self._waits.lasts(str(error))
+            return None
         evictions = list(recording.recorded_evictions(self.builder.state.of_kind(MigrationState).values()))
         controller.limiter.rebuild(evictions)
         controller.budget.rebuild(each.at for each in evictions)
+        self._controller = controller
+        return controller
 
     async def look_at_all(self, controller: JobController, term: Term) -> None:
         """Arbitrate the waiting jobs, look at those that are due, and delete old ones.
@@ -350,7 +364,7 @@ class JobControl:
         """
         position, last = self.builder.state.position if position is None else position, 0
         ended = [self._ended(draft) for step in steps for draft in step if isinstance(draft.event, MigrationEnded)]
-        for batch in _batches(steps):
+        for batch in batches(steps):
             cause = f"jobs/{position}/{batch[0][0].ref}"
             stored = await self.facts.append([draft for step in batch for draft in step], cause, position, term)
             last = last if stored is None else stored.last_seq
@@ -384,17 +398,3 @@ class JobControl:
                 raise NotWritten("this instance does not lead any more")
             outcomes += await self.writer.change(changes[begin : begin + _CHANGES_AT_ONCE])
         return outcomes
-
-
-def _batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
-    """Yield the steps in batches that the log takes at once."""
-    batch: list[Sequence[Draft]] = []
-    facts = 0
-    for step in steps:
-        if facts + len(step) > MOST_AT_ONCE:
-            yield batch
-            batch, facts = [], 0
-        batch.append(step)
-        facts += len(step)
-    if batch:
-        yield batch

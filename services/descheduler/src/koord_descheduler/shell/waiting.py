@@ -1,8 +1,10 @@
-"""Waits for the first of several things."""
+"""Waits for the first of several things, and says once why something waits."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
+
+from koordcore.service.telemetry.logging import Logger
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
@@ -14,3 +16,27 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Problem:
+    """A problem that lasts over many passes. It is logged when its reason changes.
+
+    Args:
+        event: Name of the log event.
+        logger: Logger of the service.
+    """
+
+    def __init__(self, event: str, logger: Logger) -> None:
+        self._event = event
+        self._logger = logger
+        self._reason = ""
+
+    def lasts(self, reason: str) -> None:
+        """Note that there is the problem, and log it if this was not its reason before."""
+        if reason != self._reason:
+            self._reason = reason
+            self._logger.warning(self._event, reason=reason)
+
+    def is_over(self) -> None:
+        """Note that there is no problem now. The next one is logged."""
+        self._reason = ""

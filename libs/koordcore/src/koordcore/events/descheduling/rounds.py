@@ -90,7 +90,7 @@ class RoundEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
         results: Result -> number of attempts.
         refused: Code of a filter's reason -> number of pods that the filter refused.
         limits: Limits of the configuration that the round reached.
-        faults: Errors of plugins, one sentence each.
+        faults: Errors of plugins, and profiles that cannot be made, one sentence each.
     """
 
     seconds: float

@@ -133,10 +133,10 @@ def audit(
 
 
 def _about(record: Modification) -> str:
-    """Return the pod of a record; the object, drain or gang if it is about none."""
+    """Return the pod of a record; the object, drain, group of drains or gang if it is about none."""
     if record.pod:
         return f"{record.namespace}/{record.pod}"
-    return next((record.after[name] for name in ("name", "drain", "gang") if name in record.after), "-")
+    return next((record.after[name] for name in ("name", "drain", "group", "gang") if name in record.after), "-")
 
 
 def _changed(record: Modification) -> str:

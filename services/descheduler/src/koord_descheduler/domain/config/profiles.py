@@ -4,6 +4,7 @@ Source:
     descheduler spec, 3.3 (stage framework), 4
 """
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 from koordcore.values.invalid import InvalidInput
@@ -24,6 +25,19 @@ from koord_descheduler.domain.framework.registry import Registry, SharedState
 from koord_descheduler.domain.framework.round import Profile
 
 P = TypeVar("P", bound=Plugin)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeProfiles:
+    """The profiles of a configuration that can be made, and the problems of the others.
+
+    Attributes:
+        profiles: The profiles with their plugins, in the order of the file.
+        problems: Why the other profiles are left out, one sentence per profile.
+    """
+
+    profiles: list[Profile]
+    problems: list[str]
 
 
 def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
@@ -51,16 +65,37 @@ def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, 
     Raises:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
     """
-    profiles: list[Profile] = []
-    for index, profile in enumerate(configuration.profiles):
+    return [_profile(configuration, index, registry, shared) for index in range(len(configuration.profiles))]
+
+
+def makeable_profiles(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> MadeProfiles:
+    """Return the profiles of a valid configuration that can be made now, and why the others cannot.
+
+    A profile cannot be made, for example, if its priority threshold names a PriorityClass that does not exist: which
+    pods it may evict is unknown then.
+
+    Args:
+        configuration: The effective configuration.
+        registry: Plugins that it can name.
+        shared: State that all plugins share.
+    """
+    made = MadeProfiles([], [])
+    for index in range(len(configuration.profiles)):
         try:
-            profiles.append(_profile(profile, registry, shared))
+            made.profiles.append(_profile(configuration, index, registry, shared))
         except InvalidInput as error:
-            raise error.at(f"profiles[{index}]") from error
-    return profiles
+            made.problems.append(str(error))
+    return made
 
 
-def _profile(configuration: ProfileConfiguration, registry: Registry, shared: SharedState) -> Profile:
+def _profile(configuration: DeschedulerConfiguration, index: int, registry: Registry, shared: SharedState) -> Profile:
+    try:
+        return _made(configuration.profiles[index], registry, shared)
+    except InvalidInput as error:
+        raise error.at(f"profiles[{index}]") from error
+
+
+def _made(configuration: ProfileConfiguration, registry: Registry, shared: SharedState) -> Profile:
     made: dict[str, Plugin] = {}
 
     def plugins(point: Point, kind: type[P]) -> list[P]:

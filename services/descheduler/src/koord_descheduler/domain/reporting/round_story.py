@@ -1,7 +1,7 @@
 """A round as an explanation: classified nodes, chosen pods, and the limits that are reached."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ def round_ended(
     seconds: float,
     nodes: int,
     is_dry_run: bool,
+    left_out: Iterable[str] = (),
 ) -> RoundEnded:
     """Return the explanation of a round: classes of nodes, chosen pods, refused pods, and limits that it reached.
 
@@ -33,6 +34,7 @@ def round_ended(
         seconds: Duration of the round.
         nodes: Number of nodes in the cluster.
         is_dry_run: Whether pods were only counted.
+        left_out: Why profiles are left out of the round.
     """
     return RoundEnded(
         seconds=round(seconds, 6),
@@ -53,7 +55,10 @@ def round_ended(
         results=dict(Counter(str(attempt.result) for attempt in outcome.attempts)),
         refused={code: len(pods) for code, pods in sorted(refused.by_code.items())},
         limits=[*_budgets(limiter), *_of_jobs(refused)],
-        faults=[f"{fault.plugin} of {fault.profile}: {fault.text}"[:LONGEST_TEXT] for fault in outcome.faults],
+        faults=[
+            each[:LONGEST_TEXT]
+            for each in (*left_out, *(f"{fault.plugin} of {fault.profile}: {fault.text}" for fault in outcome.faults))
+        ],
     )
 
 
