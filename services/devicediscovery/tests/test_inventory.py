@@ -134,6 +134,40 @@ def test_minors_are_paired_in_the_order_of_their_numbers() -> None:
     }
 
 
+def huawei(mapping: str, *cards: int) -> FakeMachine:
+    """The tool of Huawei with a table of chips. The files of the machine are davinci2 and davinci10."""
+    answers = {
+        "mapping": "NPU ID      Chip ID     Chip Logic ID     Chip Name\n" + mapping,
+        "list": "".join(f"NPU ID : {card}\n" for card in cards),
+        "common": "Aicore Count : 20\n",
+        **{f"memory.{card}": f"HBM Capacity(MB) : {card}000\n" for card in cards},
+        **{f"board.{card}": "PCIe Bus Info : 0000:81:00.0\n" for card in cards},
+    }
+    return FakeMachine((HUAWEI_PCI,), answers)
+
+
+def test_ascend_card_has_the_file_of_its_first_chip() -> None:
+    rows = "5      0      10     Ascend 910B4\n3      0      2      Ascend 910B4\n3      1      -      Mcu\n"
+    found = take_inventory(Inventory(), lambda _: huawei(rows, 5, 3))
+    assert [device.uuid for device in found.devices] == ["npu-3-2", "npu-5-10"]
+    two_chips = "0      0      2      Ascend 910B4\n0      1      10     Ascend 910B4\n"
+    found = take_inventory(Inventory(), lambda _: huawei(two_chips, 0))
+    assert [device.uuid for device in found.devices] == ["npu-0-2"]
+
+
+def test_ascend_card_without_a_file_or_a_row_leaves_the_others_in_force() -> None:
+    both = "0      0      2      Ascend 910B4\n1      0      10     Ascend 910B4\n"
+    good = take_inventory(Inventory(), lambda _: huawei(both, 0, 1))
+    assert [device.uuid for device in good.devices] == ["npu-0-2", "npu-1-10"]
+    one = "1      0      10     Ascend 910B4\n"
+    for table in (one, one + "0      0      7      Ascend 910B4\n"):
+        lost = take_inventory(good, lambda _, table=table: huawei(table, 0, 1))
+        assert ("npu-1-10", True) in [(device.uuid, device.status.healthy) for device in lost.devices]
+        assert lost.errors
+    lost = take_inventory(good, lambda _: huawei(one, 0, 1))
+    assert [(device.uuid, device.status.healthy) for device in lost.devices] == [("npu-0-2", False), ("npu-1-10", True)]
+
+
 def test_error_of_a_vendor_is_reported_with_its_message() -> None:
     def discover(_machine: object) -> Found:
         raise DiscoveryError("says nothing useful")

@@ -163,6 +163,41 @@ def test_sighup_removes_the_file_and_looks_again(node: Node) -> None:
         process.wait()
 
 
+def test_reload_keeps_the_file_until_the_new_one_is_written(node: Node) -> None:
+    config = node.folder / "config.yaml"
+    other, unwritable = node.folder / "infos" / "other", node.folder / "faults" / "file"
+    path: Path = node.output
+
+    def configure(text: str) -> None:
+        config.write_text(text)
+        process.send_signal(signal.SIGHUP)
+
+    def file_is(output: Path) -> str:
+        return f"version: v1\nflags: {{kdd: {{printsOutputFile: {output}, sleepInterval: 1h}}}}\n"
+
+    config.write_text(file_is(path))
+    log = node.folder / "log"
+    words = [word for word in node.words(f"--config-file={config}") if not word.startswith("--prints-output-file")]
+    with log.open("wb") as said:
+        process = subprocess.Popen(words, env=node.environment, stdout=said, stderr=said)
+    try:
+        until_blocking(path.exists)
+        configure("version: v2\n")
+        until_blocking(lambda: "settings_refused" in log.read_text())
+        assert path.exists()
+        configure(file_is(unwritable))
+        until_blocking(lambda: "device_file_not_written" in log.read_text())
+        assert node.devices()
+        configure(file_is(other))
+        until_blocking(lambda: other.exists() and not path.exists())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert not other.exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
 @pytest.mark.skipif(shutil.which("busybox") is None, reason="needs busybox-static")

@@ -6,6 +6,7 @@ Source: runtime spec, 8.2.
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from koordcore.service.health import WorkWatch
@@ -15,7 +16,7 @@ from koord_devicediscovery.domain.inventory import Inventory, take_inventory
 from koord_devicediscovery.domain.machine import DiscoveryError, Machine
 from koord_devicediscovery.domain.vendors.vendor import Vendor
 from koord_devicediscovery.settings import DiscoverySettings
-from koord_devicediscovery.shell.device_file import remove_devices, write_devices
+from koord_devicediscovery.shell.device_file import remove_devices, remove_leftovers, write_devices
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 
 _log: Final = logger("devicediscovery")
@@ -54,6 +55,8 @@ class Discovery:
         self._inventory = Inventory()
         self._woken = asyncio.Event()
         self._stopping = False
+        self._next: DiscoverySettings | None = None
+        self._replaced: list[Path] = []
 
     async def run(self) -> None:
         """Describe the devices and write the file again and again until `stop` is called; with `--oneshot`, once.
@@ -64,6 +67,7 @@ class Discovery:
         """
         while not self._stopping:
             self._woken.clear()
+            self._adopt()
             with self._watch:
                 await self._look()
             if self._settings.oneshot:
@@ -78,23 +82,42 @@ class Discovery:
 
     async def close(self) -> None:
         """Remove the device file, unless this is a run with `--oneshot`."""
+        await self._remove_replaced()
         if not self._settings.oneshot:
             await asyncio.to_thread(remove_devices, self._settings.output)
 
     def reload(self) -> None:
-        """Remove the device file, read the settings again, and describe the devices at once.
+        """Read the settings again, and describe the devices with them after the present run.
 
-        Invalid settings change nothing.
+        Invalid settings change nothing. The file of the earlier settings stays until a new one is written, so the agent
+        never sees a node without devices meanwhile.
         """
         try:
             settings = self._load()
         except ValueError as error:
             _log.error("settings_refused", error=str(error))
             return
-        remove_devices(self._settings.output)
-        self._settings = settings
+        self._next = settings
         _log.info("settings_loaded", settings=settings.shown())
         self._woken.set()
+
+    def _adopt(self) -> None:
+        """Take the settings that were read again, and note that the file of the earlier ones is to be removed."""
+        if self._next is None:
+            return
+        if self._settings.output is not None:
+            self._replaced.append(self._settings.output)
+        self._settings, self._next = self._next, None
+
+    async def _remove_replaced(self) -> None:
+        """Remove the files of earlier settings. A file that cannot be removed is logged and given up."""
+        replaced, self._replaced = self._replaced, []
+        for path in replaced:
+            remove = remove_leftovers if path == self._settings.output else remove_devices
+            try:
+                await asyncio.to_thread(remove, path)
+            except OSError as error:
+                _log.error("device_file_not_removed", path=str(path), error=str(error))
 
     async def _look(self) -> None:
         oneshot, output = self._settings.oneshot, self._settings.output
@@ -109,6 +132,7 @@ class Discovery:
                 raise
             _log.error("device_file_not_written", path=str(output), error=str(error))
             return
+        await self._remove_replaced()
         self._looked()
         if self._settings.v >= _VERBOSE or found.errors:
             _log.info("devices_written", path=str(output or "stdout"), devices=len(found.devices))

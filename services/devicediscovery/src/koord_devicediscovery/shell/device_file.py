@@ -61,4 +61,9 @@ def remove_devices(path: Path | None) -> None:
         return
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
+    remove_leftovers(path)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the folder `ic-device-tmp` beside the file, as far as possible."""
     shutil.rmtree(path.parent / _SIBLING, ignore_errors=True)

@@ -4,6 +4,7 @@ Source: runtime spec, 8.4.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordcore.protocol.resource_names import GPU_MEMORY
@@ -22,6 +23,9 @@ from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
 from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, unhealthy
 
 _DEVICE_FILE: Final = re.compile(r"/dev/davinci([0-9]+)")
+_COLUMNS: Final = re.compile(r"\s{2,}|\t")
+_NUMBERS: Final = ("Chip Phy-ID", "Chip Logic ID")
+"""Columns of `npu-smi info -m` that name the file davinci<n> of a chip, the better one first."""
 _AI_CPUS: Final = {"Ascend-910B": 0, "Ascend-910B2": 6, "Ascend-910B3": 7, "Ascend-910B4": 7}
 """AI CPUs of the models whose tool need not be asked."""
 _WITHOUT_MEMORY_COMMAND: Final = "Command or option is not found"
@@ -29,21 +33,20 @@ _MEMORY_OF_310P3: Final = "21527Mi"
 
 
 def _discover(machine: Machine) -> Found:
-    model = _model(machine.ask("mapping"))
+    mapping = machine.ask("mapping")
+    model = _model(mapping)
     cards = [_card(fields) for fields in lines_with(machine.ask("list"), "NPU ID")]
     minors = sorted(int(match[1]) for path in machine.device_files() if (match := _DEVICE_FILE.fullmatch(path)))
-    if len(minors) < len(cards):
-        raise DiscoveryError(f"npu-smi lists {len(cards)} cards, but /dev has {len(minors)} files davinci<n>")
+    pairs, failed = _paired(cards, minors, _chips(mapping))
     cores = 8 if model == "Ascend-310P3" else sum_of_last_fields(machine.ask("common"), "Aicore Count")
     devices: list[Xpu] = []
-    failed: dict[str, str] = {}
     unmeasured: dict[str, str] = {}
-    for card, minor in zip(cards, minors, strict=False):
+    for card, minor in pairs:
         try:
             memory, ai_cpus = _memory(machine, card), _ai_cpus(machine, model, card)
         except DiscoveryError as error:
             unmeasured[str(minor)] = str(error)
-            if len(unmeasured) == len(cards):
+            if len(unmeasured) == len(pairs):
                 raise  # not one card, but the tool
             continue
         resources = {
@@ -86,6 +89,57 @@ def _model(mapping: str) -> str:
     if len(fields) < 2:
         raise DiscoveryError(f"the second line of `npu-smi info -m` must end with the model, got {' '.join(fields)!r}")
     return "-".join(fields[-2:])
+
+
+def _chips(mapping: str) -> dict[int, list[int]]:
+    """Return NPU ID -> numbers of the files davinci<n> of its chips, from `npu-smi info -m`.
+
+    Empty if the table has no column with these numbers. Rows without a number, such as that of an MCU, are left out.
+    """
+    header, *rows = (
+        [field for field in _COLUMNS.split(line.strip()) if field] for line in mapping.splitlines() or [""]
+    )
+    found: dict[int, list[int]] = {}
+    for column in (header.index(name) for name in _NUMBERS if name in header):
+        for row in rows:
+            if len(row) > column and row[0].isdecimal() and row[column].isdecimal():
+                found.setdefault(int(row[0]), []).append(int(row[column]))
+        return found
+    return found
+
+
+def _paired(
+    cards: Sequence[int], minors: Sequence[int], chips: Mapping[int, Sequence[int]]
+) -> tuple[list[tuple[int, int]], dict[str, str]]:
+    """Return the cards with the numbers of their device files, and number -> why its card cannot be described.
+
+    A card has the number of its first chip in the table of the tool. So a card with two chips, or a lost card, does not
+    shift the others. If the table names no number, cards and files are paired in the order of the numbers.
+
+    Args:
+        cards: NPU IDs.
+        minors: Numbers n of the files davinci<n>, ascending.
+        chips: NPU ID -> numbers of its chips.
+
+    Raises:
+        DiscoveryError: The table names no number, and there are fewer files than cards.
+    """
+    if not chips:
+        if len(minors) < len(cards):
+            raise DiscoveryError(f"npu-smi lists {len(cards)} cards, but /dev has {len(minors)} files davinci<n>")
+        return list(zip(cards, minors, strict=False)), {}
+    pairs: list[tuple[int, int]] = []
+    failed: dict[str, str] = {}
+    for card in cards:
+        if card not in chips:
+            taken = {number for each in chips.values() for number in each}
+            why = f"`npu-smi info -m` must have a row for NPU {card}, which it lists, got none"
+            failed.update({str(minor): why for minor in minors if minor not in taken})
+        elif chips[card][0] not in minors:
+            failed[str(chips[card][0])] = f"NPU {card} has no file /dev/davinci{chips[card][0]}"
+        else:
+            pairs.append((card, chips[card][0]))
+    return pairs, failed
 
 
 def _memory(machine: Machine, card: int) -> str:
