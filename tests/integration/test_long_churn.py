@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_manager.domain.cluster import node_lives
 from koord_manager.domain.cluster import view as manager_view
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_projector.domain.projection import Projection
@@ -335,7 +334,6 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         (equivalence_classes, "_REMEMBERED"),
         (helped, "_MOST_KEPT"),
         (manager_view, "MAX_UNKNOWN_NODES"),
-        (node_lives, "MAX_DELETED_NODES"),
     ):
         monkeypatch.setattr(module, name, KEPT)
 

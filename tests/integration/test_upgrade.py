@@ -50,7 +50,7 @@ class Installation:
     hash: str
 
 
-INSTALLATIONS = [Installation("2026-11-23", 117, "bf6227de7508c0f185c545dadaf6a9c4")]
+INSTALLATIONS = [Installation("2026-11-23", 117, "5fe9b5b0f59aad2d733c348bf5a19d75")]
 
 
 @asynccontextmanager

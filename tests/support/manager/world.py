@@ -21,6 +21,7 @@ from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_n
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.objects import ConfigMap, Node, ObjectMeta, OwnerReference, Pod, Workload, pod_from_json
+from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values.timestamps import rfc3339
 from support.histories import stored
@@ -46,6 +47,12 @@ class ManagerWorld:
         seq = self.view.state.position + 1
         self.view.fold(stored(seq, Draft(ref, event, self.view.state.last_seq(ref)), at=rfc3339(self.now)))
         return seq
+
+    def restart(self) -> None:
+        """Continues in another process, which starts from a snapshot and has no reports yet."""
+        self.view = ManagerView(ClusterState.restore(b"".join(self.view.state.snapshot())))
+        self.policies = NodePolicies()
+        self.policies.refresh(self.view)
 
     def take(self, drafts: Iterable[Draft]) -> list[Event]:
         """Folds what was decided, as the log would hold it."""

@@ -187,9 +187,13 @@ def test_a_node_whose_clock_was_ahead_is_heard_again_when_it_is_right() -> None:
     assert made.view.reports["n"] == right
 
 
-def test_a_report_that_comes_after_its_node_was_deleted_is_dropped() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_report_that_comes_after_its_node_was_deleted_is_dropped(*, restarts: bool) -> None:
     made = world()
+    policy_events(made)
     made.fact(AggregateRef("nodespec", "n"), NodeSpecDeleted(name="n"))
+    if restarts:
+        made.restart()
     made.report(cpu_milli=1000)
     assert not made.view.reports
 
@@ -211,6 +215,25 @@ def test_equal_resources_of_a_node_that_returned_are_published_again_because_the
     assert again is not None
     assert (again.batch_cpu_milli, again.reason) == (first.batch_cpu_milli, "first")
     assert published(made) is None
+
+
+def test_a_manager_that_starts_from_a_snapshot_knows_which_decisions_are_about_an_earlier_node() -> None:
+    made = world()
+    made.custom("devices", gpus(True, True, vendor="nvidia"))
+    made.report(cpu_milli=1000)
+    published(made)
+    policy_events(made)
+    returned(made)
+    made.restart()
+    made.report(cpu_milli=1000)
+    event = published(made)
+    assert event is not None
+    assert event.reason == "first"
+    assert [type(each) for each in policy_events(made)] == [NodeDevicesComputed]
+    made.restart()
+    made.report(cpu_milli=1000)
+    assert published(made) is None
+    assert policy_events(made) == []
 
 
 def test_resources_of_a_node_that_returned_without_a_report_are_withdrawn() -> None:

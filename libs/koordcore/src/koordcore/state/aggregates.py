@@ -60,9 +60,15 @@ class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one node. The state is dropped when the node is deleted; the name may be used again."""
+    """The API object of one node. The state is dropped when the node is deleted; the name may be used again.
+
+    Attributes:
+        object: The node, reduced to the fields that Koordstream reads.
+        added_seq: Sequence of its `NodeSpecAdded`, at which the present life of the name begins.
+    """
 
     object: Node
+    added_seq: int = 0
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,7 +131,10 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
     The fields are those of `NodeOvercommitComputed`, `NodeRatiosComputed`, `NodeDevicesComputed` and `NodeSloRendered`.
     `batch_...`, `mid_...`, `cpu_normalization` and `amplification` are None if the manager publishes no such value;
-    `slo` and `health` are None if they were never computed.
+    `slo` and `health` are None if they were never computed. The state stays when the node is deleted.
+    `overcommit_seq`, `devices_seq` and `health_seq` are the sequences of the last `NodeOvercommitComputed`,
+    `NodeDevicesComputed` and `NodeHealthAssessed`, 0 if there was none. They show whether a decision is about the
+    present node or about an earlier one of its name (`NodeSpecState.added_seq`).
     """
 
     batch_cpu_milli: int | None = None
@@ -152,6 +161,9 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
     slo_fault: str = ""
     metric_policy: dict[str, Any] | None = None
     health: NodeHealth | None = None
+    overcommit_seq: int = 0
+    devices_seq: int = 0
+    health_seq: int = 0
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

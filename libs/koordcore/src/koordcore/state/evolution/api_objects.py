@@ -34,9 +34,9 @@ def _pod_submitted(
 
 
 def _node_registered(
-    _: NodeSpecState | None, event: mirror.NodeSpecAdded | mirror.NodeSpecChanged, at: StoredEvent
+    state: NodeSpecState | None, event: mirror.NodeSpecAdded | mirror.NodeSpecChanged, at: StoredEvent
 ) -> NodeSpecState:
-    return NodeSpecState(seq=at.seq, object=event.object)
+    return NodeSpecState(seq=at.seq, object=event.object, added_seq=state.added_seq if state else at.seq)
 
 
 def _config_accepted(_: ConfigState | None, event: mirror.ConfigAccepted, at: StoredEvent) -> ConfigState:

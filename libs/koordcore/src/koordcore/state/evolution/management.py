@@ -47,6 +47,7 @@ def _overcommit_computed(
         origin=event.origin,
         third_party=event.third_party,
         zones=event.zones,
+        overcommit_seq=at.seq,
     )
 
 
@@ -73,7 +74,9 @@ def _ratios_computed(state: NodePolicyState | None, event: NodeRatiosComputed, a
 
 
 def _devices_computed(state: NodePolicyState | None, event: NodeDevicesComputed, at: StoredEvent) -> NodePolicyState:
-    return _policy(state, at, devices=event.resources, device_labels=event.labels, devices_computed=True)
+    return _policy(
+        state, at, devices=event.resources, device_labels=event.labels, devices_computed=True, devices_seq=at.seq
+    )
 
 
 def _health_assessed(state: NodePolicyState | None, event: NodeHealthAssessed, at: StoredEvent) -> NodePolicyState:
@@ -92,6 +95,7 @@ def _health_assessed(state: NodePolicyState | None, event: NodeHealthAssessed, a
             effective=event.effective,
             annotation=event.annotation or (before.annotation if before else ""),
         ),
+        health_seq=at.seq,
     )
 
 

@@ -1,57 +1,46 @@
-"""Which nodes were deleted, and which returned under their name.
+"""Which nodes were deleted, and whether a decision is about the present node or about an earlier one of its name.
 
 The scheduler forgets the decisions about a node with the node. The folded state keeps them. So a decision about a node
-that returned is published again even if it equals the one of its earlier life. This is not part of snapshots: a manager
-that starts from one takes the decisions that it has for those of the present life.
+that returned is published again even if it equals the one of its earlier life. All answers follow from the folded
+state, so they are the same after a start from a snapshot.
 """
 
-from typing import Final
-
-from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import Event
+from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
-from koordcore.values.newest import Newest
-
-FORGOTTEN_WITH_NODE: Final = (NodeOvercommitComputed, NodeDevicesComputed)
-"""Decisions about resources of a node, which the scheduler forgets with the node."""
-MAX_DELETED_NODES: Final = 1024
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import NodePolicyState, NodeSpecState
 
 
-class NodeLives:
-    """The deleted and the returned nodes of the cluster, by token. It is updated by every fact about nodes."""
+def is_deleted(state: ClusterState, token: str) -> bool:
+    """Return whether a node was deleted, and has not returned.
 
-    def __init__(self) -> None:
-        self._deleted = Newest[str, None](MAX_DELETED_NODES)
-        self._untold: dict[str, set[type[Event]]] = {}
+    False for a node about which the manager never published anything, because it may only be unknown yet.
+    """
+    return token not in state.of_kind(NodeSpecState) and token in state.of_kind(NodePolicyState)
 
-    def fold(self, ref: AggregateRef, event: Event, *, has_policy: bool) -> None:
-        """Apply a fact about a node. Other facts change nothing.
 
-        Args:
-            ref: The aggregate of the fact.
-            event: The fact.
-            has_policy: Whether decisions about the node were ever published.
-        """
-        match event:
-            case NodeSpecAdded():
-                self._deleted.pop(ref.id, None)
-                if has_policy:
-                    self._untold[ref.id] = set(FORGOTTEN_WITH_NODE)
-            case NodeSpecDeleted():
-                self._deleted[ref.id] = None
-                self._untold.pop(ref.id, None)
-            case NodeOvercommitComputed() | NodeDevicesComputed() if untold := self._untold.get(ref.id):
-                untold.discard(type(event))
-            case _:
-                return
+def is_told(state: ClusterState, token: str, published: NodePolicyState | None, decision: type[Event]) -> bool:
+    """Return whether the last decision of a kind about a node was made in the present life of the node.
 
-    def is_deleted(self, token: str) -> bool:
-        """Return whether a node was deleted, and has not returned. Only the newest 1,024 are known."""
-        return token in self._deleted
+    True also if no such decision was made, or the node does not exist.
 
-    def is_told(self, token: str, decision: type[Event]) -> bool:
-        """Return whether the last decision of a kind about a node was made in the present life of the node.
+    Args:
+        state: The folded state of the cluster.
+        token: Name of the node, as a part of NATS subjects (`.` is `_`).
+        published: Last published policies of the node, or None if nothing was published.
+        decision: `NodeOvercommitComputed`, `NodeDevicesComputed` or `NodeHealthAssessed`.
+    """
+    spec, seq = state.of_kind(NodeSpecState).get(token), _decided_at(published, decision)
+    return seq == 0 or spec is None or seq >= spec.added_seq
 
-        True also for a node that did not return.
-        """
-        return decision not in self._untold.get(token, ())
+
+def _decided_at(published: NodePolicyState | None, decision: type[Event]) -> int:
+    if published is None:
+        return 0
+    if decision is NodeOvercommitComputed:
+        return published.overcommit_seq
+    if decision is NodeDevicesComputed:
+        return published.devices_seq
+    assert decision is NodeHealthAssessed, f"the position of {decision.__name__} is not kept"
+    return published.health_seq

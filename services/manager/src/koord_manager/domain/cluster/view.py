@@ -56,7 +56,7 @@ from koordcore.state.pod_index import PodIndex
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
-from koord_manager.domain.cluster.node_lives import NodeLives
+from koord_manager.domain.cluster.node_lives import is_deleted
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
@@ -93,7 +93,6 @@ class ManagerView:
             received.
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
-        lives: Which nodes were deleted, and which returned.
         admission: Cluster state that admission reads, from the same fold.
     """
 
@@ -104,7 +103,6 @@ class ManagerView:
         self.reports: dict[str, NodeUsageReported] = {}
         self.obs_position = 0
         self.node_version = 0
-        self.lives = NodeLives()
         self.load(state if state is not None else ClusterState())
 
     @property
@@ -167,7 +165,6 @@ class ManagerView:
         ref = stored.ref
         if event is not None:
             fold_fact(self.admission, ref, event)
-            self.lives.fold(ref, event, has_policy=ref.id in self.state.of_kind(NodePolicyState))
         match event:
             case PodSpecAdded() | PodSpecChanged() | PodBound() if spec := self.state.of_kind(PodSpecState).get(ref.id):
                 for node in self._pods.put(ref.id, spec.object):
@@ -235,7 +232,7 @@ class ManagerView:
         The node may not be folded yet. Reports of unknown nodes are forgotten when there are too many.
         """
         is_behind, self.obs_position = position < self.obs_position, max(self.obs_position, position)
-        if self.lives.is_deleted(node):
+        if is_deleted(self.state, node):
             return
         nodes, known = self.state.of_kind(NodeSpecState), self.reports.get(node)
         if len(self.reports) > len(nodes) + MAX_UNKNOWN_NODES:

@@ -32,6 +32,7 @@ from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import RDMA
 from koordcore.state.aggregates import NodePolicyState
 
+from koord_manager.domain.cluster.node_lives import is_told
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.enabled import AMPLIFICATION, GPU, NORMALIZATION
@@ -256,28 +257,22 @@ def device_drafts(policies: NodePolicies, view: ManagerView, nodes: Iterable[str
     Source:
         manager spec, 5.10, 5.11; 18 (11)
     """
-
-    def decide(_: Node, token: str, published: NodePolicyState | None) -> NodeDevicesComputed | None:
-        is_told = view.lives.is_told(token, NodeDevicesComputed)
-        return device_event(policies, view, token, published, is_told=is_told)
-
-    return _drafts(view, nodes, decide)
+    return _drafts(view, nodes, lambda _, token, published: device_event(policies, view, token, published))
 
 
 def device_event(
-    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None, *, is_told: bool = True
+    policies: NodePolicies, view: ManagerView, token: str, published: NodePolicyState | None
 ) -> NodeDevicesComputed | None:
     """Return the event with the device resources and device labels of a node, or None if they equal the published ones.
 
     Resources of plugins that do not run stay as published. Without a Device object, the published resources of plugins
-    that run are withdrawn.
+    that run are withdrawn. Nothing stays of what was published about an earlier node of the name.
 
     Args:
         policies: The configuration in force.
         view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
         published: Last published policies of the node, or None if nothing was published.
-        is_told: Whether they were published in the present life of the node. If not, nothing of them stays.
     """
     device = view.device(token)
     if device is None and (published is None or not published.devices):
@@ -285,7 +280,7 @@ def device_event(
     given = device_resources(device, sync_shared_gpus=policies.sync_shared_gpus)
     nothing = NodePolicyState(seq=0)
     last = published or nothing
-    old = last if is_told else nothing
+    old = last if is_told(view.state, token, published, NodeDevicesComputed) else nothing
     resources = _enabled_devices(policies.plugins, given.resources, old.devices)
     if any(name in GPU_RESOURCES for name in resources):  # what healthy GPUs do not name is left as it is
         resources = {name: old.devices[name] for name in GPU_RESOURCES if name in old.devices} | resources
@@ -315,7 +310,6 @@ def overcommit_of(
     """
     look = look_at(policies, view, token, view.policy(token), view.reports.get(token))
     based_on = BasedOn(ev=view.state.position, obs=view.obs_position)
-    look = look._replace(is_told=view.lives.is_told(token, NodeOvercommitComputed))
     found = decide_overcommit(look, now, config_version=policies.version, based_on=based_on)
     return found, _draft(view, token, found.event) if found.event else None
 
@@ -347,6 +341,7 @@ def look_at(
         normalization=normalization_in_force(published, node.metadata.annotations),
         published=published,
         plugins=policies.plugins,
+        is_told=is_told(view.state, token, published, NodeOvercommitComputed),
     )
 
 
