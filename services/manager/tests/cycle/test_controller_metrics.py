@@ -3,6 +3,9 @@
 from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.nodes.policy_drafts import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.shell.controller_metrics import ControllerMetrics
+from koordcore.events.envelope import AggregateRef
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.objects.mirror import NodeSpecDeleted
 from prometheus_client import CollectorRegistry
 from support.manager.world import ManagerWorld
 
@@ -28,6 +31,20 @@ def test_what_a_node_lends_is_shown_in_cores_and_bytes_until_nobody_computes_it(
     assert lent("kubernetes.io/mid-cpu", "integer") is not None
     metrics.forget_before(301)
     assert lent("kubernetes.io/mid-cpu", "integer") is None
+
+
+def test_levels_of_health_are_those_of_existing_nodes() -> None:
+    registry = CollectorRegistry()
+    metrics = ControllerMetrics(registry)
+    world = ManagerWorld()
+    critical = NodeHealthAssessed(level="Critical", abnormality=1.0, weight=10, reported_weight=10, cause="level")
+    for name in ("a", "b"):
+        world.plain_node(name)
+        world.fact(AggregateRef("nodepolicy", name), critical)
+    world.fact(AggregateRef("nodespec", "b"), NodeSpecDeleted(name="b"))
+    metrics.assessed(world.view)
+    (family,) = [each for each in registry.collect() if "level" in (each.samples[0].labels if each.samples else {})]
+    assert {sample.labels["level"]: sample.value for sample in family.samples}["Critical"] == 1
 
 
 def test_decisions_are_counted_by_the_references_reasons() -> None:

@@ -17,9 +17,13 @@ from koord_manager.domain.controller_names import (
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.management.adjustment import NodeHealthAssessed
+from koordcore.events.objects.mirror import NodeSpecDeleted
 from koordcore.protocol.manifests import read_documents
 from koordcore.state.aggregates import PodSpecState
 from koordctl.documents.linting import Linter
+from support.histories import stored
 from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 from support.until import until
 
@@ -99,6 +103,36 @@ async def test_a_report_becomes_batch_resources_with_every_term_and_the_agent_is
         assert manager.view.policy("n_1") == policy
         manager.report("n.1", cpu_milli=4000)
         assert "1 nodes overcommitted" in await run_cycle(manager.context, manager.policies)
+
+
+async def test_a_cycle_resets_the_health_that_a_node_inherited_from_a_deleted_one() -> None:
+    log = MemoryLog()
+    manager = Manager(log)
+    async with running(manager):
+        await manager.apply(NODE)
+        await run_cycle(manager.context, manager.policies)  # resets every node, because health is switched off
+        lowered = NodeHealthAssessed(
+            level="Critical", abnormality=1.0, weight=10, reported_weight=10, offsets={"cpu": -5}, cause="level"
+        )
+        await manager.folded(store(log, AggregateRef("nodepolicy", "n_1"), lowered))
+        await run_cycle(manager.context, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.health is not None
+        assert policy.health.level == "Critical", "it is the node's own"
+        await manager.folded(store(log, AggregateRef("nodespec", "n_1"), NodeSpecDeleted(name="n.1")))
+        await manager.apply(NODE)
+        await run_cycle(manager.context, manager.policies)
+        policy = manager.view.policy("n_1")
+        assert policy is not None
+        assert policy.health is not None
+        assert (policy.health.level, policy.health.reported_weight) == ("Healthy", 100)
+
+
+def store(log: MemoryLog, ref: AggregateRef, event: Event) -> int:
+    """Appends a fact as another writer does; its position."""
+    fact = stored(log.last_seq + 1, Draft(ref, event, 0))
+    return log.store(ref, dict(fact.headers), fact.body)
 
 
 async def test_batch_resources_are_withdrawn_when_the_report_grows_old_or_colocation_is_disabled() -> None:

@@ -1,10 +1,12 @@
 """Nodes are judged by what is measured of them; the worst are lowered, never all at once, and everybody recovers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
 from koord_manager.domain.nodes.policy_drafts import overcommit_of, slo_drafts
 from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
+from koord_manager.domain.slo_adjust.facts import reset_drafts
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import (
     FULL_WEIGHT,
@@ -15,7 +17,9 @@ from koord_manager.domain.slo_adjust.step import (
     assess,
     effective_thresholds,
 )
+from koordcore.events.envelope import AggregateRef
 from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.objects.mirror import NodeSpecDeleted
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
 from support.manager.world import ManagerWorld
@@ -159,6 +163,53 @@ def test_switched_off_everybody_stands_as_configured() -> None:
     (restored,) = rounds(made, health, 1, n0=9900)
     assert (restored.cause, restored.reported_weight) == ("off", 100)
     assert rounds(made, health, 3, n0=9900) == []
+
+
+def replaced(made: ManagerWorld, name: str) -> None:
+    """Another node has the name of a node that was deleted."""
+    made.fact(AggregateRef("nodespec", name), NodeSpecDeleted(name=name))
+    made.plain_node(name)
+
+
+@pytest.mark.parametrize("enable", [True, False])
+def test_a_node_does_not_inherit_the_health_of_a_deleted_one(*, enable: bool) -> None:
+    made = world()
+    health = HealthController()
+    rounds(made, health, 3, n0=9900)
+    replaced(made, "n0")
+    if not enable:
+        made.configure(colocation=COLOCATION)
+    made.restart()
+    (reset,) = made.take(reset_drafts(made.view, "n0"))
+    assert isinstance(reset, NodeHealthAssessed)
+    assert (reset.cause, reset.previous_level, reset.level, reset.reported_weight, reset.offsets) == (
+        "off",
+        "Critical",
+        "Healthy",
+        100,
+        {"cpu": 0, "memory": 0},
+    )
+    assert '"weight":100' in reset.annotation
+    assert reset_drafts(made.view, "n0") == []
+    assert rounds(made, health, 3) == []
+
+
+def test_the_first_assessment_of_a_node_does_not_continue_that_of_a_deleted_one() -> None:
+    made, fresh = world(), world()
+    health = HealthController()
+    rounds(made, health, 1, n0=6_800)
+    rounds(made, health, 1, n0=7_500)
+    policy = made.view.policy("n0")
+    assert policy is not None
+    assert policy.health is not None
+    assert policy.health.level == "Healthy"
+    assert policy.health.abnormality > 0
+    replaced(made, "n0")
+    assert reset_drafts(made.view, "n0") == [], "its weight and thresholds are those of a healthy node"
+    made.pass_time(60)
+    fresh.pass_time(180)
+    again, first = (rounds(each, HealthController(), 1, n0=9_900) for each in (made, fresh))
+    assert [each.abnormality for each in again] == [each.abnormality for each in first] == [1.0]
 
 
 def test_a_node_that_reports_nothing_loses_weight_and_keeps_its_water_levels() -> None:

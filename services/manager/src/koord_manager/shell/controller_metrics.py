@@ -18,7 +18,7 @@ from koordcore.events.management.nodepolicy import (
     NodeSloRendered,
 )
 from koordcore.events.management.quota_profile import QuotaProfileRendered
-from koordcore.state.aggregates import ControllerState, NodePolicyState, RecommendationState
+from koordcore.state.aggregates import ControllerState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_manager.domain.cluster.view import ManagerView
@@ -273,10 +273,11 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Set the number of nodes with each health level, from the published health."""
+        """Set the number of existing nodes with each health level, from the published health."""
         counts = dict.fromkeys(Level, 0)
-        for policy in view.state.of_kind(NodePolicyState).values():
-            if policy.health is not None:
+        for token in view.nodes():
+            policy = view.policy(token)
+            if policy is not None and policy.health is not None:
                 counts[Level(policy.health.level)] += 1
         for level, count in counts.items():
             self._levels.labels(str(level)).set(count)

@@ -32,7 +32,7 @@ class NodeHealthAssessed(Event, frozen=True, kw_only=True, omit_defaults=True):
         effective: Name of a threshold in the configuration -> percent in force. There are four.
         annotation: New text of the node's annotation `slo-health`; "" if the annotation needs no change.
         cause: Reason of the change: "level", "weight", "offsets", "smoothing", "guard" (the limit for the whole
-            cluster) or "off" (health is no longer adjusted).
+            cluster) or "off" (health is no longer adjusted, or it was that of an earlier node of the name).
         config_version: Sequence of the configuration event that was used; 0 for defaults.
     """
 

@@ -64,6 +64,7 @@ from koord_manager.domain.controller_names import (
     DESIRED_STATE,
     EVICTION,
     EXPLANATION_EXPIRY,
+    HEALTH_RESET,
     NODE_OBJECTS,
     NODE_POLICIES,
     OVERCOMMIT,
@@ -140,7 +141,7 @@ class ManagerView:
         self._queue_configuration()
         queue.add_all(WORKLOAD, state.of_kind(WorkloadState))
         queue.add_all(WORKLOAD, self._pods.owners())  # also of workloads whose deletion is not carried out yet
-        for controller in (*NODE_POLICIES, OVERCOMMIT, NODE_OBJECTS, DESIRED_STATE):
+        for controller in (*NODE_POLICIES, OVERCOMMIT, NODE_OBJECTS, DESIRED_STATE, HEALTH_RESET):
             queue.add_all(controller, state.of_kind(NodeSpecState))
         queue.add_all(EVICTION, state.of_kind(EvictionState))
         queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
@@ -179,7 +180,9 @@ class ManagerView:
                 self._queue_inputs(ref.id)
                 self._queue_policies(ref.id)
                 self.node_version += 1
-                if isinstance(event, NodeSpecDeleted):
+                if isinstance(event, NodeSpecAdded):
+                    self.queue.add(HEALTH_RESET, ref.id)
+                elif isinstance(event, NodeSpecDeleted):
                     self.reports.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)

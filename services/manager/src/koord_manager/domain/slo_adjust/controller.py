@@ -12,8 +12,9 @@ from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
 from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.envelope import AggregateRef, Draft, name_from_token
+from koordcore.events.envelope import Draft, name_from_token
 from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SectionName
@@ -21,6 +22,7 @@ from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicyState
 from koordcore.values import codec
 
+from koord_manager.domain.cluster.node_lives import is_told
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.configuration.slo_adjust_policy import SloAdjustPolicy
@@ -28,6 +30,7 @@ from koord_manager.domain.controller_names import HEALTH
 from koord_manager.domain.node_resources.amounts import node_capacity
 from koord_manager.domain.node_resources.decide import degradation
 from koord_manager.domain.slo_adjust import step
+from koord_manager.domain.slo_adjust.facts import draft_of, health_text, healthy_again, is_adjusted, switched_off_drafts
 from koord_manager.domain.slo_adjust.guard import Guarded, NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.signals import node_signals
 
@@ -82,7 +85,7 @@ class HealthController:
                 return []
             self._adjusted = False
             self._is_looking, self._seen = False, {}
-            return _switched_off(view)
+            return switched_off_drafts(view)
         self._adjusted = True
         queue = view.queue
         if not self._is_looking:
@@ -188,6 +191,8 @@ def look_at_health(
     """
     node = view.node(token)
     assert node is not None
+    if published is not None and not is_told(view.state, token, published, NodeHealthAssessed):
+        published = msgspec.structs.replace(published, health=None)  # that of an earlier node of the name
     if node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
         return Seen(node, published, None, {}, stale=False)
     signals = node_signals(report, node_capacity(node), published, view.evictions_by_agent(token), now)
@@ -218,7 +223,7 @@ def health_draft(
     """
     before = look.published.health if look.published else None
     if look.found is None:
-        return _draft(view, token, healthy_again(before)) if before is not None and is_adjusted(before) else None
+        return draft_of(view, token, healthy_again(before)) if before is not None and is_adjusted(before) else None
     state = look.found.state
     cause = _cause(before, look.found, reported)
     if cause is None:
@@ -251,7 +256,7 @@ def health_draft(
         cause=cause,
         config_version=policies.version,
     )
-    return _draft(view, token, event)
+    return draft_of(view, token, event)
 
 
 def base_thresholds(policies: NodePolicies, token: str, node: Node) -> step.Thresholds:
@@ -316,70 +321,3 @@ def _is_worth_a_write(before: NodeHealth | None, level: str, weight: int, offset
         or not isinstance(shown_weight, int)
         or abs(weight - shown_weight) >= WRITTEN_WEIGHT_STEP
     )
-
-
-def health_text(level: str, weight: int, abnormality: float, reasons: list[str], offsets: dict[str, int]) -> str:
-    """Return the JSON text of the node's annotation `slo-health`.
-
-    Args:
-        level: Health level.
-        weight: Weight of the node, of 100.
-        abnormality: Smoothed abnormality, from 0 to 1.
-        reasons: Names of the signals above their lower bound, worst first.
-        offsets: `cpu` and `memory` -> percent points that are added to thresholds, at most 0.
-
-    Source:
-        manager spec, 16.4
-    """
-    shown = {
-        "level": level,
-        "weight": weight,
-        "abnormality": round(abnormality, 2),
-        "reasons": reasons,
-        "offsets": offsets,
-    }
-    return codec.encode(shown).decode()
-
-
-def is_adjusted(health: NodeHealth) -> bool:
-    """Return whether the health of a node has an effect: a level other than Healthy, a lower weight or threshold."""
-    return (
-        health.level != step.Level.HEALTHY or health.reported_weight != step.FULL_WEIGHT or any(health.offsets.values())
-    )
-
-
-def healthy_again(before: NodeHealth | None) -> NodeHealthAssessed:
-    """Return the event that a node is healthy: full weight and no lowered threshold.
-
-    Its cause is that health is off for it.
-    """
-    offsets = {"cpu": 0, "memory": 0}
-    return NodeHealthAssessed(
-        level=str(step.Level.HEALTHY),
-        previous_level=before.level if before else "",
-        abnormality=0.0,
-        weight=step.FULL_WEIGHT,
-        reported_weight=step.FULL_WEIGHT,
-        offsets=offsets,
-        annotation=health_text(str(step.Level.HEALTHY), step.FULL_WEIGHT, 0.0, [], offsets),
-        cause="off",
-    )
-
-
-def _switched_off(view: ManagerView) -> list[Draft]:
-    """Return the facts that reset every lowered node after health was switched off."""
-    drafts: list[Draft] = []
-    for token in view.nodes():
-        published = view.policy(token)
-        if published is not None and published.health is not None and is_adjusted(published.health):
-            drafts.append(_draft(view, token, healthy_again(published.health)))
-    state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
-    if state is not None and state.mass_abnormal:
-        event = MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(view.nodes()))
-        drafts.append(Draft(SLO_ADJUST, event, state.seq))
-    return drafts
-
-
-def _draft(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
-    ref = AggregateRef("nodepolicy", token)
-    return Draft(ref, event, view.state.last_seq(ref))

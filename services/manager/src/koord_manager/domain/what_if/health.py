@@ -19,6 +19,7 @@ from koordcore.state.aggregates import NodePolicyState
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.slo_adjust import controller
+from koord_manager.domain.slo_adjust.facts import healthy_again, is_adjusted
 from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
 from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
 
@@ -57,7 +58,7 @@ def step_again(
     """
     if recorded.cause == OFF:
         before = published.health if published else None
-        return controller.healthy_again(before) if before is not None and controller.is_adjusted(before) else None
+        return healthy_again(before) if before is not None and is_adjusted(before) else None
     node, policy = view.node(token), policies.slo_adjust
     if node is None or not policy.enable:
         return None
@@ -155,8 +156,8 @@ class TriedHealth:
             self.mass_abnormal = False
             for token in view.nodes():
                 health = published.health if (published := in_force.get(token)) is not None else None
-                if health is not None and controller.is_adjusted(health):
-                    yield HealthStep(token, controller.healthy_again(health))
+                if health is not None and is_adjusted(health):
+                    yield HealthStep(token, healthy_again(health))
             return
         seen = {
             token: controller.look_at_health(

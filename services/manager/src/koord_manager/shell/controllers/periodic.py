@@ -5,19 +5,26 @@ from datetime import datetime
 
 from koordcore.events.envelope import Draft
 
-from koord_manager.domain.controller_names import HEALTH, QUOTA_PROFILE, RECOMMENDER
+from koord_manager.domain.controller_names import HEALTH, HEALTH_RESET, QUOTA_PROFILE, RECOMMENDER
 from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.slo_adjust.facts import reset_drafts
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import Decided, append_decided, reconcile
 
 
 async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Assess the health of nodes if a run is due, and return the number of appended facts.
+    """Reset the health of nodes that returned, assess all nodes if a run is due, and return the number of facts.
 
     Policies of nodes whose health changed are computed in the next cycle.
     """
+
+    def reset(token: str) -> list[list[Draft]]:
+        return [[draft] for draft in reset_drafts(context.view, token)]
+
+    returned = context.view.queue.take(HEALTH_RESET)
+    assessed = len(await reconcile(context, HEALTH_RESET, returned, reset, now))
     drafts = controllers.health.drafts(controllers.policies, context.view, now)
-    assessed = len(await append_decided(context, HEALTH, _each(drafts), now))
+    assessed += len(await append_decided(context, HEALTH, _each(drafts), now))
     if assessed and context.metrics is not None:
         context.metrics.assessed(context.view)
     return assessed
