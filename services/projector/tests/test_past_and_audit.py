@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import sqlalchemy.exc
 from alembic import command
 from alembic.config import Config
 from koord_projector.domain import lives
@@ -217,6 +218,34 @@ async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_s
             await it.caught_up()
         async with it.database.reading() as connection:
             await compare_with_fold(connection, facts, 300)
+
+
+async def test_old_facts_are_dropped_in_a_later_round_if_a_query_reads_facts_for_long(
+    postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_retention, "LOCK_SECONDS", 0.1)
+    place = open_place(str(tmp_path / "archive"), create=True)
+    async with projector(postgres_dsn) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+        await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
+        retention = fact_retention.FactRetention(
+            database=it.database,
+            archive=place,
+            clock=ManualClock(unix_seconds(facts[-1].occurred_at) + 3600),
+            days=1 / 24,
+            progress=it.progress,
+            metrics=it.context.metrics,
+            logger=it.context.logger,
+        )
+        with psycopg.connect(postgres_dsn) as reader:
+            reader.execute("SELECT count(*) FROM events")
+            with pytest.raises(sqlalchemy.exc.OperationalError) as refused:
+                await fact_retention.drop_round(retention)
+            assert isinstance(refused.value.orig, psycopg.errors.LockNotAvailable)
+            assert reader.execute("SELECT min(seq) FROM events").fetchone() == (1,)
+        assert await fact_retention.drop_round(retention) == 2_099
 
 
 async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past_moments(

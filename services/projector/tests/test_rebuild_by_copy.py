@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from koord_projector.shell.postgres import shadow as shadow_module
 from koord_projector.shell.postgres.shadow import Shadow
 from koord_projector.shell.postgres.shadow_rows import SCHEMA
 from koord_projector.shell.projecting import folding, rebuilding
@@ -87,6 +88,27 @@ async def test_rows_keys_and_indexes_are_those_of_the_batches(
     with psycopg.connect(postgres_dsn) as connection:
         granted = connection.execute("SELECT has_table_privilege('public', 'pods', 'SELECT')").fetchone()
         assert granted == (True,)
+
+
+async def test_tables_are_exchanged_when_no_query_reads_them_and_other_queries_run_meanwhile(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shadow_module, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(rebuilding, "EXCHANGE_PAUSE_SECONDS", 0.01)
+    events = small()
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await it.caught_up()
+            before = all_of(postgres_dsn)
+            with psycopg.connect(postgres_dsn) as reader:
+                reader.execute("SELECT count(*) FROM pods")
+                it.progress.rebuild_wanted.set()
+                await until(lambda: "waits for queries" in it.progress.trouble)
+                with psycopg.connect(postgres_dsn) as other:
+                    assert other.execute("SELECT count(*) FROM events").fetchone() == (len(events),)
+            await it.caught_up()
+            assert all_of(postgres_dsn) == before
 
 
 async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgres_dsn: str) -> None:

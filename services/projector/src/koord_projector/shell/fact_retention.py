@@ -27,7 +27,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.shell.metrics import ProjectorMetrics
-from koord_projector.shell.postgres.database import READ_ERRORS, Database
+from koord_projector.shell.postgres.database import LOCK_SECONDS, READ_ERRORS, Database
 from koord_projector.shell.postgres.partitions import PARTITIONS, Partition, read_partition
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.queries.moments import Moment
@@ -110,7 +110,8 @@ async def drop_round(retention: FactRetention) -> int:
         Position of the newest dropped fact; 0 if none was dropped.
 
     Raises:
-        READ_ERRORS: Postgres is unavailable. A later round continues.
+        READ_ERRORS: Postgres is unavailable, or queries read facts for longer than `LOCK_SECONDS`. No partition is
+            dropped. A later round tries again.
         PlaceTrouble, InvalidArchive: The archive cannot be read.
     """
     archived = await read_list(retention.archive)
@@ -122,6 +123,7 @@ async def drop_round(retention: FactRetention) -> int:
     end = partitions[-1].end - 1
     await _keep_states(retention.database, end)
     async with retention.database.engine.begin() as connection:
+        await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
         for partition in partitions:
             await connection.execute(text(f"DROP TABLE {partition.name}"))
     retention.logger.info("facts_dropped", upto=end, partitions=len(partitions), older_than=before)

@@ -31,6 +31,10 @@ WRITE_ERRORS: Final = (
 """Errors of the writer's connection while Postgres is unavailable. A later attempt may succeed."""
 
 
+LOCK_SECONDS: Final = 2
+"""Longest wait for queries that read a table that is to be dropped. Later queries wait behind the drop meanwhile."""
+
+
 class Database:
     """Connections to Postgres for the read API, and the migration of the tables.
 

@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 
 from koord_projector.domain.projection import why_unstorable
 from koord_projector.shell.postgres import copytext
+from koord_projector.shell.postgres.database import LOCK_SECONDS
 from koord_projector.shell.postgres.partitions import PARTITIONS, Partitions
 from koord_projector.shell.postgres.shadow_rows import SCHEMA, SESSION, copy, index, query, run
 from koord_projector.shell.postgres.tables import FOLDED
@@ -26,6 +27,8 @@ from koord_projector.shell.postgres.writer import FACTS, set_position, take_posi
 
 CANNOT_EXCHANGE: Final = (psycopg.errors.InsufficientPrivilege, psycopg.errors.DependentObjectsStillExist)
 """Errors if the user may not create a schema, or if a view depends on a table. The tables stay as they were."""
+TABLES_IN_USE: Final = psycopg.errors.LockNotAvailable
+"""Error if queries read the old tables for long. They and the shadow tables stay as they were."""
 _LOCK: Final = 0x6B6F6F726472  # "koordr": one rebuild at a time
 _OPTIONS: Final = """
     SELECT c.relname, coalesce(array_to_string(c.reloptions, ', '), ''), coalesce(pg_get_partkeydef(c.oid), '')
@@ -122,12 +125,14 @@ class Shadow:
             event_id: Id of the fact at `position`.
 
         Raises:
+            TABLES_IN_USE: Queries read the tables for longer than `LOCK_SECONDS`. A later call may succeed.
             Moved: The tables have another position than `after`.
             CANNOT_EXCHANGE: Another object depends on a table.
             WRITE_ERRORS: Postgres is unavailable.
         """
         connection = self._connection
         async with connection.transaction(), connection.cursor() as cursor:
+            await run(connection, f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
             await take_position(cursor, FACTS, after)
             (schema,) = (await query(connection, "SELECT current_schema()"))[0]
             for privilege, table, role in await query(connection, _GRANTS, _NAMES):

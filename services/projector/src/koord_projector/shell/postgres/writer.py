@@ -25,6 +25,7 @@ from koord_projector.domain.archive import best_effort_usage
 from koord_projector.domain.explanations import ExplanationRow
 from koord_projector.domain.projection import Changes
 from koord_projector.shell.postgres import copytext
+from koord_projector.shell.postgres.database import LOCK_SECONDS
 from koord_projector.shell.postgres.partitions import Partitions
 from koord_projector.shell.postgres.tables import FOLDED
 
@@ -210,9 +211,10 @@ class Writer:
 
         Raises:
             Moved: The tables have another position than `after`.
-            WRITE_ERRORS: Postgres is unavailable.
+            WRITE_ERRORS: Postgres is unavailable, or queries read the tables for longer than `LOCK_SECONDS`.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
+            await cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'".encode())
             await take_position(cursor, FACTS, after)
             # Partitions may begin at any position, because old ones are dropped.
             await self._partitions.drop_all(cursor)

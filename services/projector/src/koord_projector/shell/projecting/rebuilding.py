@@ -12,7 +12,7 @@ from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import StoredEvent
 
 from koord_projector.shell.metrics import FOLD
-from koord_projector.shell.postgres.shadow import CANNOT_EXCHANGE, Shadow
+from koord_projector.shell.postgres.shadow import CANNOT_EXCHANGE, TABLES_IN_USE, Shadow
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import FactFeed, open_feed
 from koord_projector.shell.projecting.fold_process import fold_process
@@ -20,6 +20,8 @@ from koord_projector.shell.projecting.folding import Folded
 
 WORTH_EVENTS: Final = 20_000
 """Number of facts from which a rebuild by COPY is faster than folding batch by batch."""
+EXCHANGE_PAUSE_SECONDS: Final = 5.0
+"""Time in which waiting queries run before the tables are to be exchanged again."""
 _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 
@@ -50,13 +52,24 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
         shadow = await Shadow.open(context.dsn)
         try:
             folded = await _fill(context, shadow, upto)
-            await shadow.exchange(after, folded.position, folded.event_id)
+            await _exchange(context, shadow, after, folded)
         finally:
             await shadow.close()
     except CANNOT_EXCHANGE as error:
         context.logger.warning("rebuild_without_copy", reason=str(error).splitlines()[0])
         return False
     return True
+
+
+async def _exchange(context: ProjectorContext, shadow: Shadow, after: int, folded: Folded) -> None:
+    """Replace the tables by the shadow tables as soon as no query reads the old ones for long."""
+    while True:
+        try:
+            return await shadow.exchange(after, folded.position, folded.event_id)
+        except TABLES_IN_USE:
+            context.progress.halt("rebuilt; waits for queries that read the earlier tables")
+            context.logger.warning("rebuild_waits_for_queries")
+            await asyncio.sleep(EXCHANGE_PAUSE_SECONDS)
 
 
 async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
