@@ -71,7 +71,7 @@ STAYS = {
     r"(\.state)?\._states\[(node|nodepolicy|nodestate|gang)\](\[\]\.placed)?": 1,
     r"\.state\._dirty|\._known|\._states|\._lives\.living": 4,  # what is known of each of these four kinds
     r"\.state\._dirty\[\]|\._known\[\]": 8,  # kind and id of each
-    r"\._running|\.nodes\.figures": 1,  # of nodes
+    r"\.nodes\.figures": 1,
     r"\.nodes\.(load|shape)\._rows": 12,  # journals have a limit of 8,192 entries
     r"\.queue\._(active|backoff)\._heap(\[\])?": 1,  # at most 64 outdated ones, of three parts each
 }
@@ -199,6 +199,8 @@ class Churn:
         yield "elasticquotas", document("ElasticQuota", f"q-{life}", spec={"max": {"cpu": 4}})
         yield "persistentvolumeclaims", document("PersistentVolumeClaim", f"data-{life}", spec={})
         yield "reservations", reservation(f"resv-{life}")
+        devices = {"devices": [gpu(0), gpu(1, healthy=False)]}
+        yield "devices", {"apiVersion": "v1", "kind": "Device", "metadata": {"name": f"node-{life}"}, "spec": devices}
         if not self.is_whole:
             return
         own = {"namespace": f"ns-{life}"}
@@ -217,13 +219,12 @@ class Churn:
         yield from self._of_cluster(life)
 
     def _of_cluster(self, life: int) -> Iterable[tuple[str, dict[str, Any]]]:
-        """Objects without a namespace: the hardware of the node of the life, and its storage."""
+        """Further objects without a namespace: topology and storage of the node of the life."""
         name, own, driver = f"node-{life}", f"own-{life}", f"driver-{life}"
 
         def document(kind: str, called: str, **parts: Any) -> dict[str, Any]:
             return {"apiVersion": "v1", "kind": kind, "metadata": {"name": called, "uid": f"{kind}-{life}"}, **parts}
 
-        yield "devices", document("Device", name, spec={"devices": [gpu(0), gpu(1, healthy=False)]})
         yield "noderesourcetopologies", {**node_topology(name), "kind": "NodeResourceTopology"}
         waiting = "WaitForFirstConsumer"
         yield "storageclasses", document("StorageClass", own, provisioner=driver, volumeBindingMode=waiting)

@@ -112,7 +112,6 @@ class Projection:
         self.event_id = ""
         self._known: set[AggregateRef] = set()
         self._states: dict[AggregateRef, AggregateState | None] = {}
-        self._running: dict[str, set[str]] = {}
         self._gpus: dict[str, list[DeviceDetails]] = {}
         self._dirty: dict[AggregateRef, None] = {}
         self._events: list[StoredEvent] = []
@@ -148,8 +147,6 @@ class Projection:
         """Set the state and the life of an aggregate, as read from the tables."""
         self._states[ref] = state
         self._lives.living[ref] = life
-        if isinstance(state, NodeAgentState):
-            self._running[ref.id] = set(state.running)
 
     def know_devices(self, ref: AggregateRef, state: AggregateState) -> None:
         """Set the GPUs of a node from the state of its Device object in the table.
@@ -158,7 +155,7 @@ class Projection:
             ref: Aggregate of the Device object.
             state: Its state.
         """
-        self._gpus[ref.id.removeprefix(DEVICES)] = _gpus_of(state)
+        self._set_gpus(ref.id.removeprefix(DEVICES), state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one fact and return it decoded.
@@ -293,11 +290,9 @@ class Projection:
                 if _touches_devices(event, ledger):
                     gpus = self._shares(ref.id, state)
             case PodsStarted():
-                self._running.setdefault(ref.id, set()).update(event.pods)
                 for uid in event.pods:
                     self.pods.started(uid, ref.id, at)
             case PodsStopped():
-                self._running.setdefault(ref.id, set()).difference_update(event.pods)
                 for uid in event.pods:
                     self.pods.stopped(uid, ref.id, at)
             case PodBound() if self.pods.is_placed(ref.id) and not (event.labels or event.annotations):
@@ -305,11 +300,12 @@ class Projection:
             case PodSpecAdded() | PodSpecChanged() | PodBound() if isinstance(state, PodSpecState):
                 self.pods.submitted(ref.id, state.object, at)
             case PodPlaced() if not is_reservation(ref.id, event.allocation):
-                running = self._running.get(name_token(event.node), ())
-                self.pods.placed(ref.id, event, at, runs_there=ref.id in running)
+                agent = self._states.get(AggregateRef("nodestate", name_token(event.node)))
+                runs_there = isinstance(agent, NodeAgentState) and ref.id in agent.running
+                self.pods.placed(ref.id, event, at, runs_there=runs_there)
             case CustomObjectObserved() | CustomObjectDeleted() if ref.id.startswith(DEVICES):
                 token = ref.id.removeprefix(DEVICES)
-                self._gpus[token] = _gpus_of(state)
+                self._set_gpus(token, state)
                 shares = self._shares(token, self._states.get(AggregateRef("node", token)))
                 self.nodes.changed(token, None, seq=at.seq, gpus=shares)
             case PodReleased():
@@ -325,6 +321,13 @@ class Projection:
                 earlier, later = self.nodes.changed(ref.id, state, seq=at.seq, be_pods=be_pods, gpus=gpus)
             if earlier is not later and ref.kind != "nodestate":  # what agents state is in no total
                 self.totals.replace(earlier, later)
+
+    def _set_gpus(self, token: str, state: AggregateState | None) -> None:
+        """Set the GPUs of a node from the state of its Device object. Forget them if the object is gone."""
+        if gpus := _gpus_of(state):
+            self._gpus[token] = gpus
+        else:
+            self._gpus.pop(token, None)
 
     def _shares(self, token: str, ledger: AggregateState | None) -> ShareTotals:
         pods = ledger.pods if isinstance(ledger, NodeLedger) else {}
