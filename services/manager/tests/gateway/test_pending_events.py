@@ -1,11 +1,14 @@
 """Kubernetes events that users see when a write waits, and those that a new leader derives again."""
 
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 
 import structlog
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.eviction import Evicted, Waits
-from koord_manager.domain.gateway.pending_writes import EVICTION, PendingWrites
+from koord_manager.domain.gateway.pending_writes import EVICTION, STATUS, PendingWrites
 from koord_manager.shell.gateway.outages import OutageLog
 from koordcore.events.descheduling.drain import (
     DrainAborted,
@@ -16,7 +19,8 @@ from koordcore.events.descheduling.drain import (
     DrainWaiting,
 )
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodBound, PodEvicted, PodEvictionRequested
 from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
@@ -26,6 +30,7 @@ from koordcore.state.aggregates import PodState
 from msgspec import structs
 from structlog.testing import CapturingLogger
 from support.histories import stored
+from support.reachable import container_sizes
 
 EVICTED = AggregateRef("eviction", "u")
 REQUEST = PodEvictionRequested(namespace="d", name="web", initiator="descheduler", reason="LowNodeLoad")
@@ -77,6 +82,62 @@ def test_an_eviction_that_a_budget_refuses_is_told_once_and_retried_when_a_budge
     assert pending.queue.take(EVICTION) == ["u"]
     pending.note(view, [(EVICTED, PodEvicted()), (BUDGET, changed)])
     assert pending.queue.take(EVICTION) == []
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Number of functions, those of Python's own types included, that an action calls."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_end_of_an_eviction_costs_the_same_however_many_namespaces_hold_evictions() -> None:
+    view, costs = view_of((EVICTED, REQUEST)), list[int]()
+    for namespaces in (1, 200):
+        pending = PendingWrites()
+        for number in range(namespaces):
+            pending.hold(f"u-{number}", structs.replace(REQUEST, namespace=f"d-{number}"), "no")
+        pending.hold("u", REQUEST, "no")
+        costs.append(calls_of(lambda pending=pending: pending.note(view, [(EVICTED, PodEvicted())])))
+    assert costs[0] == costs[1]
+
+
+def test_a_root_quota_leads_to_the_existing_profiles_that_rendered_it_last() -> None:
+    profile, quota = custom_ref("elasticquotaprofiles", "d", "p"), custom_ref("elasticquotas", "d", "root")
+    other, ref = custom_ref("elasticquotas", "d", "other"), AggregateRef("quotaprofile", "d=p")
+    observed = CustomObjectObserved(object={"metadata": {"name": "x", "namespace": "d"}})
+    rendered = QuotaProfileRendered(quota_namespace="d", quota_name="root", labels={}, min={}, max={})
+    moved = structs.replace(rendered, quota_name="other")
+    gone = CustomObjectDeleted(kind="ElasticQuotaProfile", namespace="d", name="p")
+    facts: list[tuple[AggregateRef, Event]] = [(profile, observed), (ref, rendered), (ref, moved), (profile, gone)]
+
+    def led_to(pending: PendingWrites, view: ManagerView, changed: AggregateRef) -> bool:
+        pending.queue.take(STATUS)
+        pending.note(view, [(changed, observed)])
+        return "quotaprofile/d=p" in pending.queue.take(STATUS)
+
+    view, pending = ManagerView(), PendingWrites()
+    for seq, (fact, of_root, of_other) in enumerate(
+        zip(facts, (False, True, False, False), (False, False, True, False), strict=True), start=1
+    ):
+        view.fold(stored(seq, Draft(*fact, 0)))
+        pending.note(view, [fact])
+        begun_now = PendingWrites()
+        begun_now.seed(view, datetime.now(UTC))
+        for each in (pending, begun_now):
+            assert (led_to(each, view, quota), led_to(each, view, other)) == (of_root, of_other), fact
+    begun_now = PendingWrites()
+    begun_now.seed(view, datetime.now(UTC))
+    assert container_sizes(pending) == container_sizes(begun_now)
 
 
 def test_an_outage_is_logged_once_per_cause_and_step() -> None:

@@ -35,7 +35,7 @@ from koordcore.events.scheduling.pod import (
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
-from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState, QuotaProfileState
+from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 from koordcore.stories.modifications import DESCHEDULER
 from koordcore.values.allocation import Allocation
 
@@ -59,11 +59,13 @@ from koord_manager.domain.gateway.pod_status_writes import (
     preempted,
     scheduled,
 )
+from koord_manager.domain.gateway.profiles_by_quota import ProfilesByQuota
 from koord_manager.domain.gateway.published_status import ref_of_object
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
 from koord_manager.domain.gateway.volumes.claim_steps import CLAIMS, FAILED
 from koord_manager.domain.gateway.volumes.waiting_pods import PodsByClaim
 from koord_manager.domain.pod_evictions.disruption_budgets import PLURAL as BUDGETS
+from koord_manager.domain.quota_profiles.controller import PROFILES
 from koord_manager.domain.work_queue import WorkQueue
 
 BINDING: Final = "gateway-binding"
@@ -102,8 +104,9 @@ class PendingWrites:
         self.queue = WorkQueue(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, jitter)
         self.nominated: dict[str, str] = {}
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
-        self._profiles_of: dict[tuple[str, str], dict[AggregateRef, None]] = {}  # by namespace and name of a root quota
+        self._profiles = ProfilesByQuota()
         self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
+        self._held_in: dict[str, str] = {}  # namespace of each of them
         self._reservations = ReservationNames()
         self._by_claim = PodsByClaim()
         self._drains = DrainEvents()
@@ -132,12 +135,10 @@ class PendingWrites:
             self._add_status(reservation_ref(name))
         self.events.clear()
         self.events.extend(_recently_bound(view, now - RECENT))
-        self._held = {}
+        self._held, self._held_in = {}, {}
         self._by_claim = PodsByClaim(view)
         self._drains = DrainEvents(view)
-        self._profiles_of = {}
-        for id_, profile in view.state.of_kind(QuotaProfileState).items():
-            self._note_profile(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
+        self._profiles = ProfilesByQuota(view)
 
     def _add_status(self, ref: AggregateRef) -> None:
         self.queue.add(STATUS, f"{ref.kind}/{ref.id}")
@@ -200,7 +201,7 @@ class PendingWrites:
                 self.queue.add(NODE, ref.id)
             case QuotaProfileRendered():
                 self._add_status(ref)
-                self._note_profile(ref, event.quota_namespace, event.quota_name)
+                self._profiles.rendered(ref, event.quota_namespace, event.quota_name)
             case CustomObjectObserved():
                 self._note_object(ref)
             case CustomObjectDeleted():
@@ -208,6 +209,8 @@ class PendingWrites:
                     self._note_budget(ref)
                 elif plural_of(ref.id) == CLAIMS:
                     self._note_claim(ref)
+                elif plural_of(ref.id) == PROFILES:
+                    self._profiles.deleted(ref.id)
                 self._note_root_quota(ref)
             case _:
                 if ref.kind in ("nodespec", "nodepolicy"):
@@ -232,6 +235,7 @@ class PendingWrites:
             about = about_pod(uid, event.namespace, event.name)
             self.events.append(KubernetesEvent(about, "EvictionBlocked", why[:1024], "Warning", MANAGER))
         held[uid] = None
+        self._held_in[uid] = event.namespace
 
     def answered(self, uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> None:
         """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it.
@@ -254,8 +258,10 @@ class PendingWrites:
         self.queue.add_all(BINDING, self._by_claim.of(*namespaced_from_token(ref.id.partition("=")[2])))
 
     def _note_end_of_eviction(self, uid: str) -> None:
-        for namespace, held in list(self._held.items()):
-            held.pop(uid, None)
+        namespace = self._held_in.pop(uid, None)
+        if namespace is not None:
+            held = self._held[namespace]
+            del held[uid]
             if not held:
                 del self._held[namespace]
 
@@ -289,13 +295,10 @@ class PendingWrites:
             self._add_status(about)
             self._note_root_quota(ref)
 
-    def _note_profile(self, ref: AggregateRef, namespace: str, name: str) -> None:
-        self._profiles_of.setdefault((namespace, name), {})[ref] = None
-
     def _note_root_quota(self, ref: AggregateRef) -> None:
         """Add the key of the profile whose root quota somebody changed or deleted."""
         if plural_of(ref.id) == "elasticquotas":
-            for profile in self._profiles_of.get(namespaced_from_token(ref.id.partition("=")[2]), ()):
+            for profile in self._profiles.of(*namespaced_from_token(ref.id.partition("=")[2])):
                 self._add_status(profile)
 
 
