@@ -35,6 +35,7 @@ from koordcore.events.management.nodepolicy import (
 from koordcore.events.objects.mirror import ConfigDeleted, NodeSpecChanged, NodeSpecDeleted
 from koordcore.protocol.objects import Node, ObjectMeta
 from support.manager.world import GIB, ManagerWorld, usage_of
+from support.reachable import container_sizes
 
 COLOCATION: dict[str, Any] = {"enable": True, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 60}
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"
@@ -196,6 +197,26 @@ def test_a_report_that_comes_after_its_node_was_deleted_is_dropped(*, restarts: 
         made.restart()
     made.report(cpu_milli=1000)
     assert not made.view.reports
+
+
+def test_the_view_keeps_only_the_states_of_deleted_nodes() -> None:
+    made = world()
+
+    def live_and_die(node: str) -> None:
+        made.plain_node(node)
+        made.report(node, cpu_milli=1000)
+        made.take(device_drafts(made.policies, made.view, [node]))
+        _, draft = overcommit_of(made.policies, made.view, node, made.now)
+        assert draft is not None
+        made.take([draft])
+        made.fact(AggregateRef("nodespec", node), NodeSpecDeleted(name=node))
+
+    live_and_die("first")
+    before = container_sizes(made.view)
+    for number in range(20):
+        live_and_die(f"n-{number}")
+    grown = container_sizes(made.view) - before
+    assert [path for path in grown if not path.startswith((".state", ".queue"))] == []
 
 
 def returned(made: ManagerWorld) -> None:

@@ -90,8 +90,7 @@ class ManagerView:
     Attributes:
         state: The fold of the facts.
         queue: Keys of changed objects, for the controllers.
-        reports: Node token -> newest usage report. Reports may be lost, so a missing one means that none was
-            received.
+        reports: Node token -> newest usage report. A missing one means that none was received; reports may be lost.
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
         admission: Cluster state that admission reads, from the same fold.
@@ -183,7 +182,8 @@ class ManagerView:
                 if isinstance(event, NodeSpecAdded):
                     self.queue.add(HEALTH_RESET, ref.id)
                 elif isinstance(event, NodeSpecDeleted):
-                    self.reports.pop(ref.id, None)
+                    for known in (self.reports, self._topologies, self._devices):
+                        known.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)
                 if isinstance(event, NodeOvercommitComputed) and event.zones:
