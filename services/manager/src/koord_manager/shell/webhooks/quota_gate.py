@@ -11,7 +11,6 @@ Source:
 
 import asyncio
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
@@ -19,6 +18,7 @@ from typing import Any, Final, Protocol, cast
 from koordcore.protocol import keys
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.newest import Newest
 from koordcore.values.resources import ResourceList
 
 from koord_manager.domain.admission.context.quota import Quota, read_quota
@@ -89,7 +89,7 @@ class QuotaGate:
         self._queues: dict[tuple[str, str], list[_Asked]] = {}
         self._workers: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(WORKERS)
-        self._written: OrderedDict[tuple[str, str], JsonObject] = OrderedDict()
+        self._written = Newest[tuple[str, str], JsonObject](KEPT_WRITES)
 
     async def ask(self, quota: Quota, request: ResourceList) -> QuotaAnswer:
         """Return whether a pod fits into its quota. If it fits, its request is added to the usage of the quota.
@@ -191,10 +191,8 @@ class QuotaGate:
             return answer
         stored = _decoded(answer.body)
         if stored is not None:
+            self._written.pop(key, None)  # so that it is the newest one
             self._written[key] = stored
-            self._written.move_to_end(key)
-            while len(self._written) > KEPT_WRITES:
-                self._written.popitem(last=False)
         return None
 
     async def _read(self, key: tuple[str, str]) -> JsonObject | str:
