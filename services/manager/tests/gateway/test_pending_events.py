@@ -30,7 +30,6 @@ from koordcore.state.aggregates import PodState
 from msgspec import structs
 from structlog.testing import CapturingLogger
 from support.histories import stored
-from support.reachable import container_sizes
 
 EVICTED = AggregateRef("eviction", "u")
 REQUEST = PodEvictionRequested(namespace="d", name="web", initiator="descheduler", reason="LowNodeLoad")
@@ -135,9 +134,6 @@ def test_a_root_quota_leads_to_the_existing_profiles_that_rendered_it_last() -> 
         begun_now.seed(view, datetime.now(UTC))
         for each in (pending, begun_now):
             assert (led_to(each, view, quota), led_to(each, view, other)) == (of_root, of_other), fact
-    begun_now = PendingWrites()
-    begun_now.seed(view, datetime.now(UTC))
-    assert container_sizes(pending) == container_sizes(begun_now)
 
 
 def test_an_outage_is_logged_once_per_cause_and_step() -> None:
