@@ -181,6 +181,30 @@ def test_values_that_are_none_or_too_many_are_left_out_and_told(
     assert len(node.agent.store.held(Kind.EXTENSION)) == kept
 
 
+@dataclass
+class Fails:
+    """A collector that fails as long as `fails` is set, and gives one value otherwise."""
+
+    fails: bool = True
+    every_seconds: float = 5.0
+
+    def collect(self, seen: Surroundings) -> tuple[Found, ...]:
+        if self.fails:
+            raise OSError("no sensor")
+        return (Found("watts", 1.0),)
+
+
+def test_a_problem_of_a_collector_lasts_until_a_later_reading_has_none() -> None:
+    extensions, collector = Extensions(), Fails()
+    extensions.add_collector("power", collector)
+    node = Node(extensions)
+    told = [problem for _ in range(11) for problem in node.rounds() if "no sensor" in problem]
+    assert len(told) == 11
+    collector.fails = False
+    last = [node.rounds() for _ in range(5)][-1]
+    assert last == ()
+
+
 def test_a_state_is_in_the_look_and_the_last_one_stays_when_it_cannot_be_read() -> None:
     extensions = Extensions()
     extensions.add_state("season", Season(["spring", "summer"]))

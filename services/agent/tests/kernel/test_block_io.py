@@ -126,6 +126,21 @@ def test_a_disk_that_hangs_holds_up_nothing_and_is_asked_once_at_a_time(tmp_path
     assert len(started) == 2, "what was known is given while it is looked up again"
 
 
+def test_a_look_up_that_cannot_begin_is_tried_again(tmp_path: Path) -> None:
+    has_room = False
+
+    def start(work: Callable[[], None]) -> None:
+        if not has_room:
+            raise RuntimeError("can't start new thread")
+        work()
+
+    storage = Storage(tmp_path, run=run, start=start)
+    assert storage.known(0) is None
+    assert (storage.looks.succeeded, storage.looks.failed) == (0, 1)
+    has_room = True
+    assert storage.known(REFRESH_MS) is not None
+
+
 def test_volumes_are_looked_for_below_the_folder_of_the_kubelet(tmp_path: Path) -> None:
     mount = 'TARGET="/data/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount" SOURCE="/dev/vda1"\n'
     outputs = OUTPUTS | {"findmnt": mount}

@@ -60,6 +60,7 @@ class NodeExtensions:
         """Last values of states by name."""
         self._all = extensions
         self._problems: dict[str, None] = {}
+        self._lasting: dict[tuple[Point, str], list[str]] = {}
         self._due_ms: dict[tuple[Point, str], int] = {}
         self._injected: dict[str, _Injected] = {}
         self._kept: dict[tuple[PodCollector, str], tuple[AgentPod, dict[str, bool]]] = {}
@@ -68,8 +69,12 @@ class NodeExtensions:
         self._slo: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = None, None
 
     def take_problems(self) -> list[str]:
-        """Return the failures of extensions since the last call of this method; equal sentences are returned once."""
-        problems, self._problems = list(self._problems), {}
+        """Return the failures of extensions since the last call of this method; equal sentences are returned once.
+
+        A problem of a collector or a state that is read once in a while is returned until a later reading has none.
+        """
+        lasting = (problem for problems in self._lasting.values() for problem in problems)
+        problems, self._problems = list(dict.fromkeys((*lasting, *self._problems))), {}
         return problems
 
     def start_cycle(self) -> None:
@@ -85,7 +90,8 @@ class NodeExtensions:
         for name, collector in sorted(self._all.collectors.items()):
             due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
             found = self._polled(Point.COLLECTOR, name, lambda of=collector: _values(of.collect(seen)), due=due)
-            samples.extend(self._samples(name, found or (), seen.now_ms))
+            if found is not None:
+                samples.extend(self._samples(name, found, seen.now_ms))
         for name, state in sorted(self._all.states.items()):
             due = self._is_due(Point.STATE, name, state.every_seconds, seen.now_ms)
             read = self._polled(Point.STATE, name, lambda of=state: (of.read(seen),), due=due)
@@ -226,10 +232,10 @@ class NodeExtensions:
 
     def _samples(self, name: str, found: Sequence[Found], now_ms: int) -> list[Sample]:
         if len(found) > MOST_VALUES:
-            self._add_problem(f"{Point.COLLECTOR} {name}: {len(found)} values, the first {MOST_VALUES} are kept")
+            self._last(Point.COLLECTOR, name, f"{len(found)} values, the first {MOST_VALUES} are kept")
         usable = [one for one in found[:MOST_VALUES] if one.metric and math.isfinite(one.value)]
         if len(usable) < min(len(found), MOST_VALUES):
-            self._add_problem(f"{Point.COLLECTOR} {name}: values without a name or a finite number are left out")
+            self._last(Point.COLLECTOR, name, "values without a name or a finite number are left out")
         return [Sample(Kind.EXTENSION, now_ms, float(one.value), (name, one.metric, one.of)) for one in usable]
 
     def _is_kept(self, by: PodCollector, pod: AgentPod, filters: Mapping[str, Callable[[AgentPod], bool]]) -> bool:
@@ -294,11 +300,19 @@ class NodeExtensions:
             return None
 
     def _polled(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
+        """Return the answer of a collector or a state, and forget its problems; None if there is no new answer."""
         try:
-            return self._all.poll(point, name, function, due=due)
+            found = self._all.poll(point, name, function, due=due)
         except ExtensionFailed as failed:
-            self._add_problem(str(failed))
+            self._lasting[point, name] = [str(failed)]
             return None
+        if found is not None:
+            self._lasting.pop((point, name), None)
+        return found
+
+    def _last(self, point: Point, name: str, problem: str) -> None:
+        """Note a problem of the last answer of a collector."""
+        self._lasting.setdefault((point, name), []).append(f"{point} {name}: {problem}")
 
     def _add_problem(self, problem: str) -> None:
         self._problems[problem] = None

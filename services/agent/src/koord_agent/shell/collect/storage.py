@@ -90,13 +90,21 @@ class Storage:
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
-            self._start(self._look)
+            try:
+                self._start(self._look)
+            except RuntimeError:  # the machine has no room for another thread; the next look-up tries again
+                self._is_looking = False
+                self.looks.count(succeeded=False)
         return self._info
 
     def _look(self) -> None:
         try:
             texts = {name: self._run(command) for name, command in COMMANDS.items()}
             self._info = parse_storage(**texts, parents=self._parents(), kubelet_dir=str(self._kubelet))
+        except Exception:
+            self.looks.count(succeeded=False)
+            raise
+        else:
             self.looks.count(succeeded=bool(texts["lsblk"]))
         finally:
             self._is_looking = False
