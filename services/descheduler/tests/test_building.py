@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.sharing import SharedParts
 from koord_descheduler.shell import views
-from koord_descheduler.shell.folding import follow_reports
+from koord_descheduler.shell.folding import follow_reports, observe_all
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
@@ -247,6 +248,22 @@ def test_usage_is_kept_for_existing_nodes_only() -> None:
 
     folded.builder.observe("n1", usage(100), 2)
     assert list(folded.builder.view(0.0).metrics) == ["n1"]
+
+
+async def test_report_whose_time_cannot_be_compared_is_told_and_left_out() -> None:
+    folded = Folded()
+    folded.tell(AggregateRef("nodespec", "n1"), NodeSpecAdded(object=node(1)))
+    reports = [
+        stored(seq, Draft(AggregateRef("node", "n1"), msgspec.structs.replace(usage(100), updated_at=at), 0))
+        for seq, at in enumerate(("yesterday", "2026-01-01T00:00:00"), start=1)
+    ]
+    with capture_logs() as lines:
+        await observe_all(folded.builder, reports, logger("t"))
+    assert [line["reason"] for line in lines] == [
+        "updatedAt: Invalid isoformat string: 'yesterday'",
+        "updatedAt '2026-01-01T00:00:00' has no time zone",
+    ]
+    assert folded.builder.view(0.0).metrics == {}
 
 
 async def test_unreadable_object_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:

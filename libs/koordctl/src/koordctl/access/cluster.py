@@ -1,9 +1,11 @@
 """The live cluster as the descheduler sees it: the folded log, and the newest usage report of each node."""
 
+from contextlib import suppress
+
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.agents.observation import usage_report
+from koordcore.events.registry import UnreadableEvent
 
 from koordctl.access.folding import archived_cluster, fold_to
 from koordctl.access.log import OpenLog
@@ -21,9 +23,9 @@ async def live_builder(log: OpenLog) -> ViewBuilder:
     saved = await archived_cluster(log.bus, head.last_seq)
     builder.load((await fold_to(log.bus.events, head.last_seq, state=saved)).state)
     for stored in await log.bus.observations.latest(builder.node_refs()):
-        report = CATALOGUE.read(stored)
-        if isinstance(report, NodeUsageReported):
-            builder.observe(stored.ref.id, report, stored.seq)
+        with suppress(UnreadableEvent):  # as the service, which counts the node as silent
+            if (report := usage_report(stored)) is not None:
+                builder.observe(stored.ref.id, report, stored.seq)
     return builder
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Final
 
 from koordcore.bus.factory import Bus
@@ -10,8 +9,7 @@ from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.patience import patiently
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.agents.observation import usage_report
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
@@ -122,9 +120,9 @@ async def observe_all(builder: ViewBuilder, reports: Sequence[StoredEvent], logg
 
 def _observe(builder: ViewBuilder, stored: StoredEvent, logger: Logger) -> None:
     try:
-        report = CATALOGUE.read(stored)
-        if isinstance(report, NodeUsageReported):
-            datetime.fromisoformat(report.updated_at)
-            builder.observe(stored.ref.id, report, stored.seq)
-    except (UnreadableEvent, ValueError) as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=str(error))
+        report = usage_report(stored)
+    except UnreadableEvent as error:
+        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
+        return
+    if report is not None:
+        builder.observe(stored.ref.id, report, stored.seq)

@@ -6,7 +6,6 @@ loaded into it.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime
 from typing import Final
 
 from koordcore.bus.factory import Bus
@@ -14,8 +13,7 @@ from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.patience import patiently
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.agents.observation import NodeUsageReported, usage_report
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.observations import ObservationLog
@@ -129,18 +127,10 @@ def _observe(view: ManagerView, book: RecommenderBook | None, stored: StoredEven
 def read_report(stored: StoredEvent, logger: Logger) -> NodeUsageReported | None:
     """Return the usage report in an event of the observations stream, or None if it is another event or not valid."""
     try:
-        report = CATALOGUE.read(stored)
-        if not isinstance(report, NodeUsageReported):
-            return None
-        if datetime.fromisoformat(report.updated_at).tzinfo is None:
-            raise ValueError(f"updatedAt {report.updated_at!r} has no time zone")
+        return usage_report(stored)
     except UnreadableEvent as error:
         logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=error.reason)
         return None
-    except ValueError as error:
-        logger.warning("report_unreadable", node=stored.ref.id, seq=stored.seq, reason=str(error))
-        return None
-    return report
 
 
 def learn(

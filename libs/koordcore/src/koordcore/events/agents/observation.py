@@ -4,12 +4,13 @@ Source:
     event-bus spec, 2; agent spec, 7; protocol spec, 9.1
 """
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from koordcore.events.envelope import Event
-from koordcore.events.registry import CATALOGUE
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.registry import CATALOGUE, UnreadableEvent
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -147,3 +148,21 @@ class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
     signals: dict[str, float] = {}
     gpus: list[GpuUsage] = []
     numa: list[NumaUsage] = []
+
+
+def usage_report(stored: StoredEvent) -> NodeUsageReported | None:
+    """Return the usage report in an event of the observations stream; None if it is another event.
+
+    Raises:
+        UnreadableEvent: The event cannot be decoded, or its time cannot be compared: it is invalid or has no time zone.
+    """
+    report = CATALOGUE.read(stored)
+    if not isinstance(report, NodeUsageReported):
+        return None
+    try:
+        has_zone = datetime.fromisoformat(report.updated_at).tzinfo is not None
+    except ValueError as error:
+        raise UnreadableEvent(stored.seq, stored.type, f"updatedAt: {error}") from error
+    if not has_zone:
+        raise UnreadableEvent(stored.seq, stored.type, f"updatedAt {report.updated_at!r} has no time zone")
+    return report

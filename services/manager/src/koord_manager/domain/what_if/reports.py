@@ -1,11 +1,9 @@
 """Read the retained usage reports of nodes for a re-run."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import NamedTuple
 
-from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.agents.observation import NodeUsageReported, usage_report
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
@@ -44,9 +42,9 @@ def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
     found: list[Report] = []
     for entry in stored:
         try:
-            event = CATALOGUE.read(entry)
-            if isinstance(event, NodeUsageReported) and datetime.fromisoformat(event.updated_at).tzinfo is not None:
-                found.append(Report(entry.seq, moment_of(entry), entry.occurred_at, entry.ref.id, event))
-        except (UnreadableEvent, ValueError):
+            event = usage_report(entry)
+        except UnreadableEvent:
             continue
+        if event is not None:
+            found.append(Report(entry.seq, moment_of(entry), entry.occurred_at, entry.ref.id, event))
     return found
