@@ -3,6 +3,7 @@
 import json
 
 from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.framework.extension_points import FILTER, RESERVE, SCORE
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
@@ -192,6 +193,28 @@ def test_owners_of_a_deleted_reservation_use_it_no_longer_if_the_gate_says_so() 
     assert scheduler.state.cluster.reservations.entries == {}
     changed = [event for event in map(CATALOGUE.read, log.events) if isinstance(event, PodReallocated)]
     assert [event.reason for event in changed] == ["reservation-deleted"]
+
+
+def test_snapshot_has_the_allocation_of_the_log_while_another_one_is_only_assumed() -> None:
+    log, scheduler = started("n")
+    gates = SchedulerGates(clean_expired_reservation_allocated=True)
+    scheduler = ReservingScheduler(log, gates=gates)
+    reserve(log, reservation(requests={"cpu": "3"}, allocateOnce=False))
+    log.add_pod(web("owner", "2"))
+    scheduler.live(T0)
+    unreserve(log, "r")
+    scheduler.run(T0)
+    scheduler.state.status.published.next_control.clear()
+    status_facts(scheduler.state, T0 + 5)
+    assert len(scheduler.state.assumed.outbox) == 1
+    restored = ReservingScheduler(log, gates=gates)
+    load_state(restored.state, b"".join(Picture(scheduler.state).pieces()))
+
+    used = restored.state.assumed.ledgers.holders("n")["owner"].allocation.reservation
+
+    assert used is not None, "the log has not stored yet that the owner uses it no longer"
+    restored.live(T0 + 5)
+    assert uses(log, "owner") == ""
 
 
 def test_the_next_leader_frees_owners_that_a_snapshot_names() -> None:

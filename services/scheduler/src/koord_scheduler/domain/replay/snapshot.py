@@ -195,7 +195,7 @@ class Picture:
     def _saved_ledgers(self) -> Iterator[_Ledger]:
         while self._ledgers:
             node, seq, holdings = self._ledgers.pop()
-            logged = [each.pod_info for each in holdings if each.sources & Source.LOGGED]
+            logged = [each.before or each.pod_info for each in holdings if each.sources & Source.LOGGED]
             pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
             allocations = {each.uid: each.allocation for each in logged if each.allocation is not NOTHING}
             yield _Ledger(node=node, seq=seq, pods=pods, allocations=allocations)
