@@ -15,6 +15,7 @@ from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values.invalid import InvalidInput
@@ -39,6 +40,10 @@ profiles:
       revokePodInterval: 1s
 """
 
+LAYERS = [
+    {"topologyLayer": "BlockLayer", "labelKey": ["block"]},
+    {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
+]
 KNOWN = frozenset({"Coscheduling", "ElasticQuota"})
 
 
@@ -150,6 +155,30 @@ def test_next_leader_does_not_repeat_what_was_said(by_snapshot: bool) -> None:
     assert look(second, 3.0) == []
 
 
+def test_snapshot_has_no_status_that_the_log_has_not_stored() -> None:
+    log = SmallLog()
+    log.add_node(node("n", labels={"block": "a"}))
+    put(log, "clusternetworktopologies", "", "default", spec={"networkTopologySpec": LAYERS})
+    quota(log, "a", {"cpu": "4"})
+    expired = {"creationTimestamp": "1970-01-01T00:00:00Z"}
+    put(log, "scheduleexplanations", "team", "why", metadata=expired, spec={"questionObjectKey": "team/p", "ttl": "1s"})
+    first, second = Scheduler(log), Scheduler(log)
+    for scheduler in (first, second):
+        scheduler.state.settings = Settings(tells_topology=True)
+    first.run(1.0)
+    for write in status_facts(first.state, 1.0):
+        first.state.status.writes.put(write)
+    load_state(second.state, b"".join(Picture(first.state).pieces()))
+    assert {type(event) for event in look(second, 2.0)} == {
+        QuotaStatusComputed,
+        ClusterTopologyComputed,
+        ScheduleExplanationComputed,
+    }
+    third = Scheduler(log)
+    load_state(third.state, b"".join(Picture(second.state).pieces()))
+    assert look(third, 3.0) == [], "the log has them"
+
+
 def test_quota_that_comes_back_under_its_name_is_told_anew() -> None:
     log = SmallLog()
     log.add_node(node("n"))
@@ -201,11 +230,7 @@ def test_what_the_log_refuses_is_said_again() -> None:
 def test_what_is_too_large_for_the_log_is_not_published_and_tried_again_only_when_it_changes() -> None:
     log = SmallLog()
     log.add_node(node("n", labels={"block": "a"}))
-    layers = [
-        {"topologyLayer": "BlockLayer", "labelKey": ["block"]},
-        {"topologyLayer": "NodeTopologyLayer", "parentTopologyLayer": "BlockLayer"},
-    ]
-    put(log, "clusternetworktopologies", "", "default", spec={"networkTopologySpec": layers})
+    put(log, "clusternetworktopologies", "", "default", spec={"networkTopologySpec": LAYERS})
     quota(log, "a", {"cpu": "4"})
     put(log, "podgroups", "team", "g", spec={"minMember": 1})
     scheduler = Scheduler(log)

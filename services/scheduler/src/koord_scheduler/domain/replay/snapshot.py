@@ -9,12 +9,12 @@ Source:
     event-bus spec, 6
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.envelope import AggregateRef
+from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.events.objects.custom import CustomObjectObserved
 from koordcore.events.objects.mirror import ConfigAccepted, NamespaceObserved, WorkloadObserved
 from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
@@ -31,6 +31,7 @@ from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
 from koordcore.values.schema_digest import schema_digest
 
 from koord_scheduler.domain.commit.work import pod_ref
+from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
@@ -42,6 +43,7 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.reservation.entry import KnownReservation
 from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.status.schedule_explanations import KIND
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -128,6 +130,7 @@ class Picture:
         self._ledgers = [
             (node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.assumed.ledgers.items()
         ]
+        published, said = state.status.published, self._said()
         self._members = {
             "position": _whole(state.log.position),
             "gone": mapping_pieces(dict(state.mirror.node_gone_by).items()),
@@ -138,14 +141,14 @@ class Picture:
             "workloads": mapping_pieces(dict(state.mirror.workloads).items()),
             "configs": mapping_pieces(dict(state.mirror.configs).items()),
             "objects": mapping_pieces(dict(state.mirror.objects).items()),
-            "said_gangs": array_pieces(
-                [state.status.published.gangs[gang_id] for gang_id in sorted(state.status.published.gangs)]
-            ),
+            "said_gangs": array_pieces([published.gangs[gang_id] for gang_id in sorted(published.gangs)]),
             "said_quotas": array_pieces(
-                [state.status.published.quotas[name] for name in sorted(state.status.published.quotas)]
+                [status for name, status in sorted(published.quotas.items()) if said("quota", name_token(name))]
             ),
-            "said_explanations": mapping_pieces(dict(state.status.explanations.published).items()),
-            "said_topology": _whole(state.status.published.topology),
+            "said_explanations": mapping_pieces(
+                {id_: each for id_, each in state.status.explanations.published.items() if said(KIND, id_)}.items()
+            ),
+            "said_topology": _whole(published.topology if said("clustertopology", DEFAULT_TOPOLOGY) else None),
             "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
             "pods": array_pieces(self._saved_pods()),
             # These two follow from what is known of pods, so they are taken down after the last of them.
@@ -199,6 +202,11 @@ class Picture:
             pods = {each.uid: (dict(each.demand.requests), each.demand.non_zero) for each in logged}
             allocations = {each.uid: each.allocation for each in logged if each.allocation is not NOTHING}
             yield _Ledger(node=node, seq=seq, pods=pods, allocations=allocations)
+
+    def _said(self) -> Callable[[str, str], bool]:
+        """Return a function that tells whether the log has the published status of an aggregate, given kind and id."""
+        under_way = self._state.status.writes.under_way()
+        return lambda kind, id_: AggregateRef(kind, id_) not in under_way
 
     def _nominations(self) -> Iterator[tuple[str, str]]:
         under_way = self._state.status.writes.under_way()
