@@ -34,11 +34,12 @@ from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
+from koordctl.documents.scheduler_config import scheduler_configuration
 from koordctl.what_if.archived_folds import archived_folds
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
 from support.bus.installed_server import koord
-from support.bus.snapshots import of_the_cluster
+from support.bus.snapshots import of_a_scheduler, of_the_cluster
 from support.servers import server_directory
 from support.storage import s3_bucket
 
@@ -240,6 +241,30 @@ async def test_the_log_drops_nothing_while_a_snapshot_differs_from_what_folding_
     assert (outcome, "another state than the manager's snapshots at 18." in said) == ([1, 0], True)
     for seq in (18, 19):
         await snapshots.save(of_the_cluster(events, seq))
+    *outcome, said = await trimmed()
+    assert (outcome, "the log has dropped the facts up to 18" in said) == ([0, 18], True), said
+
+
+@pytest.mark.parametrize("every", [0, 5], ids=["from the first fact", "from an archived snapshot"])
+async def test_the_log_drops_nothing_while_the_schedulers_snapshot_differs_from_what_folding_gives(
+    world: BusPlace, nats_url: str, tmp_path: Path, every: int
+) -> None:
+    log, snapshots, configuration = world.bus.events, world.bus.snapshots, scheduler_configuration(None)
+    await added(log, 20)
+    events = await facts(log)
+    await snapshots.save(of_the_cluster(events, 19))
+    environment = {"KOORD_NATS": nats_url, "KOORD_CLUSTER": world.bus.names.cluster}
+    words = ("bus", "archive", str(tmp_path), "--keep", "0s", "--trim", "--snapshot-facts", str(every))
+
+    async def trimmed() -> tuple[int, int, str]:
+        """Status, position of the last fact that the log has dropped, and what the command printed."""
+        status, said = await asyncio.to_thread(told, *words, **environment)
+        return status, (await log.head()).first_seq - 1, " ".join(said.split())
+
+    await snapshots.save(msgspec.structs.replace(of_a_scheduler(configuration, events[1:], 16), seq=17))
+    *outcome, said = await trimmed()
+    assert (outcome, "other facts than the scheduler's snapshot at 17." in said) == ([1, 0], True), said
+    await snapshots.save(of_a_scheduler(configuration, events, 18))
     *outcome, said = await trimmed()
     assert (outcome, "the log has dropped the facts up to 18" in said) == ([0, 18], True), said
 

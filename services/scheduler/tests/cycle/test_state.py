@@ -13,6 +13,7 @@ from koord_scheduler.domain.cycle.pod_explanations import abandoned
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.commits import MOST_REFOLDS, Abandoned
 from koord_scheduler.domain.state.state import SchedulerState
@@ -515,6 +516,7 @@ def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
         for stored in log.events[restored.log.position :]:
             fold(restored, stored)
         assert picture(restored) == picture(fresh)
+        assert facts_digest(restored) == facts_digest(fresh)
     for scheduler in schedulers:
         scheduler.follow()
         assert picture(scheduler.state) == picture(fresh)

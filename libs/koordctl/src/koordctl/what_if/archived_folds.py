@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from koord_scheduler.domain.folding.log import fold, skip
+from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, schema_fingerprint
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.folds.foldable import Foldable, FoldSource
@@ -41,22 +42,32 @@ class SchedulerFold:
         """Return the state as bytes in pieces. Apply no event before all of them are consumed."""
         return Picture(self._state).pieces()
 
+    def digest(self) -> str:
+        """Return a digest of what the state has of the log, see `facts_digest`."""
+        return facts_digest(self._state)
+
 
 def archived_folds() -> Mapping[str, FoldSource[Foldable]]:
-    """Return name -> fold. The names are those under which manager and scheduler save their snapshots.
+    """Return name -> fold. The names are those under which manager and scheduler save their snapshots."""
+    scheduler = scheduler_source()
+    return {
+        CLUSTER_FOLD: FoldSource(ClusterState, ClusterState.restore, cluster_fingerprint()),
+        FOLD: FoldSource(scheduler.fresh, scheduler.restore, scheduler.fingerprint),
+    }
 
-    The scheduler has its default configuration, in which every built-in plugin with a state runs.
+
+def scheduler_source() -> FoldSource[SchedulerFold]:
+    """Return the fold of a scheduler with the default configuration, in which every built-in plugin with a state runs.
+
+    Its snapshots have the name `koordctl.what_if.scheduler.FOLD`.
     """
     configuration = scheduler_configuration(None)
 
     def restored(data: bytes) -> SchedulerFold:
         return SchedulerFold(state_of(configuration, data))
 
-    return {
-        CLUSTER_FOLD: FoldSource(ClusterState, ClusterState.restore, cluster_fingerprint()),
-        FOLD: FoldSource(
-            lambda: SchedulerFold(empty_state(configuration)),
-            restored,
-            schema_fingerprint(empty_state(configuration).frameworks.folding),
-        ),
-    }
+    return FoldSource(
+        lambda: SchedulerFold(empty_state(configuration)),
+        restored,
+        schema_fingerprint(empty_state(configuration).frameworks.folding),
+    )

@@ -89,7 +89,7 @@ async def take_snapshots(
     listed = await _without(place, listed, lambda each: each.version == version and each.position > begin)
     due = next_position(begin, every)
     # 2. fold the facts behind it
-    async for last in _folded(events, fold, state, begin, upto):
+    async for last in folded(events, fold, state, begin, upto):
         # 3. write a snapshot, and list it
         if last.seq >= due:
             written = await write_snapshot(place, version, last, state.snapshot(), clock.now().isoformat())
@@ -105,11 +105,19 @@ async def take_snapshots(
     return [each for each in listed.snapshots if each.fold == fold]
 
 
-async def _folded(events: EventLog, fold: str, state: Foldable, begin: int, upto: int) -> AsyncIterator[StoredEvent]:
+async def folded(events: EventLog, fold: str, state: Foldable, begin: int, upto: int) -> AsyncIterator[StoredEvent]:
     """Apply the events from `begin` + 1 to `upto` to a state, and yield each one after it was applied or skipped.
+
+    Args:
+        events: The log, with its archive if it has one.
+        fold: Name of the fold, by which orders to skip an event name it.
+        state: The state at `begin`.
+        begin: Position of the last event that the state contains.
+        upto: Position of the last event to apply.
 
     Raises:
         FoldStopped: An event cannot be decoded, and no operator has ordered the fold to skip it.
+        HistoryGone: The log does not have the events behind `begin`.
     """
     if begin >= upto:
         return

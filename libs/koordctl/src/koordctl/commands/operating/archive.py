@@ -41,9 +41,9 @@ def archive(
     verify` and re-runs start at the nearest one.
 
     With --trim, the log at last drops the facts that the archive has and that the last snapshots of manager and
-    scheduler contain. Before, the manager's snapshots are compared with the log, folded again: if one differs, nothing
-    is dropped. Set KOORD_ARCHIVE for commands, and `--archive` for services, so that they read dropped facts from the
-    archive. The command connects as the user `retention`.
+    scheduler contain. Before, the manager's snapshots and the scheduler's last one are compared with the log, folded
+    again: if one differs, nothing is dropped. Set KOORD_ARCHIVE for commands, and `--archive` for services, so that
+    they read dropped facts from the archive. The command connects as the user `retention`.
 
     Examples:
 
@@ -76,7 +76,7 @@ def archive(
     if trim:
         try:
             dropped = wait_for(_trimmed(place, found))
-        except (InvalidArchive, NotTrimmable, PlaceTrouble) as error:
+        except (FoldStopped, InvalidArchive, NotTrimmable, PlaceTrouble) as error:
             fail(str(error))
         console.print(f"the log has dropped the facts up to {dropped}", highlight=False)
 
@@ -97,7 +97,8 @@ async def _trimmed(name: str, listed: Archive) -> int:
     """Drop from the log what the archive has and no fold needs, and return the last position that the log has dropped.
 
     Raises:
-        NotTrimmable: A fold has no snapshot, or a snapshot of the manager differs from the folded log.
+        NotTrimmable: A fold has no snapshot, or a snapshot of manager or scheduler differs from the folded log.
+        FoldStopped: A fact cannot be decoded, and no operator has ordered the scheduler to skip it.
     """
     from koordcore.bus.archive.archived_log import ArchivedEventLog
     from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
@@ -106,12 +107,14 @@ async def _trimmed(name: str, listed: Archive) -> int:
     from koordcore.place import open_place
 
     from koordctl.commands.operating.fold_check import fold_again
+    from koordctl.commands.operating.scheduler_check import differing_snapshot
 
     place = open_place(name)
     async with open_log(principal=RETENTION.name) as log:
         upto = await trimmable_to(listed, log.bus.snapshots)
         events = ArchivedEventLog(log.bus.events, place)
-        check = await fold_again(events, log.bus.snapshots, ArchivedSnapshots(place, events))
+        archived = ArchivedSnapshots(place, events)
+        check = await fold_again(events, log.bus.snapshots, archived)
         if check.different:
             positions = ", ".join(str(each.position) for each in check.different)
             raise NotTrimmable(
@@ -121,6 +124,12 @@ async def _trimmed(name: str, listed: Archive) -> int:
         if not check.snapshots:
             raise NotTrimmable(
                 "the log drops nothing: the manager has no snapshot of this version that could be compared"
+            )
+        differing = await differing_snapshot(events, log.bus.snapshots, archived)
+        if differing is not None:
+            raise NotTrimmable(
+                f"the log drops nothing: folding gives other facts than the scheduler's snapshot at {differing}."
+                " Take a backup, and report it"
             )
         dropped = max((await log.bus.events.head()).first_seq - 1, upto)
         await trim(log.connection, log.names, dropped)

@@ -85,7 +85,7 @@ async def fold_again(log: EventLog, snapshots: SnapshotStore, archived: Archived
     state = ClusterState()
     if archived is not None:
         state = await _archived(archived, kept[0] - 1 if kept else head.last_seq)
-    if state.position == 0 and head.first_seq > 1 and not await _has_first_fact(log):
+    if state.position == 0 and head.first_seq > 1 and not await has_first_fact(log):
         oldest = await _restored(snapshots, kept.pop(0)) if kept else None
         if oldest is None:
             raise LogTrouble(f"the log begins at position {head.first_seq}, and no snapshot of the manager fits")
@@ -112,7 +112,7 @@ async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
     return found
 
 
-async def _has_first_fact(log: EventLog) -> bool:
+async def has_first_fact(log: EventLog) -> bool:
     """Return whether a log that has facts, or its archive, still has the first one."""
     try:
         async for _ in log.history(0, 1):
