@@ -72,3 +72,15 @@ def test_a_header_that_comes_twice_is_left_to_the_parser() -> None:
 
 def test_headers_that_are_parsed_already_have_no_texts() -> None:
     assert StoredEvent(7, REF, sealed(), b"{}").header_texts() is None
+
+
+@pytest.mark.parametrize("text", ["", "-1", "one", "1" * 5_000])
+def test_a_header_that_is_not_a_number_below_10_to_the_18_counts_as_missing(text: str) -> None:
+    names = (
+        envelope.HEADER_SCHEMA,
+        envelope.HEADER_EPOCH,
+        envelope.HEADER_BASED_ON,
+        envelope.HEADER_EXPECTED_LAST,
+    )
+    event = StoredEvent(7, REF, {**sealed(), **dict.fromkeys(names, text)}, b"{}")
+    assert (event.schema, event.epoch, event.based_on, event.expected_last) == (0, 0, 0, None)

@@ -118,7 +118,13 @@ def test_an_unreadable_event_leaves_the_state_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("header", "value"),
-    [("Koord-Type", "NoSuchEvent"), ("Koord-Schema", "2"), ("Koord-Schema", ""), ("Koord-Type", "PodPlaced")],
+    [
+        ("Koord-Type", "NoSuchEvent"),
+        ("Koord-Schema", "2"),
+        ("Koord-Schema", ""),
+        ("Koord-Schema", "1" * 5_000),
+        ("Koord-Type", "PodPlaced"),
+    ],
 )
 def test_a_reader_fails_closed(header: str, value: str) -> None:
     entry = stored(1, Draft(AggregateRef("podspec", "u"), PodSpecDeleted(namespace="a", name="b"), 0))

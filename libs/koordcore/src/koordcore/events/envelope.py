@@ -258,11 +258,9 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def schema(self) -> int:
-        """Version of the body's schema, from 1; 0 if the header is missing or not a number."""
+        """Version of the body's schema, from 1; 0 if the header is missing or not a number below 10^18."""
         text = self.headers.get(HEADER_SCHEMA, "")
-        if text == "1":
-            return 1
-        return int(text) if text.isascii() and text.isdigit() else 0
+        return 1 if text == "1" else _number(text) or 0
 
     @property
     def event_id(self) -> str:
@@ -282,8 +280,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     @property
     def epoch(self) -> int:
         """Number of the writer's leadership term; 0 if the header is missing or not a number below 10^18."""
-        text = self.headers.get(HEADER_EPOCH, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+        return _number(self.headers.get(HEADER_EPOCH, "")) or 0
 
     @property
     def actor(self) -> str:
@@ -297,20 +294,18 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def based_on(self) -> int:
-        """Sequence of the last fact that the writer had folded; 0 if the header is missing."""
-        text = self.headers.get(HEADER_BASED_ON, "")
-        return int(text) if text.isascii() and text.isdigit() else 0
+        """Sequence of the last fact that the writer had folded; 0 if missing or not a number below 10^18."""
+        return _number(self.headers.get(HEADER_BASED_ON, "")) or 0
 
     @property
     def expected_last(self) -> int | None:
         """Sequence of the event before this one in the same aggregate; 0 for the first event.
 
-        None if the header is missing.
+        None if the header is missing or not a number below 10^18.
 
         The writer stated this position as expected, and the log has checked it.
         """
-        text = self.headers.get(HEADER_EXPECTED_LAST, "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        return _number(self.headers.get(HEADER_EXPECTED_LAST, ""))
 
     @property
     def traceparent(self) -> str:
@@ -377,3 +372,8 @@ def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
         if origin.tracestate:
             headers[HEADER_TRACESTATE] = origin.tracestate
     return NewEvent(draft.ref, headers, codec.encode(draft.event), draft.expected_last)
+
+
+def _number(text: str) -> int | None:
+    """Return the number in a header; None if it is not a number below 10^18. Python refuses very long numbers."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
