@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from koord_projector.domain.pods import PodBook
 from koord_projector.shell import retention
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.postgres.tables import explanations, metadata, observations
@@ -26,6 +27,7 @@ from koordcore.events.envelope import BasedOn, StoredEvent, name_token
 from koordcore.events.objects.mirror import NamespaceObserved, PodSpecAdded
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.protocol import keys
 from koordcore.protocol.objects import Namespace, ObjectMeta, Pod
 from koordcore.service.telemetry.finished_span import FinishedSpan
 from koordcore.service.telemetry.tracing import Tracer
@@ -38,6 +40,7 @@ from psycopg import sql
 from sqlalchemy import Connection
 from support.histories import Action, Recorder, every_kind_once, history
 from support.manual_clock import ManualClock
+from support.projector.refused_facts import INCOMPRESSIBLE, REFUSED_UID, refused_fact
 from support.projector.synthetic_cluster import SyntheticCluster, small
 from support.projector.world import TABLES, Projector, pods_by_fold, projector
 from support.servers import fresh_database
@@ -304,6 +307,78 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
         async with it.running():
             await it.caught_up()
             assert await stored_hash(it) == (skip.seq, expected.hash())
+
+
+@pytest.mark.parametrize("fails", ["the database", "the fold"])
+async def test_a_fact_that_postgres_or_the_fold_refuses_halts_the_fold_until_it_is_skipped(
+    postgres_dsn: str, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submitted(book: PodBook, uid: str, pod: Pod, at: StoredEvent) -> None:
+        assert uid != REFUSED_UID, "a defect"
+        own(book, uid, pod, at)
+
+    if fails == "the fold":
+        own = PodBook.submitted
+        monkeypatch.setattr(PodBook, "submitted", submitted)
+    events = history(every_kind_once())
+    poison = 9
+    good = events[: poison - 1]
+    events[poison - 1] = refused_fact(poison)
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await until(lambda: "halted before event 9" in it.progress.trouble)
+            assert "cannot be stored: " in it.progress.trouble
+            assert not it.health.is_ready()
+            assert await stored_hash(it) == (poison - 1, folded(good).hash())
+            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in (await it.metrics.render())[0]
+            record = Recorder()
+            record.write("fold", "projector", EventSkipped(seq=poison, reason="too long", operator="me"))
+            skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
+            it.write([skip])
+            await until(lambda: it.progress.position == skip.seq)
+            assert it.health.is_ready()
+            rest = folded([event for event in [*events, skip] if event.seq != poison])
+            assert await stored_hash(it) == (skip.seq, rest.hash())
+        async with it.running():  # another process begins behind the fact
+            it.write([msgspec.structs.replace(_late_namespace(), seq=skip.seq + 1)])
+            await it.caught_up()
+
+
+def _late_namespace() -> StoredEvent:
+    late = Recorder()
+    late.write("namespace", "ns-late", _namespace())
+    return late.events[0]
+
+
+async def test_reports_that_postgres_refuses_are_counted_and_left_out(postgres_dsn: str) -> None:
+    cluster = SyntheticCluster(nodes=3, pods=10, minutes=20)
+    refused = [message for message in cluster.reports if message.ref == cluster.reports[-1].ref]
+    async with projector(postgres_dsn) as it:
+        await it.database.migrate()
+        with psycopg.connect(postgres_dsn) as connection:
+            token = sql.Literal(refused[0].ref.id)
+            connection.execute(sql.SQL("ALTER TABLE observations ADD CHECK (token <> {})").format(token))
+        for message in cluster.reports:
+            await it.observations.publish(message.ref, message.event, message.origin)
+        async with it.running():
+            await until(lambda: it.progress.observations == len(cluster.reports))
+            counted = f'koord_projector_unreadable_total{{stream="obs"}} {len(refused):.1f}'
+            assert counted in (await it.metrics.render())[0].decode()
+        async with it.running():  # those behind the last stored one are refused again
+            first = cluster.reports[0]
+            await it.observations.publish(first.ref, first.event, first.origin)
+            await until(lambda: it.progress.observations == len(cluster.reports) + 1)
+    with psycopg.connect(postgres_dsn) as connection:
+        stored = connection.execute("SELECT count(*) FROM observations").fetchone()
+        assert stored == (len(cluster.reports) - len(refused),)
+
+
+async def test_a_pod_whose_gang_has_a_name_of_any_length_is_stored(postgres_dsn: str) -> None:
+    recorder = Recorder()
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="d", annotations={keys.GANG_NAME: INCOMPRESSIBLE}))
+    recorder.write("podspec", "u", PodSpecAdded(object=pod))
+    assert await run_to_end(postgres_dsn, recorder.events) == (1, folded(recorder.events).hash())
 
 
 async def test_a_trimmed_log_is_said_and_not_ready(postgres_dsn: str) -> None:

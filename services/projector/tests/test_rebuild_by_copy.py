@@ -18,6 +18,7 @@ from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from psycopg import sql
 from support.histories import Recorder, every_kind_once, history
+from support.projector.refused_facts import refused_fact
 from support.projector.synthetic_cluster import small
 from support.projector.world import TABLES, Projector, projector
 from support.until import until
@@ -135,6 +136,24 @@ async def test_it_ends_before_a_fact_that_cannot_be_read_and_obeys_a_skip(postgr
             await until(lambda: "halted before" in it.progress.trouble)
             assert it.progress.position == 8
             assert max(int(str(row[0])) for row in all_of(postgres_dsn)["events"]) == 8
+            recorder = Recorder()
+            recorder.events = list(events)
+            recorder.write("fold", "projector", EventSkipped(seq=9, reason="test", operator="test"))
+            it.write(recorder.events[len(events) :])
+            await it.caught_up()
+            skipped = all_of(postgres_dsn)
+            await rebuilt(it)
+            assert all_of(postgres_dsn) == skipped
+
+
+async def test_it_goes_batch_by_batch_to_a_fact_that_is_refused_and_obeys_a_skip(postgres_dsn: str) -> None:
+    events = history(every_kind_once())
+    events[8] = refused_fact(9)
+    async with projector(postgres_dsn) as it:
+        it.write(events)
+        async with it.running():
+            await until(lambda: "halted before" in it.progress.trouble)
+            assert it.progress.position == 8
             recorder = Recorder()
             recorder.events = list(events)
             recorder.write("fold", "projector", EventSkipped(seq=9, reason="test", operator="test"))

@@ -10,6 +10,7 @@ from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import open_feed
 from koord_projector.shell.projecting.halting import wait_for_skip
 from koord_projector.shell.projecting.recovery import SESSION_ERRORS, recover, session_backoff
+from koord_projector.shell.projecting.refusals import FactsRefused, Refusals
 from koord_projector.shell.projecting.session import Session, open_session
 
 
@@ -18,14 +19,16 @@ async def project_facts(context: ProjectorContext) -> None:
 
     Cancellation rolls back the current transaction. The next start repeats it.
     """
-    backoff = session_backoff()
+    backoff, refusals = session_backoff(), Refusals()
     while True:
         try:
             # 1. load the projection from the tables
-            async with open_session(context) as session:
+            async with open_session(context, refusals) as session:
                 backoff.reset()
                 await _project(session)
         except SESSION_ERRORS as error:
+            if isinstance(error, FactsRefused):
+                refusals.note(error)
             await recover(context, error, backoff)
 
 
@@ -35,14 +38,15 @@ async def _project(session: Session) -> None:
         while True:
             # 2. take what the log has delivered
             events = await feed.take(context.batch_events)
-            began_nanos = host_unix_nanos()
-            # 3. fold it: pure, see `domain.projection`
-            unreadable = await session.fold(events)
-            # 4. write rows and position in one transaction
-            committed = await session.commit()
-            # 5. report to metrics, readiness, traces and live tails
-            if committed:
-                session.report(committed, began_nanos)
-            # 6. if an event cannot be read, halt before it until an operator skips it
-            if unreadable is not None:
-                await wait_for_skip(session, events, unreadable)
+            for part in session.refusals.parts(events):
+                began_nanos = host_unix_nanos()
+                # 3. fold it: pure, see `domain.projection`
+                unreadable = await session.fold(part)
+                # 4. write rows and position in one transaction
+                committed = await session.commit()
+                # 5. report to metrics, readiness, traces and live tails
+                if committed:
+                    session.report(committed, began_nanos)
+                # 6. if an event cannot be read or stored, halt before it until an operator skips it
+                if unreadable is not None:
+                    await wait_for_skip(session, part, unreadable)

@@ -26,6 +26,9 @@ from koordcore.protocol.priority import priority_class
 from koordcore.protocol.qos import qos
 from koordcore.values.invalid import InvalidInput
 
+LONGEST_GANG = 512
+"""Length after which the name of a gang is cut, because an index cannot store it. Annotations may be very long."""
+
 
 class Phase(StrEnum):
     """Phases of a pod's life. The module describes how positions determine them."""
@@ -40,7 +43,8 @@ class Phase(StrEnum):
 class PodFacts(msgspec.Struct, frozen=True):
     """Fields of a pod object that lists show: name, QoS class, priority class, requests, gang.
 
-    Empty if the object is invalid. `gang` is the name of its gang in its namespace; "" if it has none.
+    Empty if the object is invalid. `gang` is the name of its gang in its namespace, without what is longer than
+    `LONGEST_GANG`; "" if it has none.
     """
 
     namespace: str
@@ -100,7 +104,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
     except InvalidInput:
         requests, qos_class, priority = {}, "", ""
-    gang = gang_name(pod.metadata.labels, pod.metadata.annotations)
+    gang = gang_name(pod.metadata.labels, pod.metadata.annotations)[:LONGEST_GANG]
     return PodFacts(pod.metadata.namespace, pod.metadata.name, qos_class, priority, requests, gang)
 
 

@@ -1,7 +1,7 @@
 """Archive observations and explanations in Postgres, each stream with its position.
 
 The streams keep messages for a limited time (two hours, twenty explanations per pod). The archive keeps them, so last
-week can be replayed. A message that cannot be decoded is counted and skipped.
+week can be replayed. A message that cannot be decoded, or that Postgres refuses, is counted and skipped.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ from koordcore.stories.usage_archive import report_time
 from koord_projector.domain.archive import LONGEST_TOKEN
 from koord_projector.domain.explanations import explanation_row
 from koord_projector.shell.metrics import ProjectorMetrics
-from koord_projector.shell.postgres.database import WRITE_ERRORS
+from koord_projector.shell.postgres.database import REFUSED, WRITE_ERRORS
 from koord_projector.shell.postgres.writer import EXPLANATIONS, OBSERVATIONS, Moved, Writer
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line, session_backoff
@@ -84,10 +84,34 @@ async def _follow(archive: Archive, writer: Writer) -> None:
     follow = archive.source.follow(position, batch=archive.batch)
     async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", follow)) as batches:
         async for batch in batches:
-            kept = await archive.store(writer, position, batch)
-            position = batch[-1].seq
-            _note(archive, position)
+            kept, position = await _stored(archive, writer, position, batch)
+            _note(archive, batch[-1].seq)
             archive.metrics.archived(archive.stream, kept, len(batch) - kept)
+
+
+async def _stored(archive: Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> tuple[int, int]:
+    """Store a batch; if Postgres refuses it, message by message without those that it refuses.
+
+    Args:
+        archive: The parts of the loop.
+        writer: Session of the database.
+        after: Position of the stream that the database has.
+        batch: The messages.
+
+    Returns:
+        Number of stored messages, and the position of the stream that the database has now.
+    """
+    try:
+        return await archive.store(writer, after, batch), batch[-1].seq
+    except REFUSED as error:
+        if len(batch) == 1:
+            archive.logger.warning("message_refused", stream=archive.stream, seq=batch[0].seq, reason=first_line(error))
+            return 0, after
+    kept = 0
+    for message in batch:
+        count, after = await _stored(archive, writer, after, [message])
+        kept += count
+    return kept, after
 
 
 def _note(archive: Archive, position: int) -> None:

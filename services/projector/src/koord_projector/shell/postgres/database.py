@@ -31,6 +31,11 @@ WRITE_ERRORS: Final = (
 """Errors of the writer's connection while Postgres is unavailable. A later attempt may succeed."""
 
 
+REFUSED: Final = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+"""Errors because of a value, for example one that is too long for an index. The same rows are refused again.
+
+Handle them before `WRITE_ERRORS`, because the last one is also an `OperationalError`.
+"""
 LOCK_SECONDS: Final = 2
 """Longest wait for queries that read a table that is to be dropped. Later queries wait behind the drop meanwhile."""
 

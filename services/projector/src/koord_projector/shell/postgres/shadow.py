@@ -78,6 +78,14 @@ class Shadow:
             raise
         return cls(connection)
 
+    async def discard(self) -> None:
+        """Drop the shadow tables, because the rebuild goes another way.
+
+        Raises:
+            WRITE_ERRORS: Postgres is unavailable.
+        """
+        await run(self._connection, f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+
     async def close(self) -> None:
         """End the session, and with it the lock."""
         await self._connection.close()

@@ -17,6 +17,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.registry import UnreadableEvent
 
 from koord_projector.domain.projection import Projection
+from koord_projector.shell.postgres.database import REFUSED
 from koord_projector.shell.postgres.shadow_rows import ShadowRows
 
 T = TypeVar("T")
@@ -47,11 +48,18 @@ class Folded(msgspec.Struct, frozen=True):
         position: Position of the last fact that was folded or skipped. The next fact cannot be read, or there is none.
         event_id: Id of this fact.
         skipped: Positions of the skipped facts.
+        refused: Reason why there are no rows: Postgres refuses one, or the fold of a fact fails. "" if they are
+            committed.
     """
 
     position: int
     event_id: str
     skipped: list[int]
+    refused: str = ""
+
+
+class _FoldFails(Exception):
+    """The fold of a fact raises an error that is none of decoding."""
 
 
 def message(content: object) -> bytes:
@@ -88,6 +96,8 @@ async def fold(facts: asyncio.StreamReader) -> Folded:
         await writing
         await rows.add(projection.take_rest())
         await rows.commit()
+    except (*REFUSED, _FoldFails) as error:
+        return Folded(0, "", [], refused=(str(error).splitlines() or [type(error).__name__])[0])
     finally:
         await rows.close()
     return Folded(projection.position, projection.event_id, skipped)
@@ -103,6 +113,8 @@ async def _apply(projection: Projection, events: Sequence[StoredEvent], skips: S
                 return False
             projection.skip(event)
             skipped.append(event.seq)
+        except Exception as error:
+            raise _FoldFails(f"the fold of fact {event.seq} fails: {type(error).__name__}: {error}") from error
         if count % _WITHOUT_PAUSE == 0:
             await asyncio.sleep(0)
     return True

@@ -1,4 +1,4 @@
-"""Halt the fold before an event that it cannot decode, until an operator has recorded a skip.
+"""Halt the fold before an event that it cannot decode or store, until an operator has recorded a skip.
 
 Source:
     event-bus spec, 8
@@ -21,10 +21,10 @@ LOOK_SECONDS: Final = 2.0
 
 
 async def wait_for_skip(session: Session, events: Sequence[StoredEvent], unreadable: UnreadableEvent) -> None:
-    """Wait until an operator orders to skip the unreadable event. Then fold and commit the rest of the batch.
+    """Wait until an operator orders to skip an event. Then fold and commit the rest of the batch.
 
     Args:
-        session: Session at the position directly before the unreadable event.
+        session: Session at the position directly before the event, which cannot be decoded or stored.
         events: The batch that contains it.
         unreadable: Error with the event and the reason.
 

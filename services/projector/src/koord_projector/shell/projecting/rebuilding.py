@@ -1,8 +1,8 @@
 """Rebuild the tables from the first fact: COPY into shadow tables, which replace the tables at the end.
 
 This process reads the log and writes the table `events`. Another one folds meanwhile and writes the other tables
-(`fold_process`). States stay in memory, so no row is written twice. If the tables cannot be replaced, the caller folds
-batch by batch.
+(`fold_process`). States stay in memory, so no row is written twice. If the tables cannot be replaced, or a fact cannot
+be stored, the caller folds batch by batch, which finds this fact.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import StoredEvent
 
 from koord_projector.shell.metrics import FOLD
+from koord_projector.shell.postgres.database import REFUSED
 from koord_projector.shell.postgres.shadow import CANNOT_EXCHANGE, TABLES_IN_USE, Shadow
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import FactFeed, open_feed
@@ -26,6 +27,10 @@ _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 
 
+class RowsRefused(Exception):
+    """The process that folds cannot store the rows of a fact. The message has the reason, and may not name the fact."""
+
+
 async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bool:
     """Fold the log up to position `upto` into new tables, and replace the tables by them.
 
@@ -37,7 +42,8 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
         upto: Position of the last fact to fold.
 
     Returns:
-        Whether it is done. False if the user of Postgres cannot replace the tables, or the log is too short.
+        Whether it is done. False if the user of Postgres cannot replace the tables, if a fact cannot be stored, or the
+        log is too short.
 
     Raises:
         Moved: Another process wrote to the tables meanwhile.
@@ -53,9 +59,12 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
         try:
             folded = await _fill(context, shadow, upto)
             await _exchange(context, shadow, after, folded)
+        except (*CANNOT_EXCHANGE, *REFUSED, RowsRefused):
+            await shadow.discard()
+            raise
         finally:
             await shadow.close()
-    except CANNOT_EXCHANGE as error:
+    except (*CANNOT_EXCHANGE, *REFUSED, RowsRefused) as error:
         context.logger.warning("rebuild_without_copy", reason=str(error).splitlines()[0])
         return False
     return True
@@ -83,6 +92,8 @@ async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
             position = events[-1].seq
             context.progress.halt(f"rebuilding: {position:,} of {upto:,} facts")
         folded, _ = await asyncio.gather(fold.finish(), shadow.index_facts())
+    if folded.refused:
+        raise RowsRefused(folded.refused)
     if folded.skipped or folded.position < position:
         await shadow.leave_out(folded.position, folded.skipped)
     return folded

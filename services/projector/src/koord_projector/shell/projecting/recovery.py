@@ -11,11 +11,14 @@ from koord_projector.shell.postgres.writer import Moved
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import RebuildWanted
 from koord_projector.shell.projecting.fold_process import FoldEnded
+from koord_projector.shell.projecting.refusals import FactsRefused
 from koord_projector.shell.projecting.session import LogChanged
 
 LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
 """Errors while the log is unavailable."""
-SESSION_ERRORS: Final = (RebuildWanted, FoldEnded, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS)
+SESSION_ERRORS: Final = (
+    RebuildWanted, FoldEnded, FactsRefused, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS,
+)  # fmt: skip
 LONGEST_PAUSE: Final = 5.0
 """Largest nominal delay between two sessions in real seconds."""
 
@@ -36,6 +39,9 @@ async def recover(context: ProjectorContext, error: Exception, backoff: Backoff)
     match error:
         case RebuildWanted():
             log.info("rebuild_begins")
+        case FactsRefused():
+            log.error("facts_refused", first=error.first, last=error.last, reason=error.reason)
+            await backoff.wait()
         case Moved():
             log.warning("position_moved", reason=str(error))
         case FoldEnded():

@@ -16,10 +16,12 @@ from koordcore.service.clock import host_unix_nanos
 from koordcore.service.telemetry.tracing import extract
 
 from koord_projector.domain.projection import Projection
+from koord_projector.shell.postgres.database import REFUSED
 from koord_projector.shell.postgres.loader import lend_states, load_projection
 from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.rebuilding import rebuild_tables
+from koord_projector.shell.projecting.refusals import FactsRefused, Refusals, refusal
 
 EVENTS_WITHOUT_PAUSE: Final = 200
 """Number of events that are folded before other tasks may run: about 10 ms."""
@@ -39,19 +41,27 @@ class Session:
     context: ProjectorContext
     writer: Writer
     projection: Projection
+    refusals: Refusals
 
     async def fold(self, events: Sequence[StoredEvent]) -> UnreadableEvent | None:
         """Apply facts in order.
 
-        Stop before one that cannot be decoded, and return the error; None if all were applied.
+        Stop before one that cannot be decoded or was refused before, and return the error; None if all were applied.
+
+        Raises:
+            FactsRefused: The fold of a fact fails. The projection is not usable any more.
         """
-        projection = self.projection
+        projection, refusals = self.projection, self.refusals
         await lend_states(self.writer, projection, projection.unknown_states(events))
         for count, event in enumerate(events, 1):
+            if (refused := refusals.error_of(event)) is not None:
+                return refused
             try:
                 projection.apply(event)
             except UnreadableEvent as error:
                 return error
+            except Exception as error:
+                raise FactsRefused(event.seq, event.seq, f"its fold fails: {type(error).__name__}: {error}") from error
             if count % EVENTS_WITHOUT_PAUSE == 0:
                 await asyncio.sleep(0)
         return None
@@ -60,12 +70,21 @@ class Session:
         """Write the rows of the facts that `fold` applied, with the new position. Return the committed facts.
 
         If no fact was applied since the last commit, nothing is written and the result is empty.
+
+        Raises:
+            FactsRefused: Postgres refuses a row. Nothing is written, and the projection is not usable any more.
         """
         progress = self.context.progress
         if self.projection.position <= progress.position:
             return []
         changes = self.projection.take_changes()
-        await self.writer.write(changes)
+        try:
+            await self.writer.write(changes)
+        except REFUSED as error:
+            if not changes.events:
+                raise
+            raise refusal(changes.events, error) from error
+        self.refusals.settle(changes.position)
         progress.committed(changes.position, changes.events[-1].occurred_at if changes.events else "")
         return changes.events
 
@@ -89,8 +108,12 @@ class Session:
 
 
 @asynccontextmanager
-async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
+async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGenerator[Session]:
     """Connect to Postgres and load the projection. If a rebuild is requested or needed, clear the tables first.
+
+    Args:
+        context: Ports of the projector.
+        refusals: What the sessions before were refused. A rebuild clears it.
 
     Raises:
         LogChanged: The tables contain facts that are not in this log.
@@ -109,6 +132,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
         if wanted or not loaded.is_current:
             progress.halt("rebuilding from the first event")
             progress.rebuild_wanted.clear()
+            refusals.clear()
             context.logger.info("rebuilding", wanted=wanted, current=loaded.is_current)
         projection = loaded.projection
         if wanted or not loaded.is_current or projection.position == 0:
@@ -134,7 +158,7 @@ async def open_session(context: ProjectorContext) -> AsyncGenerator[Session]:
             pods=len(projection.pods.living),
             nodes=len(projection.nodes.figures),
         )
-        yield Session(context, writer, projection)
+        yield Session(context, writer, projection, refusals)
     finally:
         await writer.close()
 
