@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from koord_criproxy.shell.docker import http_peer, http_proxy
+from koord_criproxy.shell.docker.interceptor import DockerInterceptor
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import World, proxied
 from support.until import until
@@ -198,6 +199,31 @@ async def test_dockerd_that_is_down_is_told_and_comes_back(world: World, dockerd
             return (await client.get("/version")).status_code == 200
 
         await until(answers, "dockerd is reached again")
+
+
+@pytest.mark.parametrize("path", ["/version", "/containers/create"])
+async def test_dockerd_that_ends_without_an_answer_is_told(world: World, dockerd: Dockerd, path: str) -> None:
+    async def end(_head: bytes, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        """Answer nothing."""
+
+    dockerd.scripts[path.encode()] = end
+    async with proxied(world), client_of(world) as client:
+        found = await client.request("POST" if path.endswith("create") else "GET", path)
+        assert found.status_code == 502
+        assert found.json()["message"].startswith("dockerd: ")
+
+
+async def test_an_error_of_the_proxy_is_an_answer(
+    world: World, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(DockerInterceptor, "call", call)
+    async with proxied(world), client_of(world) as client:
+        found = await client.post("/containers/create", json={"Image": "redis"})
+        assert (found.status_code, "what nobody thought of" in found.json()["message"]) == (500, True)
+        assert (await client.get("/version")).status_code == 200
 
 
 @pytest.mark.parametrize(

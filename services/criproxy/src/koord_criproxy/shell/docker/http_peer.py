@@ -28,11 +28,22 @@ class Peer:
         self.state = h11.Connection(role, max_incomplete_event_size=LARGEST_HEAD)
         self._reader = reader
         self._writer = writer
+        self._is_stream = False
 
     @property
     def can_go_on(self) -> bool:
         """Whether client and server have finished a request and its answer, so that the next request may follow."""
         return self.state.our_state is h11.DONE and self.state.their_state is h11.DONE
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the other side has ended the connection, as far as this one has read."""
+        return self.state.trailing_data[1]
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether the other side has broken the rules of HTTP."""
+        return self.state.their_state is h11.ERROR
 
     async def next_event(self) -> Any:
         """Return the next event of h11: the head of a message, a part of its body, its end, or the end of all.
@@ -56,6 +67,7 @@ class Peer:
 
     async def send_raw_head(self, response: h11.Response) -> None:
         """Write the head of an answer after which the connection is a plain stream of bytes, without HTTP framing."""
+        self._is_stream = True
         lines = [b"HTTP/1.1 %d %s" % (response.status_code, bytes(response.reason))]
         lines += [key + b": " + value for key, value in response.headers.raw_items()]
         self._writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
@@ -105,7 +117,7 @@ class Peer:
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         if not keep:
             headers.append(("Connection", "close"))
-        if self.state.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.state.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self._is_stream:
             head = h11.Response(status_code=status, reason=b"", headers=headers)
             await self.send(head, h11.Data(data=body), h11.EndOfMessage())
 

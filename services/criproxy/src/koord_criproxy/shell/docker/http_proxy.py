@@ -124,6 +124,16 @@ class DockerProxy:
                 inside = time.monotonic() - began
             else:
                 status, inside = await self._intercept(client, docker, request, found)
+        except (*BROKEN, h11.ProtocolError) as error:
+            if client.has_left:
+                raise
+            status = 400 if client.is_malformed else 502
+            _log.warning("request_broken", request=found.handler.value, status=status, error=str(error))
+            await client.refuse(status, str(error) if client.is_malformed else f"dockerd: {error}")
+        except Exception as error:  # noqa: BLE001 - a client that gets no answer does not know what went wrong
+            status = 500
+            _log.error("request_failed", request=found.handler.value, error=repr(error), exc_info=True)
+            await client.refuse(status, f"koord-criproxy: {error!r}")
         finally:
             self._observe(_kind(found), str(status), max(0.0, time.monotonic() - began - inside))
             await docker.close()
