@@ -198,3 +198,23 @@ def test_a_snapshot_with_facts_behind_the_beginning_does_not_start_a_run() -> No
         fold(state, stored)
     assert may_start_what_if(state, state.log.position)
     assert not may_start_what_if(state, state.log.position - 1)
+
+
+def test_a_snapshot_without_a_pod_that_was_released_behind_the_beginning_does_not_start_a_run() -> None:
+    log = SmallLog()
+    log.add_node(node("n"))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    log.remove_pod("p")
+    scheduler.follow()
+    begin = scheduler.state.log.position
+    scheduler.state.assumed.release_due()
+    scheduler.send()
+    saved = Picture(scheduler.state)
+    whole = b"".join(Picture(scheduler.state).pieces())
+    scheduler.land()
+    for data, pods, may_start in ((whole, ["p"], True), (b"".join(saved.pieces()), [], False)):
+        loaded = SchedulerState(frameworks())
+        load_state(loaded, data)
+        assert (list(loaded.pods), may_start_what_if(loaded, begin)) == (pods, may_start)

@@ -299,6 +299,7 @@ def may_start_what_if(state: SchedulerState, position: int) -> bool:
         *(pod.seq for pod in state.pods.values()),
         *(ledger.seq for _, ledger in state.assumed.ledgers.items()),
         *state.status.writes.seqs.values(),
+        *state.deleted.seqs.values(),
     )
     roster = state.cluster.gangs.roster
     waits = any(state.queue.get(uid) is not None and roster.gang_of(uid) is not None for uid in state.pods)
