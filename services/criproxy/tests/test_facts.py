@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koord_criproxy.domain.facts import HookFailure
 from koord_criproxy.domain.records import PodRecord
 from koord_criproxy.domain.registration import HookServer
-from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
+from koord_criproxy.shell.outbox import REPEAT_SECONDS, ProxyFactFile, ProxyOutbox
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.events import CATALOGUE
@@ -20,20 +21,24 @@ from koordcore.events.agents.criproxy import (
     RegisteredHookServer,
 )
 from koordcore.events.envelope import Event
+from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
+from koordcore.service.outbox.fact_file import NotStored, QueuedFact
 from koordcore.service.telemetry.logging import logger
+from structlog.testing import capture_logs
 from support.criproxy import World, proxied
+from support.manual_clock import ManualClock
 from support.until import until
 
 SERVER = HookServer(file="a.json", endpoint="/a.sock", policy="Fail")
 MOST = 5
 
 
-def outbox_of(file: ProxyFactFile, log: MemoryLog, limit: int = MOST) -> ProxyOutbox:
+def outbox_of(file: ProxyFactFile, log: MemoryLog, limit: int = MOST, clock: Clock | None = None) -> ProxyOutbox:
     async def connected() -> OwnFacts:
         return MemoryEventLog(log)
 
-    return ProxyOutbox(file, connected, node="node-a", limit=limit, clock=SystemClock(), logger=logger("test"))
+    return ProxyOutbox(file, connected, node="node-a", limit=limit, clock=clock or SystemClock(), logger=logger("test"))
 
 
 @asynccontextmanager
@@ -128,6 +133,42 @@ async def test_a_fact_that_is_too_large_is_told_as_dropped_and_the_next_one_foll
         await until(lambda: outbox.sent == 2)
     assert told(log) == [ProxyFactsDropped(facts=1), HookServersChanged()]
     assert (outbox.dropped, outbox.left_out) == (1, 1)
+
+
+async def test_equal_failures_are_one_fact_for_ten_minutes() -> None:
+    log, clock = MemoryLog(), ManualClock()
+    outbox = outbox_of(ProxyFactFile(None), log, clock=clock)
+    for _ in range(3):
+        outbox.tell_failure(failure(0))
+    outbox.tell_failure(failure(1))
+    outbox.tell_failure(failure(0)._replace(error="another reason"))
+    await clock.advance(REPEAT_SECONDS)
+    outbox.tell_failure(failure(0))
+    outbox.store()
+    async with running(outbox):
+        await until(lambda: outbox.sent == 4)
+    failed = [(each.uid, each.error) for each in told(log) if isinstance(each, HookServerFailed)]
+    assert failed == [("uid-0", "down"), ("uid-1", "down"), ("uid-0", "another reason"), ("uid-0", "down")]
+
+
+async def test_facts_that_the_disk_refused_are_stored_without_a_further_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koord_criproxy.shell.outbox.LOOK_SECONDS", 0.01)
+    log, file, is_full = MemoryLog(), ProxyFactFile(None), True
+    put = file.put
+
+    def refusing(*args: Any) -> list[QueuedFact]:
+        if is_full:
+            raise NotStored("the disk is full")
+        return put(*args)
+
+    monkeypatch.setattr(file, "put", refusing)
+    outbox = outbox_of(file, log)
+    async with running(outbox):
+        with capture_logs() as lines:
+            outbox.tell_failure(failure(0))
+            await until(lambda: lines)
+        is_full = False
+        await until(lambda: outbox.sent == 1)
 
 
 async def test_an_unusable_folder_does_not_stop_the_proxy(tmp_path: Path) -> None:

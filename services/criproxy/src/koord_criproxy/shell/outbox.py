@@ -23,12 +23,17 @@ from koordcore.runtime_api.proxy_facts import KIND
 from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact, SealedFact, sealed
 from koordcore.service.outbox.fact_queue import FactQueue
 from koordcore.service.telemetry.logging import Logger
+from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339
 
 from koord_criproxy.domain.facts import HookFailure, hook_server_failed, hook_servers_changed
 from koord_criproxy.domain.registration import HookServer
 
 LOOK_SECONDS: Final = 10.0
+REPEAT_SECONDS: Final = 600.0
+"""Time in which equal failures are one fact. A kubelet repeats a call that failed every few seconds, without end."""
+_MOST_FAILURES: Final = 4096
+"""Maximum number of failures that are remembered: more than the containers of a node have hooks."""
 _DROPPED: Final = """
 create table if not exists dropped (facts integer);
 insert into dropped select 0 where not exists (select 1 from dropped);
@@ -108,10 +113,16 @@ class ProxyOutbox(FactQueue):
         self._fresh: list[SealedFact] = []
         self._lost = 0
         self._told = asyncio.Event()
+        self._failures = Newest[HookServerFailed, float](_MOST_FAILURES)
 
     def tell_failure(self, failure: HookFailure) -> None:
-        """Queue the fact that a hook server failed."""
-        event = hook_server_failed(failure)
+        """Queue the fact that a hook server failed. No-op if an equal fact was queued in the last ten minutes."""
+        event, now = hook_server_failed(failure), self._clock.monotonic()
+        told = self._failures.pop(event, None)
+        if told is not None and now - told < REPEAT_SECONDS:
+            self._failures[event] = told
+            return
+        self._failures[event] = now
         self._tell(event, event.uid)
 
     def tell_servers(self, servers: Sequence[HookServer]) -> None:
@@ -122,7 +133,8 @@ class ProxyOutbox(FactQueue):
         """Store new facts on disk, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS if self._own_file.dropped else None):
+                waits = self._own_file.dropped or self._fresh  # for room, or for a disk that takes facts again
+                async with asyncio.timeout(LOOK_SECONDS if waits else None):
                     await self._told.wait()
             self._told.clear()
             self.store()
