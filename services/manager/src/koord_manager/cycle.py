@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from koord_manager.domain.cluster.standby_keys import drop_ended_keys
 from koord_manager.domain.controller_names import (
     EVICTION,
     EXPLANATION_EXPIRY,
@@ -86,6 +87,8 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
     """
     while True:
         drop_keys_of_gateway(context)
+        if context.leadership.term is None:
+            drop_ended_keys(context.view)
         if await reason_not_to_decide(context) is None:
             summary = await run_cycle(context, controllers)
             if summary:

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from koord_manager.cycle import drop_keys_of_gateway, run_cycle, run_cycles
 from koord_manager.domain.admission.options import Options
+from koord_manager.domain.cluster.standby_keys import FEWEST_KEYS
 from koord_manager.domain.controller_names import (
     EVICTION,
     EXPLANATION_EXPIRY,
@@ -13,14 +14,16 @@ from koord_manager.domain.controller_names import (
     OVERCOMMIT,
     RESERVATION_COLLECTION,
     VOLUME_CLAIM,
+    WORKLOAD,
 )
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.objects.mirror import NodeSpecDeleted
+from koordcore.events.objects.mirror import NodeSpecDeleted, WorkloadObserved
 from koordcore.protocol.manifests import read_documents
+from koordcore.protocol.objects import ObjectMeta, Workload
 from koordcore.state.aggregates import PodSpecState
 from koordctl.documents.linting import Linter
 from support.histories import stored
@@ -334,6 +337,24 @@ async def test_with_an_api_server_a_standby_drops_the_keys_of_work_that_the_gate
     await until(lambda: not any(queue.depth(controller) for controller in queues))
     cycles.cancel()
     assert queue.depth(OVERCOMMIT) == 1, "the next leader does that"
+
+
+async def test_a_standby_keeps_no_keys_of_ended_objects() -> None:
+    log = MemoryLog()
+    manager = Manager(log, leads=False)
+    async with running(manager):
+        meta = ObjectMeta(name="w", namespace="d", uid="alive")
+        job = Workload(kind="Job", api_version="batch/v1", metadata=meta, replicas=1)
+        await manager.folded(store(log, AggregateRef("workloadspec", "alive"), WorkloadObserved(object=job)))
+        queue, controllers = manager.view.queue, (WORKLOAD, EVICTION, EXPLANATION_EXPIRY, RESERVATION_COLLECTION)
+        queue.add(OVERCOMMIT, "n_1")
+        for controller in controllers:
+            queue.add_all(controller, (f"ended-{number}" for number in range(2 * FEWEST_KEYS)))
+        cycles = asyncio.create_task(run_cycles(manager.context, manager.policies))
+        await until(lambda: [queue.depth(controller) for controller in controllers] == [1, 0, 0, 0])
+        cycles.cancel()
+        assert queue.take(WORKLOAD) == ["alive"]
+        assert queue.take(OVERCOMMIT) == ["n_1"]
 
 
 def test_without_an_api_server_a_standby_keeps_the_keys_for_its_term() -> None:

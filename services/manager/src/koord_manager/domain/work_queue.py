@@ -156,6 +156,12 @@ class WorkQueue:
                 self.on_take(controller, self.now - since if since else 0.0)  # 0: added before the first `begin`
         return names
 
+    def retain(self, controller: str, is_wanted: Callable[[str], bool]) -> None:
+        """Remove the ready keys of a controller for which `is_wanted` returns False, without an attempt."""
+        ready = self._ready.get(controller, {})
+        for name in [name for name in ready if not is_wanted(name)]:
+            del ready[name]
+
     def forget(self, controller: str, name: str) -> None:
         """End the back-off of a key because its object was decided without an error; no-op without a back-off."""
         if self._back_offs:
