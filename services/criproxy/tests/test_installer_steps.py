@@ -70,12 +70,12 @@ class Machine:
         self.files = {"python/bin/python3": file}
         self.units = Units(self.host)
 
-    def installer(self) -> Installer:
+    def installer(self, runtime: Path = RUNTIME) -> Installer:
         """Return an installer as its process begins."""
-        return Installer(self.host, self.units, folder=FOLDER, runtime=RUNTIME, node="node-a")
+        return Installer(self.host, self.units, folder=FOLDER, runtime=runtime, node="node-a")
 
-    def install(self, version: str) -> None:
-        self.installer().install(self.files, version)
+    def install(self, version: str, runtime: Path = RUNTIME) -> None:
+        self.installer(runtime).install(self.files, version)
 
     def remove(self) -> None:
         self.installer().remove(0, lambda _: None)
@@ -136,6 +136,18 @@ def test_an_installed_version_is_not_started_again(machine: Machine) -> None:
     machine.install("one")
 
     assert machine.units.running == "as it was"
+
+
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_an_installed_version_is_started_again_if_its_unit_has_changed(machine: Machine, calls: int) -> None:
+    machine.install("one")
+    machine.units.running = "with the unit before"
+    crio = Path("/run/crio/crio.sock")
+
+    machine.interrupted(lambda: machine.install("one", crio), calls)
+
+    assert str(crio) in machine.host.at(UNIT_FILE).read_text()
+    assert machine.seen == ("one", "one", "one", str(PROXY_SOCKET), True, ["one"])
 
 
 def test_a_version_that_does_not_start_gives_way_to_the_one_before_and_is_not_tried_again(machine: Machine) -> None:

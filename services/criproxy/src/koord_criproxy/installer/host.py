@@ -67,6 +67,16 @@ class Host:
         """Delete a link."""
         (self._folder / name).unlink(missing_ok=True)
 
+    def has(self, path: Path, text: str) -> bool:
+        """Return whether a file of the host exists with this text.
+
+        Args:
+            path: Absolute path on the host.
+            text: The whole text.
+        """
+        file = self.at(path)
+        return file.exists() and file.read_bytes() == text.encode()
+
     def write(self, path: Path, text: str) -> bool:
         """Write a file of the host, whose folder must exist. Return whether its text has changed.
 
@@ -74,9 +84,9 @@ class Host:
             path: Absolute path on the host.
             text: The whole new text.
         """
-        file = self.at(path)
-        if file.exists() and file.read_bytes() == text.encode():
+        if self.has(path, text):
             return False
+        file = self.at(path)
         fresh = file.with_name(f".{file.name}.part")
         with fresh.open("w", encoding="utf-8") as out:
             out.write(text)

@@ -81,7 +81,7 @@ class Installer:
         self._refused: str | None = None
 
     def install(self, found: bundle.Bundle, version: str) -> str:
-        """Install a version unless it runs, and return what the host has now.
+        """Install a version unless it runs with the present unit, and return what the host has now.
 
         Raises:
             NotStarted: The version does not start. If an earlier version runs instead, this process does not try the
@@ -95,6 +95,9 @@ class Installer:
             raise NotStarted(f"version {version} did not start; version {before} runs")
         if not host.version(version).exists():
             bundle.copy(found, host.version(version))
+        if before == version and not host.has(UNIT_FILE, self.unit):
+            host.unlink("confirmed")  # so that an interrupted installation starts it with the new unit, too
+            before = None
         if host.write(UNIT_FILE, self.unit) or before != version:
             units.reload()
         units.enable(UNIT)
