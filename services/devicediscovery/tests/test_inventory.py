@@ -6,7 +6,9 @@ from koord_devicediscovery.domain.inventory import Inventory, take_inventory
 from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
 from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
 from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, XpuTopology, file_content, gpu_resources
+from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.service.telemetry.metrics import Metrics
 from koordcore.values import codec
 
 HUAWEI_PCI, METAX_PCI = PciFunction("19e5", "d500"), PciFunction("9999", "4000")
@@ -65,6 +67,30 @@ def test_card_whose_command_fails_is_left_out_until_it_was_seen_and_unhealthy_af
     assert [(device.minor, device.status.healthy) for device in second.devices] == [("0", False), ("1", True)]
     third = take_inventory(second, lambda _: FakeMachine((METAX_PCI,), metax(0, 1)))
     assert [device.status for device in third.devices] == [HEALTHY, HEALTHY]
+
+
+def test_lost_metax_card_does_not_hide_the_last_one() -> None:
+    good = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(*range(11))))
+    assert [device.minor for device in good.devices] == [str(card) for card in range(11)]
+    lost = {
+        **metax(*range(1, 11)),
+        "hwinfo": "Model Name : MXC500\nMemory Capacity : 64GB\n" * 10,
+        "list": "".join(line for line in METAX["list"].splitlines(keepends=True) if "GPU#0 " not in line),
+    }
+    found = take_inventory(good, lambda _: FakeMachine((METAX_PCI,), lost))
+    assert [(device.minor, device.status.healthy) for device in found.devices] == [
+        (str(card), card != 0) for card in range(11)
+    ]
+
+
+def test_the_number_of_devices_is_zero_once_the_last_card_of_a_vendor_is_gone() -> None:
+    metrics = Metrics("devicediscovery")
+    discovery = DiscoveryMetrics(metrics)
+    discovery.observe(take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(0))))
+    labels = {"vendor": "metax", "healthy": "true"}
+    assert metrics.registry.get_sample_value("koord_devicediscovery_devices", labels) == 1
+    discovery.observe(Inventory())
+    assert metrics.registry.get_sample_value("koord_devicediscovery_devices", labels) == 0
 
 
 def test_lost_card_that_cannot_be_measured_leaves_the_others_in_force() -> None:

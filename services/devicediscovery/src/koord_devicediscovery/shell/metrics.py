@@ -18,13 +18,15 @@ class DiscoveryMetrics:
         self._devices = Gauge(
             "koord_devicediscovery_devices", "Devices in the file", ["vendor", "healthy"], registry=registry
         )
+        self._vendors: set[str] = set()
 
     def observe(self, found: Inventory) -> None:
         """Count one run over all vendors and its failures, and set the numbers of devices in the file."""
         self._looks.inc()
         for what in found.errors:
             self._failures.labels(what.partition("/")[0]).inc()
-        for vendor, devices in found.by_vendor.items():
+        self._vendors.update(found.by_vendor)
+        for vendor in self._vendors:  # also of a vendor whose last card is gone
             for healthy in (True, False):
-                count = sum(1 for device in devices if device.status.healthy is healthy)
+                count = sum(1 for device in found.by_vendor.get(vendor, ()) if device.status.healthy is healthy)
                 self._devices.labels(vendor, str(healthy).lower()).set(count)

@@ -11,6 +11,7 @@ from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
 from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, gpu_resources, unhealthy
 
 _UUID_FIELD: Final = 5
+_NUMBER: Final = re.compile(r"GPU#([0-9]+)", re.ASCII)
 _VIRTUAL: Final = "SGPU"
 """Marks the lines of virtual cards."""
 
@@ -26,7 +27,8 @@ def _discover(machine: Machine) -> Found:
     listed = machine.ask("list")
     devices: list[Xpu] = []
     failed: dict[str, str] = {}
-    for card in range(len(models)):
+    # A lost card may be missing in either output; the numbers of the others stay.
+    for card in sorted({*range(len(models)), *_numbers(listed)}):
         try:
             uuid = field_of(_physical_line(listed, rf"GPU#{card}(?![0-9])"), _UUID_FIELD, "UUID").strip("()")
             bus_id = field_of(_physical_line(machine.ask("card", card), "GPU#"), 2, "PCI address")
@@ -48,6 +50,12 @@ def _discover(machine: Machine) -> Found:
             )
         )
     return Found(devices=devices, failed=failed)
+
+
+def _numbers(listed: str) -> list[int]:
+    """Return the numbers of the physical cards in `mx-smi --list`."""
+    lines = (line for line in listed.splitlines() if _VIRTUAL not in line)
+    return [int(number) for line in lines for number in _NUMBER.findall(line)]
 
 
 def _physical_line(output: str, pattern: str) -> list[str]:
