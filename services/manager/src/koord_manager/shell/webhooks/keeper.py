@@ -267,9 +267,10 @@ def write_files(directory: Path, bundle: certificates.Bundle) -> None:
     Raises:
         NotKept: The files cannot be written.
     """
+    fresh = directory / f"bundle-{uuid.uuid4().hex[:12]}"
+    switched = directory / f"{fresh.name}.link"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        fresh = directory / f"bundle-{uuid.uuid4().hex[:12]}"
         fresh.mkdir(mode=0o700)
         for name, content in bundle.files().items():
             mode = 0o600 if name in _SECRET_FILES else 0o644
@@ -278,10 +279,12 @@ def write_files(directory: Path, bundle: certificates.Bundle) -> None:
                 file.write(content)
         link = directory / _CURRENT
         before = link.resolve() if link.is_symlink() else None
-        switched = directory / f"{fresh.name}.link"
         switched.symlink_to(fresh.name)
         switched.replace(link)
         if before is not None and before != fresh:
             shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
+        with contextlib.suppress(OSError):  # each run would leave another key behind
+            switched.unlink(missing_ok=True)
+        shutil.rmtree(fresh, ignore_errors=True)
         raise NotKept(f"{directory}: {error}") from error
