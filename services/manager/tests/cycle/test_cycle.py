@@ -18,8 +18,8 @@ from koord_manager.domain.controller_names import (
 )
 from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
-from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog
+from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
 from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.objects.mirror import NodeSpecDeleted, WorkloadObserved
 from koordcore.protocol.manifests import read_documents
@@ -51,6 +51,25 @@ async def test_thousands_of_documents_in_one_request_all_land() -> None:
 
     assert {result.action for result in results} == {"created"}
     assert len(manager.view.state.of_kind(PodSpecState)) == 1200
+
+
+class FailingExplanations(MemoryObservationLog):
+    """A stream of explanations that cannot be written."""
+
+    async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
+        raise RuntimeError("a defect")
+
+
+async def test_a_document_whose_explanation_fails_is_answered_and_so_is_the_next_one() -> None:
+    manager = Manager(MemoryLog())
+    manager.context = manager.context._replace(explanations=FailingExplanations())
+    forbidden = pod("a").replace(
+        "metadata: {", "metadata: {labels: {koordinator.sh/qosClass: LSR, koordinator.sh/priority-class: koord-batch}, "
+    )
+    async with running(manager):
+        answers = [asyncio.create_task(manager.apply(text)) for text in (forbidden, pod("b"))]
+        await until(lambda: all(answer.done() for answer in answers))
+    assert [answer.result()[0].action for answer in answers] == ["refused", "created"]
 
 
 async def test_an_instance_that_does_not_lead_writes_nothing() -> None:

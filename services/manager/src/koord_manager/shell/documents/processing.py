@@ -6,7 +6,7 @@ Only the leader decides. Every instance folds and answers reads.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -145,7 +145,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
             except InvalidManifest as refused:
                 _answer(work, _result(work, "refused", errors=field_errors(refused)))
                 if isinstance(refused, AdmissionRefused):
-                    await record_refused(context, work, refused.decision, occasion)
+                    await _told(context, record_refused(context, work, refused.decision, occasion))
                 continue
             except Exception as error:
                 context.logger.error("document_not_decided", object=_identity(work.subject), exc_info=error)
@@ -195,7 +195,7 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 action = "refused" if applied.refusal else result.action
                 _answer(work, msgspec.structs.replace(result, action=action, seq=seq, errors=errors))
                 if applied.steps:
-                    await record_applied(context, work, applied, occasion)
+                    await _told(context, record_applied(context, work, applied, occasion))
             case Conflict() if halted is not None:
                 _answer(work, _failed(work, halted))
             case Conflict():
@@ -211,6 +211,14 @@ async def _process_group(context: ManagerContext, works: Sequence[Work]) -> list
                 context.logger.error("document_not_stored", kind=result.kind, name=result.name, reason=reason)
                 _answer(work, _failed(work, _FULL.format(reason) if isinstance(outcome, Full) else reason))
     return again
+
+
+async def _told(context: ManagerContext, recording: Coroutine[None, None, None]) -> None:
+    """Publish an explanation. If that fails, log it: the document is answered, and the other ones must be, too."""
+    try:
+        await recording
+    except Exception as error:
+        context.logger.error("explanation_not_published", error=f"{type(error).__name__}: {error}", exc_info=error)
 
 
 def _decide(context: ManagerContext, work: Work, now: str, new_uid: str) -> Applied:
