@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.agents.nodestate import NodeTopologyReported
 from koordcore.protocol import keys
 from koordcore.values import codec
 
@@ -26,6 +25,7 @@ from koord_agent.domain.extending.extension_points import (
     TopologyAdditions,
 )
 from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions, NotAsked
+from koord_agent.domain.extending.topology_amendments import amended, amendment
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import Sample
@@ -204,12 +204,12 @@ class NodeExtensions:
         they still fit, so that the report does not change back and forth.
         """
         for name, hook in sorted(self._all.topology_hooks.items()):
-            found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: _amendment(before, of(before)))
+            found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: amendment(before, of(before)))
             if found is not None:
                 self._added[name], report = found
             elif (last := self._added.get(name)) is not None:
                 with contextlib.suppress(ValueError):  # there is no such zone any more
-                    report = _amended(report, last)
+                    report = amended(report, last)
         return report
 
     @property
@@ -376,38 +376,3 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
         elif value is not None:
             result[key] = value
     return result
-
-
-def _amendment(
-    report: NodeTopologyReported, added: TopologyAdditions
-) -> tuple[TopologyAdditions, NodeTopologyReported]:
-    """Return the additions of a hook and the report with them.
-
-    Raise ValueError if they replace what the agent reports.
-    """
-    kept = TopologyAdditions(
-        annotations={str(key): str(value) for key, value in added.annotations.items()},
-        zone_resources={
-            zone: {str(name): int(amount) for name, amount in more.items()}
-            for zone, more in added.zone_resources.items()
-        },
-    )
-    return kept, _amended(report, kept)
-
-
-def _amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
-    taken = sorted(set(added.annotations) & set(report.annotations))
-    if taken:
-        raise ValueError(f"the agent itself reports: {', '.join(taken)}")
-    unknown = sorted(set(added.zone_resources) - {zone.name for zone in report.zones})
-    if unknown:
-        raise ValueError(f"there is no zone {', '.join(unknown)}")
-    zones = [_with_resources(zone, added.zone_resources.get(zone.name, {})) for zone in report.zones]
-    return msgspec.structs.replace(report, annotations={**report.annotations, **added.annotations}, zones=zones)
-
-
-def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone:
-    taken = sorted(set(more) & set(zone.capacity))
-    if taken:
-        raise ValueError(f"the agent itself reports of {zone.name}: {', '.join(taken)}")
-    return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})
