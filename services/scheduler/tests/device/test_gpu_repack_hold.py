@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import Event, name_token
@@ -174,6 +175,8 @@ def test_no_other_pod_is_placed_on_held_gpus_in_any_order_of_events(happenings: 
             if stored.ref.kind != "pod" or stored.type != PodPlaced.__name__:
                 continue
             placed = pods[stored.ref.id]
-            owner = held.get(scheduler.state.pods[stored.ref.id].node, "")
+            decision = CATALOGUE.read(stored)  # the pod may have left the node since
+            assert isinstance(decision, PodPlaced)
+            owner = held.get(decision.node, "")
             own = f"default/{placed.metadata.labels.get(keys.POD_GROUP_NAME, '')}"
             assert not owner or own == owner or (placed.spec.priority or 0) > PRIORITY

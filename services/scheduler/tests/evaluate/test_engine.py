@@ -233,7 +233,8 @@ def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str
             if isinstance(decision, Placed):
                 pod_class = subject.pod_class
                 ledgers.hold(decision.node, PodInfo(uid, pod_class.demand, pod_class, subject.kind), Source.ASSUMED)
-                assert (engine.nodes.free[:, decision.row] >= 0).all()
+                taken = subject.pod_class.demand.columns  # a node that has shrunk may lack others
+                assert (engine.nodes.free[taken, decision.row] >= 0).all()
 
 
 @st.composite
