@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_projector.domain.nodes import NodeChange, NodeFigures
 from koord_projector.domain.series import Totals
-from koord_projector.shell.postgres.copytext import event_line, line_of, node_line
+from koord_projector.shell.postgres.copytext import SCHEMA_MAX, event_line, line_of, node_lines
+from koord_projector.shell.projecting import folding
+from koord_projector.shell.projecting.fold_process import as_sent
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
 from koordcore.bus.read.event_headers import EventHeaders
 from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent, seal
+from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent, seal
 from koordcore.state import evolution
 
 plain = st.text("abz-/:. 09", max_size=8)
@@ -28,6 +30,13 @@ def test_a_fact_has_the_same_line_with_and_without_parsed_headers(origin: Origin
     block = HEADER_LINE + encode_headers(sealed.headers) + b"\r\n"
     event = StoredEvent(7, sealed.ref, EventHeaders(block), sealed.body, 12)
     assert event_line(event) == event_line(event.with_parsed_headers())
+
+
+def test_a_fact_with_a_huge_schema_can_be_sent_to_the_fold() -> None:
+    headers = {HEADER_TYPE: "PodsStarted", HEADER_SCHEMA: "9" * 18}
+    sent = as_sent(StoredEvent(7, AggregateRef("nodestate", "node-1"), headers, b"{}"))
+    assert sent.schema == SCHEMA_MAX
+    assert folding.message([sent])
 
 
 @st.composite
@@ -47,10 +56,15 @@ def figures(draw: st.DrawFn) -> NodeFigures:
 
 @given(figures(), texts)
 def test_the_figures_of_a_node_have_the_columns_of_their_values(drawn: NodeFigures, token: str) -> None:
-    change = NodeChange(9, token, drawn)
-    fast, plain = node_line(change).split(b"\t"), line_of((token, 9, *msgspec.structs.astuple(drawn))).split(b"\t")
+    changes = [NodeChange(9, token, drawn), NodeChange(10, "node-1", NodeFigures(cpu_milli=10**18))]
     truth = {b"true": b"t", b"false": b"f"}
-    assert [*fast[:2], *(truth.get(each, each) for each in fast[2:4]), *fast[4:]] == plain
+    fast, plain = (
+        node_lines(changes),
+        [line_of((each.seq, each.token, *msgspec.structs.astuple(each.figures))) for each in changes],
+    )
+    for line, expected in zip(fast.splitlines(keepends=True), plain, strict=True):
+        columns = line.split(b"\t")
+        assert [*columns[:2], *(truth.get(each, each) for each in columns[2:4]), *columns[4:]] == expected.split(b"\t")
 
 
 @given(figures(), figures())

@@ -14,6 +14,7 @@ from koord_projector.shell.postgres import shadow as shadow_module
 from koord_projector.shell.postgres.shadow import Shadow
 from koord_projector.shell.postgres.shadow_rows import SCHEMA
 from koord_projector.shell.projecting import folding, rebuilding
+from koord_projector.shell.projecting.fold_process import as_sent
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from psycopg import sql
@@ -218,7 +219,7 @@ async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", folding.__name__],
-        input=folding.message(folding.Order(postgres_dsn, [])) + folding.message(small()),
+        input=folding.message(folding.Order(postgres_dsn, [])) + folding.message(list(map(as_sent, small()))),
         capture_output=True,
         check=False,
     )

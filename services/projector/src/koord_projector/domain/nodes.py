@@ -70,7 +70,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 NO_FIGURES = NodeFigures()
 
 
-class NodeChange(msgspec.Struct, frozen=True):
+class NodeChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One row of the table `node_versions`: the `NodeFigures` of a node from position `seq` on.
 
     `token` is the subject token of the node.

@@ -86,7 +86,7 @@ class ShadowRows:
                 cursor, "aggregates", copytext.AGGREGATE_COLUMNS, map(copytext.aggregate_line, changes.new_aggregates)
             )
             await copy(cursor, "pods", copytext.POD_COLUMNS, map(copytext.pod_line, changes.pods))
-            await copy(cursor, "node_versions", copytext.NODE_COLUMNS, map(copytext.node_line, changes.nodes))
+            await copy(cursor, "node_versions", copytext.NODE_COLUMNS, [copytext.node_lines(changes.nodes)])
             await copy(cursor, "cluster_series", copytext.SERIES_COLUMNS, map(copytext.series_line, changes.series))
         self._node_tokens.update(change.token for change in changes.nodes)
 

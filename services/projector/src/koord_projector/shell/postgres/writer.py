@@ -183,7 +183,7 @@ class Writer:
                 await _copy(cursor, copytext.copy_statement("stage_pods", copytext.POD_COLUMNS), stored)
                 await cursor.execute(_UPDATE_PODS.encode())
             if changes.nodes:
-                await _copy(cursor, _COPY_NODES, map(copytext.node_line, changes.nodes))
+                await _copy(cursor, _COPY_NODES, [copytext.node_lines(changes.nodes)])
                 tokens = list(dict.fromkeys(change.token for change in changes.nodes))
                 await cursor.execute(
                     "INSERT INTO node_names SELECT * FROM unnest(%s::text[]) ON CONFLICT DO NOTHING", (tokens,)

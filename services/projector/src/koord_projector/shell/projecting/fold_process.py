@@ -4,12 +4,18 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence, Set
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 import msgspec
-from koordcore.events.envelope import HEADER_ID, HEADER_OCCURRED_AT, HEADER_SCHEMA, HEADER_TYPE, StoredEvent
+from koordcore.events.envelope import StoredEvent
 
 from koord_projector.domain.projection import AUDITED_KINDS
-from koord_projector.shell.projecting.folding import Folded, Order, message, read_message
+from koord_projector.shell.postgres.copytext import SCHEMA_MAX
+from koord_projector.shell.projecting.folding import Folded, Order, SentFact, message, read_message
+
+_SENT_AHEAD_BYTES: Final = 16 << 20
+"""Bytes of facts that wait for the process before `send` waits, too."""
+_NO_HEADERS: Final = dict[str, str]()
 
 
 class FoldEnded(Exception):
@@ -23,11 +29,11 @@ class FoldProcess:
         self._process = process
 
     async def send(self, events: Sequence[StoredEvent]) -> bool:
-        """Send facts with the headers that a fold reads, and wait until the process takes them.
+        """Send facts with the headers that a fold reads. If many facts wait for the process, wait until it takes some.
 
         Return False if it takes no more facts, because one of them cannot be read, or because it has ended.
         """
-        return await self._write([_as_folded(event) for event in events])
+        return await self._write([as_sent(event) for event in events])
 
     async def finish(self) -> Folded:
         """Tell the process that there are no more facts, and wait until its rows are committed.
@@ -73,6 +79,8 @@ async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]
     )
     try:
         running = FoldProcess(process)
+        assert process.stdin is not None, "it is a pipe"
+        process.stdin.transport.set_write_buffer_limits(_SENT_AHEAD_BYTES)
         await running.begin(Order(dsn, sorted(skips)))
         yield running
     finally:
@@ -81,15 +89,16 @@ async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]
         await process.wait()
 
 
-def _as_folded(event: StoredEvent) -> StoredEvent:
-    """Return a fact with the headers that `Projection` reads: four, and all of them if its kind is audited."""
+def as_sent(event: StoredEvent) -> SentFact:
+    """Return a fact with the headers that `Projection` reads."""
     texts = event.header_texts()
     if texts is None or event.ref.kind in AUDITED_KINDS:
-        return event.with_parsed_headers()
-    headers = {
-        HEADER_ID: texts.event_id,
-        HEADER_TYPE: texts.type,
-        HEADER_SCHEMA: texts.schema,
-        HEADER_OCCURRED_AT: texts.occurred_at,
-    }
-    return StoredEvent(event.seq, event.ref, headers, event.body)
+        parsed = event.with_parsed_headers()
+        return SentFact(
+            *(parsed.seq, parsed.ref, parsed.headers, parsed.body, 0),
+            *(parsed.type, min(parsed.schema, SCHEMA_MAX), parsed.event_id, parsed.occurred_at),
+        )
+    return SentFact(
+        *(event.seq, event.ref, _NO_HEADERS, event.body, 0),
+        *(texts.type, int(texts.schema), texts.event_id, texts.occurred_at),
+    )

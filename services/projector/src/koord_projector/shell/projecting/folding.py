@@ -4,6 +4,7 @@
     standard output    Folded, after the rows are committed
 
 Each message is MessagePack, after its length in 8 bytes. If the input ends before the empty list, no row is kept.
+Messages are read ahead, so that the process need not wait for facts while the service does other work.
 """
 
 import asyncio
@@ -23,10 +24,12 @@ from koord_projector.shell.postgres.shadow_rows import ShadowRows
 T = TypeVar("T")
 
 _LENGTH_BYTES: Final = 8
-_WITHOUT_PAUSE: Final = 500
-"""Number of facts that are folded before rows of the facts before may be sent."""
+_WITHOUT_PAUSE: Final = 250
+"""Number of facts that are folded before input is read ahead, and before rows of the facts before may be sent."""
+_READ_AHEAD_BYTES: Final = 8 << 20
+_ROWS_AFTER: Final = 10_000
+"""Number of facts whose rows are sent together. Sending takes several pauses, so it must not end before the next."""
 _encode = msgspec.msgpack.Encoder().encode
-_decode_facts = msgspec.msgpack.Decoder(list[StoredEvent]).decode
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -39,6 +42,19 @@ class Order(msgspec.Struct, frozen=True):
 
     dsn: str
     skips: list[int]
+
+
+class SentFact(StoredEvent, frozen=True, gc=False, array_like=True):
+    """A fact in a message, where it is an array. What each fold reads of its headers are fields, so it needs no others.
+
+    Attributes:
+        headers: All headers if the fact may be a modification by the descheduler (`AUDITED_KINDS`), else none.
+    """
+
+    type: str = ""  # type: ignore[assignment]  # in place of the property
+    schema: int = 0  # type: ignore[assignment]
+    event_id: str = ""  # type: ignore[assignment]
+    occurred_at: str = ""  # type: ignore[assignment]
 
 
 class Folded(msgspec.Struct, frozen=True):
@@ -60,6 +76,9 @@ class Folded(msgspec.Struct, frozen=True):
 
 class _FoldFails(Exception):
     """The fold of a fact raises an error that is none of decoding."""
+
+
+_decode_facts = msgspec.msgpack.Decoder(list[SentFact]).decode
 
 
 def message(content: object) -> bytes:
@@ -88,11 +107,12 @@ async def fold(facts: asyncio.StreamReader) -> Folded:
     projection, skips, skipped = Projection(), frozenset(order.skips), list[int]()
     rows = await ShadowRows.open(order.dsn)
     try:
-        is_readable, writing = True, asyncio.create_task(asyncio.sleep(0))
+        is_readable, taken, writing = True, 0, asyncio.create_task(asyncio.sleep(0))
         while is_readable and (events := _decode_facts(await read_message(facts))):
             is_readable = await _apply(projection, events, skips, skipped)
-            await writing
-            writing = asyncio.create_task(rows.add(projection.take_history()))
+            if projection.position - taken >= _ROWS_AFTER:
+                await writing
+                writing, taken = asyncio.create_task(rows.add(projection.take_history())), projection.position
         await writing
         await rows.add(projection.take_rest())
         await rows.commit()
@@ -121,7 +141,7 @@ async def _apply(projection: Projection, events: Sequence[StoredEvent], skips: S
 
 
 async def _main() -> None:
-    facts = asyncio.StreamReader()
+    facts = asyncio.StreamReader(_READ_AHEAD_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(facts), sys.stdin)
     try:
         folded = await fold(facts)

@@ -6,6 +6,9 @@ be stored, the caller folds batch by batch, which finds this fact.
 """
 
 import asyncio
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from koordcore.bus.folds.skips import recorded_skips
@@ -23,7 +26,7 @@ WORTH_EVENTS: Final = 20_000
 """Number of facts from which a rebuild by COPY is faster than folding batch by batch."""
 EXCHANGE_PAUSE_SECONDS: Final = 5.0
 """Time in which waiting queries run before the tables are to be exchanged again."""
-_BATCH: Final = 10_000
+_BATCH: Final = 5_000
 _BATCH_BYTES: Final = 16 << 20
 
 
@@ -57,7 +60,8 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
     try:
         shadow = await Shadow.open(context.dsn)
         try:
-            folded = await _fill(context, shadow, upto)
+            with _without_collector():
+                folded = await _fill(context, shadow, upto)
             await _exchange(context, shadow, after, folded)
         except (*CANNOT_EXCHANGE, *REFUSED, RowsRefused):
             await shadow.discard()
@@ -81,6 +85,16 @@ async def _exchange(context: ProjectorContext, shadow: Shadow, after: int, folde
             await asyncio.sleep(EXCHANGE_PAUSE_SECONDS)
 
 
+@contextmanager
+def _without_collector() -> Generator[None]:
+    """Disable the garbage collector, which would look at each new batch of facts in vain."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
     """Fill the shadow tables with the facts up to `upto`, and with their rows."""
     skips = await recorded_skips(context.log, FOLD)
@@ -88,7 +102,8 @@ async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
         position, is_taking = 0, True
         while is_taking and position < upto:
             events = await _batch(feed, upto)
-            is_taking, _ = await asyncio.gather(fold.send(events), shadow.add_facts(events))
+            is_taking = await fold.send(events)
+            await shadow.add_facts(events)
             position = events[-1].seq
             context.progress.halt(f"rebuilding: {position:,} of {upto:,} facts")
         folded, _ = await asyncio.gather(fold.finish(), shadow.index_facts())
