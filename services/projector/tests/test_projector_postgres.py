@@ -277,24 +277,32 @@ async def test_rows_of_another_version_of_the_projection_are_made_again(postgres
     assert all_rows(postgres_dsn) == before
 
 
+async def skipped_once_halted(
+    it: Projector, events: list[StoredEvent], poison: int, *, trouble: str = ""
+) -> StoredEvent:
+    """Check that the fold halts before a fact, readable up to it. Skip the fact, and return the order to skip it."""
+    await until(lambda: f"halted before event {poison}" in it.progress.trouble)
+    assert trouble in it.progress.trouble
+    assert not it.health.is_ready()
+    assert await stored_hash(it) == (poison - 1, folded(events[: poison - 1]).hash())
+    assert b'koord_bus_follower_halted{fold="projector"} 1.0' in (await it.metrics.render())[0]
+    record = Recorder()
+    record.write("fold", "projector", EventSkipped(seq=poison, reason="poison", operator="me"))
+    skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
+    it.write([skip])
+    await until(lambda: it.progress.position == skip.seq)
+    assert it.health.is_ready()
+    return skip
+
+
 async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgres_dsn: str) -> None:
     events = history(every_kind_once())
     poison = 9
-    good = events[: poison - 1]
     events[poison - 1] = StoredEvent(poison, events[poison - 1].ref, events[poison - 1].headers, b"{")
     async with projector(postgres_dsn) as it:
         it.write(events)
         async with it.running():
-            await until(lambda: "halted before event 9" in it.progress.trouble)
-            assert not it.health.is_ready()
-            assert await stored_hash(it) == (poison - 1, folded(good).hash())
-            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in (await it.metrics.render())[0]
-            record = Recorder()
-            record.write("fold", "projector", EventSkipped(seq=poison, reason="torn", operator="me"))
-            skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
-            it.write([skip])
-            await until(lambda: it.progress.position == skip.seq)
-            assert it.health.is_ready()
+            skip = await skipped_once_halted(it, events, poison)
             expected = ClusterState()
             for event in [*events, skip]:
                 if event.seq == poison:
@@ -322,22 +330,11 @@ async def test_a_fact_that_postgres_or_the_fold_refuses_halts_the_fold_until_it_
         monkeypatch.setattr(PodBook, "submitted", submitted)
     events = history(every_kind_once())
     poison = 9
-    good = events[: poison - 1]
     events[poison - 1] = refused_fact(poison)
     async with projector(postgres_dsn) as it:
         it.write(events)
         async with it.running():
-            await until(lambda: "halted before event 9" in it.progress.trouble)
-            assert "cannot be stored: " in it.progress.trouble
-            assert not it.health.is_ready()
-            assert await stored_hash(it) == (poison - 1, folded(good).hash())
-            assert b'koord_bus_follower_halted{fold="projector"} 1.0' in (await it.metrics.render())[0]
-            record = Recorder()
-            record.write("fold", "projector", EventSkipped(seq=poison, reason="too long", operator="me"))
-            skip = msgspec.structs.replace(record.events[0], seq=len(events) + 1)
-            it.write([skip])
-            await until(lambda: it.progress.position == skip.seq)
-            assert it.health.is_ready()
+            skip = await skipped_once_halted(it, events, poison, trouble="cannot be stored: ")
             rest = folded([event for event in [*events, skip] if event.seq != poison])
             assert await stored_hash(it) == (skip.seq, rest.hash())
         async with it.running():  # another process begins behind the fact

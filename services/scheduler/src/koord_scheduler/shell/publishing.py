@@ -204,7 +204,7 @@ class Publisher:
         try:
             outcome = await self._append(events)
         except TooLarge as error:
-            # Not decided anew, which would come to the same: what it tells of is stated when it changes.
+            # The same status would be refused again. The next one is published when the status changes.
             self._logger.error("fact_too_large", aggregate=str(events[0].ref), reason=str(error))
             self._state.status.refused(taken, for_good=True)
             return

@@ -23,7 +23,7 @@ def round_ended(
     seconds: float,
     nodes: int,
     is_dry_run: bool,
-    left_out: Iterable[str] = (),
+    left_out: Iterable[str],
 ) -> RoundEnded:
     """Return the explanation of a round: classes of nodes, chosen pods, refused pods, and limits that it reached.
 
