@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from koordcore.protocol import keys
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.newest import Newest
@@ -79,13 +80,17 @@ class QuotaGate:
     """Quota admission of the webhook: admits pods to their quotas in batches, and writes the usage to the API server.
 
     Args:
+        api: Client of the API server.
+        policy: Settings of the retries.
         uniform: Returns a random number from 0 to below 1, for the jitter.
+        logger: Logs unexpected errors.
     """
 
-    def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float]) -> None:
+    def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float], logger: Logger) -> None:
         self._api = api
         self._policy = policy
         self._uniform = uniform
+        self._logger = logger
         self._queues: dict[tuple[str, str], list[_Asked]] = {}
         self._workers: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(WORKERS)
@@ -122,7 +127,7 @@ class QuotaGate:
         try:
             while batch := [asked for asked in self._queues.pop(key, []) if not asked.done.done()]:
                 async with self._room:
-                    answers = await self._decided(key, [asked.request for asked in batch])
+                    answers = await self._answered(key, [asked.request for asked in batch])
                 for asked, answer in zip(batch, answers, strict=True):
                     if not asked.done.done():
                         asked.done.set_result(answer)
@@ -131,6 +136,21 @@ class QuotaGate:
             for asked in (*batch, *self._queues.pop(key, ())):
                 if not asked.done.done():
                     asked.done.set_result(QuotaAnswer(("",), ENDED))
+
+    async def _answered(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
+        """Decide a batch. After an unexpected error, decide each pod alone, so that only the pod at fault is denied.
+
+        Such an error comes before the usage is written, so no pod is counted twice.
+        """
+        try:
+            return await self._decided(key, requests)
+        except Exception as error:
+            self._written.pop(key, None)  # it may be at fault
+            if len(requests) > 1:
+                return [answer for request in requests for answer in await self._answered(key, [request])]
+            cause = f"{type(error).__name__}: {error}"
+            self._logger.error("quota_not_evaluated", object="/".join(key), error=cause, exc_info=error)
+            return [QuotaAnswer(("",), f"quota {key[1]} cannot be evaluated: {cause}")]
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
         """Evaluate a batch and write the usage, with retries after conflicts.
@@ -187,6 +207,10 @@ class QuotaGate:
             )
         except Unreachable as error:
             return ApiResponse(503, str(error).encode())
+        except Exception as error:  # the usage may be written, so the batch must not be decided again
+            cause = f"{type(error).__name__}: {error}"
+            self._logger.error("quota_not_written", object="/".join(key), error=cause, exc_info=error)
+            return ApiResponse(503, cause.encode())
         if not answer.ok:
             return answer
         stored = _decoded(answer.body)

@@ -79,7 +79,7 @@ def add_webhooks(
         jitter_seconds=settings.quota_update_retry_jitter,
         total_jitter_seconds=settings.quota_update_max_total_jitter,
     )
-    gate = QuotaGate(api, policy, random.random) if api is not None else None
+    gate = QuotaGate(api, policy, random.random, shell.log) if api is not None else None
     desk = Desk(
         view=view,
         options=options,
