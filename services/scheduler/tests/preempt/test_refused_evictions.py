@@ -1,6 +1,8 @@
 """Preemption of pods whose evictions are refused: they are asked ever more rarely, and others go instead."""
 
 import pytest
+from koord_scheduler.domain.queue.pauses import Pauses
+from koord_scheduler.domain.queue.queued_pod import QueueState
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.protocol import keys
@@ -71,6 +73,61 @@ def test_victim_whose_evictions_are_refused_is_asked_ever_more_rarely(configurat
     log.kept.clear()
     live(scheduler, HOUR, HOUR + 400)
     assert scheduler.state.pods["high"].node == "n0", "it is asked again within five minutes"
+
+
+@pytest.mark.parametrize("configuration", ["", JOBS], ids=["a single pod", "a job"])
+def test_preemptor_is_woken_when_the_pause_of_its_victim_ends(configuration: str) -> None:
+    log = RefusingLog("low")
+    scheduler = with_preemptor(log, configuration)
+    live(scheduler, 0, 30, every=1)
+    asked = len(requests(scheduler))
+    end = scheduler.state.nominator.spared_until("low")
+    assert end > 29.0, "the eviction has been refused repeatedly"
+    log.kept.clear()
+    scheduler.run(end - 0.5)
+    assert scheduler.state.next_due() == end
+    assert len(requests(scheduler)) == asked
+    scheduler.run(end)
+    scheduler.run(end + 10.0)
+    assert scheduler.state.pods["high"].node == "n0"
+
+
+def test_of_equal_preemptors_one_is_woken_at_a_time() -> None:
+    log = RefusingLog("low")
+    scheduler = with_preemptor(log)
+    for number in range(50):
+        log.add_pod(pod(f"high{number}", {"cpu": "4"}, priority=9))
+    live(scheduler, 0, 30, every=1)
+    end = scheduler.state.nominator.spared_until("low")
+    before = scheduler.state.queue.counts()[QueueState.UNSCHEDULABLE]
+    scheduler.state.queue.tick(end)
+    assert before - scheduler.state.queue.counts()[QueueState.UNSCHEDULABLE] == 1
+
+
+def test_pauses_are_forgotten_with_their_pods() -> None:
+    pauses = Pauses()
+    for number in range(100):
+        pauses.put(f"p{number}", "group", 10.0 + number)
+    for number in range(100):
+        pauses.drop(f"p{number}")
+    assert not len(pauses)
+    assert pauses.next_due() is None
+    assert pauses.over(1000.0) == []
+
+
+def test_pods_whose_pauses_are_over_follow_one_after_the_other() -> None:
+    pauses = Pauses()
+    pauses.put("late", "a", 100.0)
+    pauses.put("first", "a", 10.0)
+    pauses.put("second", "a", 11.0)
+    pauses.put("other", "b", 10.0)
+    assert pauses.next_due() == 10.0
+    assert sorted(pauses.over(10.0)) == ["first", "other"]
+    assert pauses.over(19.0) == []
+    assert pauses.over(20.0) == ["second"]
+    assert pauses.next_due() == 100.0
+    pauses.put("late", "a", 50.0)
+    assert pauses.over(50.0) == ["late"]
 
 
 def test_refusal_says_that_a_pod_stays_because_its_evictions_have_failed() -> None:

@@ -18,6 +18,7 @@ from koord_scheduler.domain.cycle.decision_basis import basis_of
 from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, refusal, waited_in_vain, waits_at_permit
 from koord_scheduler.domain.cycle.whole_job import place_whole_job
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
+from koord_scheduler.domain.framework.post_filter import NoPreemption
 from koord_scheduler.domain.gang.job_plan import JobFailed
 from koord_scheduler.domain.pods.on_node import on_node
 from koord_scheduler.domain.pods.record import PodRecord
@@ -160,6 +161,8 @@ def _failed(
         state.queue.retry_later(pod.uid, now)
     else:
         state.queue.unschedulable(pod.uid, now, block, refused_by)
+        if isinstance(found.preemption, NoPreemption) and found.preemption.retry_at is not None:
+            state.queue.wake_at(pod.uid, found.preemption.retry_at)
     framework = state.frameworks.framework_of(pod)
     failure = framework.after_post_filter(pod, found.message)
     lost = {uid: work.basis for uid in failure.rejected if (work := state.assumed.waiting.work_of(uid)) is not None}

@@ -63,6 +63,8 @@ class NoPreemption:
         unhelpful: Pods that lose their nomination to a node.
         job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
         notes: Sentence that is added to the refusal of the pod and does not concern preemption; empty for none.
+        retry_at: Unix seconds at which a further search may find victims, because a pod that stays for now may be
+            evicted from then on; None if no pod stays for this reason.
     """
 
     message: str
@@ -71,6 +73,7 @@ class NoPreemption:
     unhelpful: Sequence[PodRecord] = ()
     job: "JobRules | None" = None
     notes: str = ""
+    retry_at: float | None = None
 
 
 class Room(Protocol):

@@ -39,7 +39,8 @@ class DryRuns:
 
     Attributes:
         sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
-        spared: Uids of the pods on the tried nodes that stay for now, because their evictions have failed repeatedly.
+        spared: Pods on the tried nodes that stay for now, because their evictions have failed repeatedly. Uid -> Unix
+            seconds from which the pod may be evicted.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -52,7 +53,7 @@ class DryRuns:
         coupled = bool(self._engine.cross_node_filters(subject).filters)
         self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)
         self._needs = needs_of(self._engine, subject)
-        self.spared: set[str] = set()
+        self.spared: dict[str, float] = {}
         can_sum = self._room is None
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
@@ -173,10 +174,11 @@ class DryRuns:
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             if not is_settled or not self._plugin.may_preempt(pod, other):
                 continue
-            if state.nominator.may_be_evicted(other.uid, state.queue.now):
+            until = state.nominator.spared_until(other.uid)
+            if until <= state.queue.now:
                 possible.append(pod_info)
             else:
-                self.spared.add(other.uid)
+                self.spared[other.uid] = until
         return possible
 
     def _ordered(self, possible: Sequence[PodInfo]) -> list[PodInfo]:

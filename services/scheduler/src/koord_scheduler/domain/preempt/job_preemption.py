@@ -55,6 +55,8 @@ class JobSearch:
 
     Attributes:
         members: The members in the order in which they are placed.
+        spared: Pods that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds from which
+            the pod may be evicted.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class JobSearch:
             for uid in plugin.members(pod)
             if (record := state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
         ]
+        self.spared: dict[str, float] = {}
         self._by_uid = {member.uid: member for member in self.members}
         self._occupants: dict[str, dict[str, PodInfo]] = {}
 
@@ -126,10 +129,14 @@ class JobSearch:
             is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
             name = f"{other.namespace}/{other.name}"
             victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
-            is_spared = not state.nominator.may_be_evicted(other.uid, state.queue.now)
-            if victim is not None and is_settled and not is_spared:
+            if victim is None or not is_settled:
+                continue
+            until = state.nominator.spared_until(other.uid)
+            if until <= state.queue.now:
                 possible.append(victim)
                 self._occupants[node][other.uid] = pod_info
+            else:
+                self.spared[other.uid] = until
         return possible
 
     def _fits(self, node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:

@@ -57,7 +57,7 @@ def preempt(
     refusal = _not_eligible(state, pod, cycle_view)
     if refusal is not None:
         return refusal
-    message, notes = "", list[str]()
+    message, notes, ends = "", list[str](), list[float]()
     search = _Searches(state, pod, cycle_view, rejection, within)
     for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(POST_FILTER):
         found = plugin.post_filter(pod, rejection, search)
@@ -67,7 +67,8 @@ def preempt(
             return found
         message = found.message or message
         notes += [found.notes] if found.notes else []
-    return NoPreemption(message, notes=" ".join(notes))
+        ends += [] if found.retry_at is None else [found.retry_at]
+    return NoPreemption(message, notes=" ".join(notes), retry_at=min(ends, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,10 @@ def _for_job(
     waiting = {uid: state.assumed.waiting.node_of(uid) for uid in plugin.waiting(pod) if uid in state.assumed.waiting}
     if isinstance(room, str):
         plugin.remember(pod, room)
+        retry_at = min(search.spared.values(), default=None)
         if not plugin.is_job(pod):
-            return NoPreemption(room)
-        return NoPreemption(room, ends=True, unhelpful=search.members, job=plugin)
+            return NoPreemption(room, retry_at=retry_at)
+        return NoPreemption(room, ends=True, unhelpful=search.members, job=plugin, retry_at=retry_at)
     message = f"preempt success, alreadyWaitingForBound: {len(waiting)}/{len(waiting) + len(search.members)}"
     plugin.remember(pod, message)
     return Preemption(
@@ -196,8 +198,9 @@ class _Search:
                 found[name] = _candidate(victims)
         chosen = pick_candidate(found)
         if chosen is None:
-            spared = {uid for each in self._dry_runs.values() for uid in each.spared}
-            return NoPreemption(_found_nothing(len(nodes), without_victims, len(spared)))
+            spared = {uid: end for each in self._dry_runs.values() for uid, end in each.spared.items()}
+            message = _found_nothing(len(nodes), without_victims, len(spared))
+            return NoPreemption(message, retry_at=min(spared.values(), default=None))
         return Preemption(plugin=self._plugin.name, node=chosen, victims=victims_of[chosen], examined=examined)
 
     def _dry_runs_of(self, subject: Subject) -> DryRuns:

@@ -69,17 +69,28 @@ class Nominator:
     def may_be_evicted(self, uid: str, now: float) -> bool:
         """Return False while a request to evict the pod would come too soon after requests that have failed.
 
+        Args:
+            uid: Uid of the pod.
+            now: Seconds of the service's `Clock`.
+        """
+        return now >= self.spared_until(uid)
+
+    def spared_until(self, uid: str) -> float:
+        """Return the time from which a request to evict the pod may follow those that have failed; 0.0: any time.
+
         One failure causes no pause. Only requests of this process count, so a scheduler that begins to lead may ask at
         once.
 
         Args:
             uid: Uid of the pod.
-            now: Seconds of the service's `Clock`.
+
+        Returns:
+            Seconds of the service's `Clock`.
         """
         asked_at, failures = self._asked.get(uid, _NEVER)
         if failures < 2:
-            return True
-        return now >= asked_at + min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 2, 60), LONGEST_PAUSE_SECONDS)
+            return 0.0
+        return asked_at + min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures - 2, 60), LONGEST_PAUSE_SECONDS)
 
     def forget_evictions(self, uid: str) -> None:
         """Forget all requests to evict the pod, because it is gone."""

@@ -22,6 +22,7 @@ from typing import Final
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.queue.pauses import Pauses
 from koord_scheduler.domain.queue.pod_heap import PodHeap
 from koord_scheduler.domain.queue.queued_pod import Block, Came, QueuedPod, QueueState
 from koord_scheduler.domain.queue.unschedulable import Fits, Group, SeesOtherwise, WaitingRoom
@@ -60,6 +61,7 @@ class SchedulingQueue:
         self._active = PodHeap(QueueState.ACTIVE, self._pods)
         self._backoff = PodHeap(QueueState.BACKOFF, self._pods)
         self._waiting_since: dict[str, float] = {}
+        self._pauses = Pauses()
         self._room = WaitingRoom(nodes, sees_otherwise)
         self._tickets = 0
         self._next_flush = 0.0
@@ -198,6 +200,12 @@ class SchedulingQueue:
             self._blocked.setdefault(block, Group()).add(pod.rank)
         self.wake_pod(next_one, pod.trigger)
 
+    def wake_at(self, uid: str, at: float) -> None:
+        """Let an unschedulable pod also be woken at a time (Unix seconds) at which it may find a node. See `Pauses`."""
+        pod = self._pods[uid]
+        if pod.state is QueueState.UNSCHEDULABLE:
+            self._pauses.put(uid, (pod.subject, pod.block), at)
+
     def blocked(self) -> list[tuple[Block, str]]:
         """Return (what the group waits for, uid of its first pod) for each group of pods that a plugin rejected."""
         found = [(block, group.first()) for block, group in self._blocked.items()]
@@ -261,11 +269,14 @@ class SchedulingQueue:
         return len(helped)
 
     def tick(self, now: float) -> None:
-        """Advance the time to `now`: end back-offs; every 30 s, end waits over 5 minutes of each group's first pod."""
+        """Advance the time to `now`: end back-offs and pauses; every 30 s, waits over 5 minutes of each first pod."""
         self._now = now
         while (pod := self._backoff.first()) is not None and pod.ready_at <= now:
             self._came = Came.BACKED_OFF
             self._activate(pod)
+        for uid in self._pauses.over(now):
+            self._came = Came.TIMED_OUT
+            self._end_wait(self._pods[uid])
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_PERIOD_SECONDS
             self._flush(now)
@@ -275,7 +286,8 @@ class SchedulingQueue:
         flush = self._next_flush if self._waiting_since else None
         backing_off = self._backoff.first()
         backoff = backing_off.ready_at if backing_off is not None else None
-        return min((moment for moment in (flush, backoff) if moment is not None), default=None)
+        dues = (flush, backoff, self._pauses.next_due())
+        return min((moment for moment in dues if moment is not None), default=None)
 
     def is_in_flight(self, uid: str) -> bool:
         """Return whether the pod is being attempted, or has a node and its placement is not in the log yet."""
@@ -376,6 +388,7 @@ class SchedulingQueue:
         self._counts[pod.state] -= 1
         if pod.state is QueueState.UNSCHEDULABLE:
             del self._waiting_since[pod.uid]
+            self._pauses.drop(pod.uid)
             if pod.block is None:
                 self._room.discard(pod.subject, pod.uid)
             else:
