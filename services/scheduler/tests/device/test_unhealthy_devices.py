@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
@@ -118,6 +119,34 @@ def test_a_pod_whose_device_vanished_during_its_placement_is_told() -> None:
     _put(log, [gpu(0), gpu(1)])
     _look(other, 1.0)
     assert [uid for uid, _ in _stated(log)] == ["third"]
+
+
+def test_a_fact_that_is_too_large_for_the_log_is_stated_again_only_after_another_change() -> None:
+    log, scheduler = _world("first", "second")
+    _put(log, [gpu(0, healthy=False), gpu(1)])
+    for turn in range(2):
+        assert [taken.drafts[0].ref.id for taken in _refused(scheduler, 10.0 * turn + 1)] == ["first"]
+        for second in range(2, 6):
+            assert _refused(scheduler, 10.0 * turn + second) == []
+        assert next_status_due(scheduler.state) is None, "nothing is left to look at"
+        _put(log, [gpu(0), gpu(1)])
+        assert _refused(scheduler, 10.0 * turn + 7) == [], "the log never said that it was unhealthy"
+        _put(log, [gpu(0, healthy=False), gpu(1)])
+    _put(log, [gpu(0, healthy=False), gpu(1, healthy=False)])
+    _look(scheduler, 30.0)
+    assert sorted(uid for uid, _ in _stated(log)) == ["first", "second"]
+
+
+def _refused(scheduler: Scheduler, now: float) -> list[TakenStatusWrite]:
+    """Look, and let the log refuse for good what is stated."""
+    scheduler.follow()
+    status = scheduler.state.status
+    for write in status_facts(scheduler.state, now):
+        status.writes.put(write)
+    taken = list(iter(status.next, None))
+    for each in taken:
+        status.refused(each, for_good=True)
+    return taken
 
 
 def test_nothing_is_stated_of_a_pod_that_left_meanwhile() -> None:

@@ -21,6 +21,8 @@ from koord_scheduler.domain.state.state import SchedulerState
 def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef, PodDeviceUnhealthy]]:
     """Yield (aggregate, event) for each pod whose unhealthy devices differ from the last event about them.
 
+    An event that the log never stores is not yielded again until the unhealthy devices of the pod have changed.
+
     Args:
         state: The scheduler's state.
     """
@@ -38,6 +40,9 @@ def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef
                 continue  # a Reservation has no owner that runs; pods that take its devices are told
             devices = _unhealthy(pod_info.allocation, inventory.by_minor if inventory is not None else {})
             if devices == pod.unhealthy:
+                pod.unstorable = None
+                continue
+            if devices == pod.unstorable:
                 continue
             is_done = False
             ref = pod_ref(pod.uid)

@@ -55,6 +55,7 @@ class PodRecord:
         bind_failed: Position of the placement that the API server could not carry out; 0 for none.
         bind_failures: Number of its placements that the API server could not carry out.
         unhealthy: Its devices that are unhealthy by the last event about them.
+        unstorable: Unhealthy devices whose event is larger than the log accepts; None if the log refused none.
         known_since: Unix seconds at which the scheduler first saw its object.
         placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
     """
@@ -80,6 +81,7 @@ class PodRecord:
     bind_failed: int = 0
     bind_failures: int = 0
     unhealthy: tuple[UnhealthyDevice, ...] = ()
+    unstorable: tuple[UnhealthyDevice, ...] | None = None
     known_since: float = 0.0
     placed_at: float = 0.0
 

@@ -210,7 +210,7 @@ class Commits:
 
     def left_node(self, pod: PodRecord) -> None:
         """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations."""
-        pod.node, pod.unhealthy = "", ()
+        pod.node, pod.unhealthy, pod.unstorable = "", (), None
         self._known.cluster.reservations.left(pod.uid)
         self._known.cluster.quotas.unreserve(pod.uid)
         self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)

@@ -190,6 +190,9 @@ class StatusWriter:
                     self._nominator.drop(ref.id)
                 case PodEvictionRequested() if ref.id in self._nominator.unsaid:
                     self._nominator.not_evicted(ref.id)
+                case PodDeviceUnhealthy(devices=devices):
+                    if for_good and ref.id in self._pods:
+                        self._pods[ref.id].unstorable = tuple(devices)
                 case GangPhaseChanged():
                     self.published.gang_unsaid(event, self._roster, again=not for_good)
                 case QuotaStatusComputed(name=name):
