@@ -23,6 +23,7 @@ from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted, Pri
 from koordcore.protocol.objects import ObjectMeta, PriorityClass, node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
+from structlog.testing import capture_logs
 from support.descheduler.world import AT, World
 from support.until import until
 
@@ -75,11 +76,15 @@ async def test_violating_pod_is_asked_to_leave_once(world: World) -> None:
     assert "RemovePodsViolatingNodeTaints" in request.message
 
 
-async def test_proving_profile_moves_nothing_while_no_scheduler_answers(world: World) -> None:
+async def test_proving_profile_moves_nothing_while_no_scheduler_answers_and_says_so_once(world: World) -> None:
     await world.pod("p", "a")
-    async with world.service(configuration(prove=True)) as (_, rounds):
-        await rounds_done(rounds)
+    async with world.service(configuration(prove=True), flags=("--log-level=warning",)) as (_, rounds):
+        with capture_logs() as lines:
+            await rounds_done(rounds)
     assert await world.requests() == []
+    assert [line["reason"] for line in lines if line["event"] == "moves_not_proved"] == [
+        "this log has no connection to a scheduler"
+    ]
 
 
 async def test_round_tells_its_classes_its_choices_and_the_limits_that_it_reached(world: World) -> None:
@@ -167,6 +172,35 @@ async def test_decision_that_the_log_never_takes_is_refused_and_the_rounds_go_on
         world.log.max_payload = 1 << 20
         await until(lambda: _is(world.requests, 20))
         assert not shell.service.stopping
+
+
+async def test_rounds_of_a_cluster_that_is_too_small_are_told_once_until_a_round_was_possible(world: World) -> None:
+    async def nodes(*ready: str) -> None:
+        for name in ("a", "b"):
+            status = {"conditions": [{"type": "Ready", "status": str(name in ready)}]}
+            changed = node_from_json({"metadata": {"name": name}, "status": status})
+            await world.write(AggregateRef("nodespec", name), NodeSpecChanged(object=changed))
+
+    async def refused(rounds: Rounds, count: int) -> None:
+        await until(lambda: len(told()) == count)
+        begun = rounds.begun
+        await until(lambda: rounds.begun > begun + 5)
+        assert len(told()) == count
+
+    def told() -> list[str]:
+        return [str(line["reason"]) for line in lines if line["event"] == "round_refused"]
+
+    await nodes("a")
+    async with world.service(configuration(), flags=("--log-level=warning",)) as (_, rounds):
+        with capture_logs() as lines:
+            await refused(rounds, 1)
+            await nodes()
+            await refused(rounds, 2)
+            await nodes("a", "b")
+            await rounds_done(rounds)
+            await nodes()
+            await refused(rounds, 3)
+    assert [reason.rpartition(" ")[2] for reason in told()] == ["1", "0", "0"]
 
 
 async def test_dry_run_writes_nothing(world: World) -> None:

@@ -63,7 +63,7 @@ from koord_descheduler.shell.proving import Prover
 from koord_descheduler.shell.round_effects import RoundEffects
 from koord_descheduler.shell.telling import RoundTeller
 from koord_descheduler.shell.views import views_are_current
-from koord_descheduler.shell.waiting import first_of
+from koord_descheduler.shell.waiting import Problem, first_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,9 +119,11 @@ class Rounds:
     _refused: Refused = field(default_factory=Refused, init=False)
     _left_out: list[str] = field(default_factory=list[str], init=False)
     """Why profiles are left out of the rounds."""
+    _too_small: Problem = field(init=False)
 
     def __post_init__(self) -> None:
         self._reader = JobReader(self.builder)
+        self._too_small = Problem("round_refused", self.logger)
 
     async def run(self) -> None:
         """Run a round at the start of each interval while this instance leads. Never return; the caller cancels it.
@@ -236,11 +238,12 @@ class Rounds:
                     refused=self._refused.note_filtered,
                 )
         except InvalidInput as error:
-            self.logger.warning("round_refused", reason=str(error))
+            self._too_small.lasts(str(error))
             return None
         finally:
             seconds = SystemClock().monotonic() - began
             self.metrics.round_seconds.observe(seconds)
+        self._too_small.is_over()
         self._refused.note_attempts(outcome.attempts)
 
         # 3. The scheduler proves the moves of the profiles that want it.

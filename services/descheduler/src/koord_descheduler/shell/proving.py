@@ -17,6 +17,7 @@ from koord_descheduler.domain.framework.eviction import Attempt, Result
 from koord_descheduler.domain.look_ahead.dry_run import MOST_MOVES
 from koord_descheduler.domain.look_ahead.proving import judge
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.shell.waiting import Problem
 
 R = TypeVar("R")
 Ask = Callable[[FitRequest], Awaitable[FitAnswer]]
@@ -74,7 +75,7 @@ class Prover:
     def __init__(self, profiles: Collection[str], question: Ask | None, logger: Logger) -> None:
         self._profiles = profiles
         self._question = question
-        self._logger = logger
+        self._not_proved = Problem("moves_not_proved", logger)
 
     async def proved(self, cluster: ClusterView, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Return the attempts of a round. The result of a refused attempt is the reason of the refusal.
@@ -100,8 +101,9 @@ class Prover:
             refused = {each.pod.uid: Result.UNPROVED for each in chosen[MOST_MOVES:]}
             refused |= {pod.uid: Result.NO_PLACE for pod in found.homeless}
             refused |= {pod.uid: Result.NOT_BETTER for pod in found.useless}
+            self._not_proved.is_over()
         except SchedulerAway as error:
-            self._logger.warning("moves_not_proved", pods=len(chosen), reason=str(error))
+            self._not_proved.lasts(str(error))
             refused = {each.pod.uid: Result.UNPROVED for each in chosen}
         return [
             replace(each, result=refused.get(each.pod.uid, each.result), target=targets.get(each.pod.uid, ""))
