@@ -1,17 +1,21 @@
 """What the manager decides about nodes stands on them and in their NodeSLO; what stock agents report is taken in."""
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
+from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn
 from koordcore.events.management.nodepolicy import (
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeSloRendered,
 )
-from support.kubernetes.gateway_world import gateway_settings, gateway_world, install_crds, node
+from support.kubernetes.gateway_world import World, gateway_settings, gateway_world, install_crds, node
 from support.until import until
 
 
@@ -103,3 +107,52 @@ async def test_reports_of_a_stock_agent_are_taken_in(tmp_path: Path) -> None:
         await world.until(lambda: interval() == 30)
         await world.server.delete("nodes", "", "node-1")
         await world.until(lambda: world.server.object("nodemetrics", "", "node-1") is None)
+
+
+async def test_a_new_node_metric_object_gets_the_report_that_the_earlier_one_had(tmp_path: Path) -> None:
+    async with _node_metric(tmp_path, node_metric_status=True, report_seconds=0.01) as world:
+        report = NodeUsageReported(
+            updated_at="2026-11-21T10:00:00.000000Z",
+            report_interval_seconds=60,
+            aggregate_duration_seconds=300,
+            node_usage=Usage(cpu_milli=1500),
+            system_usage=Usage(),
+        )
+        world.view.observe(1, "node-1", report)
+
+        def written() -> object:
+            found = world.server.object("nodemetrics", "", "node-1")
+            return found is not None and found.get("status", {}).get("updateTime")
+
+        await world.until(written)
+        await world.server.delete("nodemetrics", "", "node-1")
+        await world.until(written)
+
+
+async def test_the_report_of_a_new_node_metric_object_is_taken_in_whatever_the_earlier_one_said(tmp_path: Path) -> None:
+    async with _node_metric(tmp_path, take_node_metrics=True) as world:
+        usage = {"nodeUsage": {"resources": {"cpu": "1500m", "memory": "2Gi"}}}
+        for count in range(1, 3):
+            await world.until(lambda: world.server.object("nodemetrics", "", "node-1"))
+            status = {"updateTime": "2026-11-21T10:00:00Z", "nodeMetric": usage}
+            await world.server.patch_status("nodemetrics", "", "node-1", status)
+
+            async def is_taken_in(count: int = count) -> bool:
+                return (await world.bus.observations.head()).last_seq == count
+
+            await until(is_taken_in)
+            await world.server.delete("nodemetrics", "", "node-1")
+
+
+@asynccontextmanager
+async def _node_metric(tmp_path: Path, **settings: Any) -> AsyncGenerator[World]:
+    """A gateway that keeps the NodeMetric object of one node."""
+    async with gateway_world(tmp_path, settings=gateway_settings(**settings), begin=False) as world:
+        await install_crds(world.server)
+        await world.begin()
+        await world.server.apply(node("node-1"))
+        await world.until(lambda: world.view.node("node-1"))
+        policy = AggregateRef("nodepolicy", "node-1")
+        await world.append(policy, NodeMetricPolicyRendered(spec={"reportIntervalSeconds": 60}))
+        await world.until(lambda: world.server.object("nodemetrics", "", "node-1"))
+        yield world

@@ -27,6 +27,7 @@ from koord_manager.shell.gateway.listwatch import Complete, Sighting
 
 MOST_AT_ONCE = 500
 """Maximum number of objects decided at once."""
+NODE_METRICS = "nodemetrics"
 
 Report = Callable[[str, NodeUsageReported], Awaitable[None]]
 
@@ -172,6 +173,8 @@ class Ingest:
             await self._take_metric(name, found)
 
     def _forget(self, plural: str, name: str) -> None:
+        if plural == NODE_METRICS:
+            self._reported.pop(name, None)
         if self.known.get(plural, {}).pop(name, None) is not None:
             self._changed(plural, name)
 

@@ -38,7 +38,7 @@ from koord_manager.shell.gateway.epoch import EpochCheck
 from koord_manager.shell.gateway.event_recorder import EventRecorder
 from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
 from koord_manager.shell.gateway.failures import ErrorBoundary
-from koord_manager.shell.gateway.ingest import Ingest
+from koord_manager.shell.gateway.ingest import NODE_METRICS, Ingest
 from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outages import OutageLog
@@ -261,7 +261,7 @@ class _TermOfGateway:
             )
             for resource in settings.resources
         ]
-        self._reported: dict[str, str] = {}
+        self._reported: dict[str, tuple[str, str]] = {}
 
     def _tell(self, event: KubernetesEvent) -> None:
         self._pending_writes.events.append(event)
@@ -340,7 +340,7 @@ class _TermOfGateway:
                 await sweep.once()
 
     def _known_changed(self, plural: str, name: str) -> None:
-        if plural in ("nodeslos", "nodemetrics"):
+        if plural in ("nodeslos", NODE_METRICS):
             self._pending_writes.queue.add(NODE, name_token(name))
             self._outbox.wake()
 
@@ -359,15 +359,16 @@ class _TermOfGateway:
         await context.observations.publish(AggregateRef("node", name_token(node)), report, origin)
 
     async def _publish_reports(self) -> None:
-        """Write the newest report of each of our agents as NodeMetric status, each report once."""
+        """Write the newest report of each of our agents as NodeMetric status, each report once for each object."""
         context = self._context
         while True:
             await asyncio.sleep(self._settings.report_seconds)
-            for token, report in list(context.view.reports.items()):
+            reports = context.view.reports
+            self._reported = {token: written for token, written in self._reported.items() if token in reports}
+            for token, report in list(reports.items()):
                 name = name_from_token(token)
-                if self._reported.get(token) == report.updated_at or name not in self._ingest.known.get(
-                    "nodemetrics", {}
-                ):
+                known = self._ingest.known.get(NODE_METRICS, {}).get(name)
+                if known is None or self._reported.get(token) == (known.uid, report.updated_at):
                     continue
                 self._facts.require_term()
                 with self._errors("reports")(name):
@@ -377,7 +378,7 @@ class _TermOfGateway:
                         break
                     context.metrics.written(request.purpose, meaning_of(answer.status))
                     if answer.ok:
-                        self._reported[token] = report.updated_at
+                        self._reported[token] = known.uid, report.updated_at
 
     async def _watch_figures(self) -> None:
         """Update the metrics of the watches once a second."""
