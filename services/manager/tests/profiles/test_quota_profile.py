@@ -7,9 +7,10 @@ from koord_manager.domain.quota_profiles.controller import QuotaProfileControlle
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
 from koordcore.events.envelope import Draft
 from koordcore.events.management.quota_profile import QuotaProfileRendered
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import object_from_json
 from support.manager.world import ManagerWorld
+from support.reachable import container_sizes
 
 
 def profile(**spec: Any) -> dict[str, Any]:
@@ -82,6 +83,25 @@ def test_rounds_come_no_faster_than_every_ten_seconds() -> None:
     assert drafts(world, controller) == []
     world.pass_time(1)
     assert len(drafts(world, controller)) == 1
+
+
+def test_profiles_that_came_and_went_leave_nothing_behind_in_the_controller() -> None:
+    world, controller = ManagerWorld(), QuotaProfileController()
+    world.plain_node("a", pool="a")
+
+    def live_and_die(name: str) -> None:
+        document = profile(quotaName=name)
+        world.custom("elasticquotaprofiles", {**document, "metadata": {"namespace": "default", "name": name}})
+        settle(world, controller)
+        ref = custom_ref("elasticquotaprofiles", "default", name)
+        world.fact(ref, CustomObjectDeleted(kind="ElasticQuotaProfile", namespace="default", name=name))
+        settle(world, controller)
+
+    live_and_die("first")
+    before = container_sizes(controller)
+    for number in range(5):
+        live_and_die(f"p-{number}")
+    assert container_sizes(controller) - before == {}
 
 
 def test_what_the_log_refused_is_rendered_again() -> None:

@@ -51,7 +51,9 @@ class QuotaProfileController:
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
         self._last, self._nodes = now, None
-        view.queue.resync(QUOTA_PROFILE, (id_ for id_, _ in view.customs(PROFILES)))
+        profiles = [id_ for id_, _ in view.customs(PROFILES)]
+        self._rendered = {id_: self._rendered[id_] for id_ in profiles if id_ in self._rendered}
+        view.queue.resync(QUOTA_PROFILE, profiles)
         return view.queue.take(QUOTA_PROFILE)
 
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
