@@ -14,7 +14,7 @@ from koordcore.bus.client.connection import ConnectionSettings, NoAnswer
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.bus.folds.patience import patiently
-from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.read.stream_reader import StreamReader, api
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.agents.observation import NodeUsageReported
@@ -93,6 +93,17 @@ async def test_the_latest_observation_of_each_aggregate_is_given(bus: Bus):
     await until(all_arrived)
     found = await bus.observations.latest([refs[1], refs[2], refs[0]])
     assert [(stored.ref.id, CATALOGUE.read(stored)) for stored in found] == [("n1", report(5)), ("n0", report(4))]
+
+
+@pytest.mark.nats
+async def test_a_stream_without_any_message_left_begins_behind_its_end(place: Place):
+    for number in range(3):
+        await place.bus.observations.publish(AggregateRef("node", "n1"), report(number), origin(str(number)))
+    await observed(place.bus.observations.follow(0), 3)
+    assert not (await place.bus.observations.head()).is_empty
+    await api(place.connection, f"$JS.API.STREAM.PURGE.{place.bus.names.obs}", b"")
+    head = await place.bus.observations.head()
+    assert (head.is_empty, head.first_seq, head.last_seq) == (True, 4, 3)
 
 
 @pytest.mark.nats

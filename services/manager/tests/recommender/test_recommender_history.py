@@ -1,5 +1,7 @@
 """What the recommender knows after a restart: its checkpoint and every report since, each once."""
 
+import asyncio
+
 import msgspec
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderController
@@ -12,6 +14,7 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
 from structlog.testing import capture_logs
 from support.manager.world import GIB, ManagerWorld, usage_of
+from support.until import until
 
 LOGGER = logger("test")
 
@@ -70,6 +73,19 @@ async def test_other_settings_of_learning_take_all_reports_again() -> None:
     assert [line["reason"] for line in lines if line["event"] == "recommender_learns_anew"] == [
         "the settings have changed"
     ]
+
+
+async def test_reports_that_have_all_expired_are_not_waited_for() -> None:
+    made, observations = world(), MemoryObservationLog(keep=0)
+    await report(made, observations, 3)
+    rounds = RecommenderController()
+    recalling = asyncio.create_task(recall(rounds, made.view, None, observations, LOGGER))
+    try:
+        await until(recalling.done)
+    finally:
+        recalling.cancel()
+    assert not rounds.loading
+    assert rounds.book.position == (await observations.head()).last_seq
 
 
 async def test_without_a_recommendation_no_history_is_read() -> None:

@@ -104,12 +104,17 @@ class LogHead(NamedTuple):
     """The bounds of a stream.
 
     Attributes:
-        first_seq: Sequence of the oldest kept event.
-        last_seq: Sequence of the newest event; 0 for an empty stream.
+        first_seq: Sequence of the oldest kept event; `last_seq` + 1 if none is kept.
+        last_seq: Sequence of the newest event, kept or not; 0 if there never was one.
     """
 
     first_seq: int
     last_seq: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the stream keeps no event."""
+        return self.first_seq > self.last_seq
 
 
 class HistoryGone(Exception):

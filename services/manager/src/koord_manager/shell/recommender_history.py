@@ -34,8 +34,8 @@ async def recall(
     """Load the recommender's newest checkpoint and learn from the reports after it.
 
     Call this function before reports are followed. Without a checkpoint, or with one that was learned under other
-    settings, all retained reports are read. If there is no Recommendation, no reports are read. Invalid reports are
-    skipped.
+    settings, all retained reports are read. If there is no Recommendation, or all reports have expired, no reports are
+    read. Invalid reports are skipped.
 
     Args:
         rounds: The controller whose models are loaded.
@@ -62,7 +62,7 @@ async def recall(
         except (NoAnswer, NotConnected) as error:
             logger.warning("recommender_history_away", reason=str(error))
             await asyncio.sleep(_RETRY_SECONDS)
-    if book.position < head.last_seq and view.customs(PLURAL):
+    if book.position < head.last_seq and not head.is_empty and view.customs(PLURAL):
         async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
             for stored in batch:
                 report = read_report(stored, logger)

@@ -242,9 +242,11 @@ class MemoryObservationLog:
         position = after
         while True:
             await self._log.wait_beyond(position)
-            events = self._log.between(position, self._log.last_seq, None, batch)
-            position = events[-1].seq
-            yield events
+            upto = self._log.last_seq
+            events = self._log.between(position, upto, None, batch)
+            position = events[-1].seq if events else upto
+            if events:
+                yield events
 
     async def latest(self, refs: Sequence[envelope.AggregateRef]) -> list[envelope.StoredEvent]:
         """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
