@@ -75,13 +75,18 @@ def requests() -> dict[str, bytes]:
     return {name: messages[f"{name}Request"](**given).SerializeToString() for name, given in fields.items()}
 
 
+async def no_sandbox(_: str) -> PodRecord | None:
+    """The runtime has no sandbox that the store lacks."""
+    return None
+
+
 async def test_mutated_messages_reach_the_runtime_unchanged_if_no_hook_answers() -> None:
     rng, valid = random.Random(14), list(requests().items())
     hooks = FuzzedHooks(rng)
     for number in range(8_000):
         store = Store()
         store.pods["s"] = PodRecord(name="web")
-        interceptor = Interceptor(store, dispatcher(hooks))
+        interceptor = Interceptor(store, dispatcher(hooks), no_sandbox)
         seen: list[bytes] = []
 
         async def runtime(body: bytes, seen: list[bytes] = seen) -> RuntimeAnswer:

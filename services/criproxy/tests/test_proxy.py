@@ -9,9 +9,10 @@ import grpc
 import grpc.aio
 import pytest
 from koord_criproxy.compose import compose
+from koord_criproxy.shell.channels import open_channel
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from support.criproxy import World, answer_as_runtime, proxied, running_world
+from support.criproxy import RUNTIME, World, answer_as_runtime, proxied, running_world
 from support.running_service import running_service
 from support.until import until
 
@@ -181,6 +182,44 @@ async def test_hundred_calls_at_once_do_not_wait_for_each_other(world: World) ->
         request = cri_messages()["RunPodSandboxRequest"]()
         await asyncio.gather(*(world.call("RunPodSandbox", request) for _ in range(100)))
         assert len(world.hooks.called("PreRunPodSandboxHook")) == 100
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+async def test_a_sandbox_whose_client_left_before_the_answer_is_found(world: World, is_ready: bool) -> None:
+    world.register("Fail", "PreCreateContainer")
+    messages, asked = cri_messages(), asyncio.Event()
+
+    async def answer(method: str, body: bytes, context: Any) -> bytes | None:
+        match method.removeprefix(RUNTIME):
+            case "RunPodSandbox":
+                asked.set()
+                await asyncio.Event().wait()
+                return None
+            case "PodSandboxStatus":
+                meta = {"name": "web", "uid": "u", "namespace": "d"}
+                status = {"metadata": meta, "state": 0 if is_ready else 1, "labels": {"app": "web"}}
+                info = {"info": '{"config": {"linux": {"cgroup_parent": "/kubepods/podu"}}}'}
+                return messages["PodSandboxStatusResponse"](status=status, info=info).SerializeToString()
+            case _:
+                return await answer_as_runtime(method, body, context)
+
+    world.runtime.answer = answer
+    async with proxied(world):
+        leaving = open_channel(str(world.settings.koord_runtimeproxy_endpoint))
+        unary: Any = leaving.unary_unary
+        call = unary(f"{RUNTIME}RunPodSandbox")(messages["RunPodSandboxRequest"]().SerializeToString())
+        await asked.wait()
+        await leaving.close()
+        assert call.cancelled()
+        await world.create()
+        hooked = [
+            messages_of_call("PreCreateContainerHook")[0].FromString(body)
+            for body in world.hooks.called("PreCreateContainerHook")
+        ]
+        found = [(each.pod_meta.name, dict(each.pod_labels), each.pod_cgroup_parent) for each in hooked]
+        assert found == ([("web", {"app": "web"}, "/kubepods/podu")] if is_ready else [])
+        await world.create()
+        assert len(world.runtime.called("PodSandboxStatus")) == (1 if is_ready else 2), "it is remembered"
 
 
 async def test_metrics_tell_how_long_hooks_took_and_which_failed(world: World) -> None:

@@ -18,13 +18,14 @@ from koord_criproxy.settings import CriProxySettings
 from koord_criproxy.shell.agent_facts import AgentFacts
 from koord_criproxy.shell.channels import open_channel
 from koord_criproxy.shell.dispatcher import Dispatcher
-from koord_criproxy.shell.failover import RuntimeAway, check_version, recover
+from koord_criproxy.shell.failover import RuntimeAway, check_version, find_sandbox, listed_ids, recover
 from koord_criproxy.shell.hook_client import HookClient
 from koord_criproxy.shell.hook_folder import HookFolder
 from koord_criproxy.shell.interceptor import Interceptor
 from koord_criproxy.shell.metrics import ProxyMetrics
 from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
 from koord_criproxy.shell.proxy_server import ProxyServer
+from koord_criproxy.shell.reconciler import StoreReconciler
 from koord_criproxy.shell.sockets import refusal
 
 Step = Callable[[], Awaitable[None]]
@@ -122,7 +123,7 @@ def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatche
         settings.koord_runtimeproxy_endpoint,
         runtime=socket,
         images=socket if separate is None else separate,
-        interceptor=Interceptor(store, dispatcher),
+        interceptor=Interceptor(store, dispatcher, partial(find_sandbox, runtime)),
         observe=metrics.called,
     )
 
@@ -130,12 +131,14 @@ def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatche
         shell.log.info("runtime", version=await check_version(runtime))
         await recover(runtime, store)
 
-    shell.service.add(Component(name="runtime", start=_patiently(shell, connect), close=runtime.close))
+    records = StoreReconciler(store, partial(listed_ids, runtime))
+    shell.service.add(Component(name="runtime", start=_patiently(shell, connect), run=records.run, close=runtime.close))
     shell.service.add(Component(name="cri", start=server.start, close=server.stop))
 
 
 def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
     """Add an HTTP server in front of dockerd. Its libraries are loaded only in this mode."""
+    from koord_criproxy.shell.docker.dockerd import listed_ids as listed_by_dockerd
     from koord_criproxy.shell.docker.dockerd import recover as recover_from_dockerd
     from koord_criproxy.shell.docker.http_proxy import DockerProxy
     from koord_criproxy.shell.docker.interceptor import DockerInterceptor
@@ -149,7 +152,8 @@ def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispat
         interceptor.cgroup_driver = await recover_from_dockerd(docker, store)
         shell.log.info("dockerd", cgroup_driver=interceptor.cgroup_driver)
 
-    shell.service.add(Component(name="dockerd", start=_patiently(shell, connect)))
+    records = StoreReconciler(store, partial(listed_by_dockerd, docker))
+    shell.service.add(Component(name="dockerd", start=_patiently(shell, connect), run=records.run))
     shell.service.add(Component(name="docker-api", start=proxy.start, close=proxy.stop))
 
 

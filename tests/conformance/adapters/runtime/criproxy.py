@@ -147,7 +147,7 @@ class _Session:
         dispatcher = Dispatcher(
             lambda: [server], self, skip=skip or SkipLabel(), observe=_ignore, failed=hook_server_failed
         )
-        self._interceptor = Interceptor(store, dispatcher)
+        self._interceptor = Interceptor(store, dispatcher, _no_sandbox)
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
         self._calls.append(rpc)
@@ -193,6 +193,11 @@ class _Session:
         }
         shown = _shown_request(call, forwarded[0])
         return result if shown is None else {**result, "forwarded_request": shown}
+
+
+async def _no_sandbox(_: str) -> PodRecord | None:
+    """The scripted runtime tells of no sandbox that the store lacks."""
+    return None
 
 
 def _ignore(_rpc: str, _policy: str, _error: str, _seconds: float) -> None:

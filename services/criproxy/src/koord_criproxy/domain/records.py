@@ -4,6 +4,7 @@ Source: runtime spec, 5.3, 5.5.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -100,6 +101,16 @@ class Store:
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of all sandboxes and containers."""
+        return frozenset(self.pods.keys() | self.containers.keys())
+
+    def drop(self, ids: AbstractSet[str]) -> None:
+        """Forget removed sandboxes, with the containers in them, and removed containers."""
+        for id_ in ids:
+            self.containers.pop(id_, None)
+            self.drop_sandbox(id_)
 
     def drop_sandbox(self, sandbox_id: str) -> None:
         """Forget a removed sandbox and the containers in it that were not removed before."""

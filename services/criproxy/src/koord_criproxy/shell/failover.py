@@ -1,10 +1,10 @@
-"""Read pods and containers from the runtime when the proxy starts, so that it knows those of an earlier process.
+"""Read pods and containers from the runtime: at the start those of an earlier process, later what the store lacks.
 
 Source: runtime spec, 5.6.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -20,6 +20,8 @@ from koord_criproxy.shell.messages import Message, resources_of, resources_of_js
 AT_ONCE: Final = 16
 """Largest number of status calls in progress."""
 CALL_SECONDS: Final = 10.0
+_READY: Final = 0
+"""State of a sandbox in which containers can be created."""
 _log: Final = logger("criproxy")
 
 
@@ -46,9 +48,7 @@ async def recover(channel: grpc.aio.Channel, store: Store) -> None:
     Raises:
         RuntimeAway: A list failed.
     """
-    messages = cri_messages()
-    sandboxes = await _call(channel, "ListPodSandbox", messages["ListPodSandboxRequest"]())
-    containers = await _call(channel, "ListContainers", messages["ListContainersRequest"]())
+    sandboxes, containers = await _lists(channel)
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def add_pod(item: Message) -> None:
@@ -59,12 +59,47 @@ async def recover(channel: grpc.aio.Channel, store: Store) -> None:
         async with limit:
             store.containers[item.id] = await _container(channel, item, store.pods[item.pod_sandbox_id])
 
-    await asyncio.gather(*(add_pod(item) for item in sandboxes.items))
-    known = [item for item in containers.containers if item.pod_sandbox_id in store.pods]
+    await asyncio.gather(*(add_pod(item) for item in sandboxes))
+    known = [item for item in containers if item.pod_sandbox_id in store.pods]
     await asyncio.gather(*(add_container(item) for item in known))
 
 
+async def listed_ids(channel: grpc.aio.Channel) -> frozenset[str]:
+    """Return the ids of all sandboxes and containers that the container runtime has, running or not.
+
+    Raises:
+        RuntimeAway: A list failed.
+    """
+    sandboxes, containers = await _lists(channel)
+    return frozenset(item.id for item in (*sandboxes, *containers))
+
+
+async def find_sandbox(channel: grpc.aio.Channel, sandbox_id: str) -> PodRecord | None:
+    """Return the pod of a sandbox in which containers can be created; None if the runtime does not tell of one."""
+    request = cri_messages()["PodSandboxStatusRequest"](pod_sandbox_id=sandbox_id, verbose=True)
+    try:
+        answer = await _call(channel, "PodSandboxStatus", request)
+    except RuntimeAway:  # the runtime answers the client's own call, too
+        return None
+    if not answer.HasField("status") or answer.status.state != _READY:
+        return None
+    return _record(answer.status, _config_of(answer.info))
+
+
+async def _lists(channel: grpc.aio.Channel) -> tuple[Sequence[Message], Sequence[Message]]:
+    messages = cri_messages()
+    sandboxes = await _call(channel, "ListPodSandbox", messages["ListPodSandboxRequest"]())
+    containers = await _call(channel, "ListContainers", messages["ListContainersRequest"]())
+    return sandboxes.items, containers.containers
+
+
 async def _pod(channel: grpc.aio.Channel, item: Message) -> PodRecord:
+    request = cri_messages()["PodSandboxStatusRequest"](pod_sandbox_id=item.id, verbose=True)
+    return _record(item, await _config(channel, "PodSandboxStatus", request))
+
+
+def _record(item: Message, config: Mapping[str, Any]) -> PodRecord:
+    """Return the record of a sandbox from its entry in a list, or from its status, and its original configuration."""
     meta = item.metadata
     pod = PodRecord(
         name=meta.name,
@@ -75,8 +110,6 @@ async def _pod(channel: grpc.aio.Channel, item: Message) -> PodRecord:
         annotations=dict(item.annotations),
         runtime_handler=item.runtime_handler,
     )
-    request = cri_messages()["PodSandboxStatusRequest"](pod_sandbox_id=item.id, verbose=True)
-    config = await _config(channel, "PodSandboxStatus", request)
     linux = _mapping(config.get("linux"))
     parent = linux.get("cgroup_parent")
     return replace(pod, cgroup_parent=parent) if isinstance(parent, str) else pod
@@ -143,6 +176,9 @@ async def _call(channel: grpc.aio.Channel, method: str, request: Message) -> Mes
     answer = cri_messages()[type(request).__name__.removesuffix("Request") + "Response"]
     call = unary(f"/{RUNTIME_SERVICE}/{method}", response_deserializer=answer.FromString)
     try:
-        return await call(request.SerializeToString(), timeout=CALL_SECONDS)
+        found: Message | None = await call(request.SerializeToString(), timeout=CALL_SECONDS)
     except grpc.aio.AioRpcError as error:
         raise RuntimeAway(f"{method}: {error.code().name}: {error.details()}") from error
+    if found is None:  # what grpc gives for bytes that are not the message
+        raise RuntimeAway(f"{method}: the answer is malformed")
+    return found

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from koordcore.runtime_api.cri import cri_messages
 
 from koord_criproxy.domain.merging import readable_envs, with_hook_envs, with_hook_response, with_update
-from koord_criproxy.domain.records import ContainerRecord, Resources, Store
+from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
 from koord_criproxy.shell import messages
 from koord_criproxy.shell.dispatcher import Dispatcher
 
@@ -31,6 +31,9 @@ class RuntimeAnswer:
 Runtime = Callable[[bytes], Awaitable[RuntimeAnswer]]
 """Calls the runtime with the bytes of a request."""
 
+FindSandbox = Callable[[str], Awaitable[PodRecord | None]]
+"""Asks the runtime for a sandbox by its id. Returns None if it has none in which containers can be created."""
+
 
 class Interceptor:
     """Carries out intercepted calls: calls the hook server before, the runtime, and the hook server after.
@@ -40,17 +43,20 @@ class Interceptor:
     Args:
         store: Records of pods and containers.
         dispatcher: Asks the hook servers.
+        find: Looks up a sandbox that the store lacks.
     """
 
-    def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
+    def __init__(self, store: Store, dispatcher: Dispatcher, find: FindSandbox) -> None:
         self._store = store
+        self._find = find
         self._pre = dispatcher.pre
         self._post = dispatcher.post
 
     async def call(self, name: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
         """Carry out one call, remember or forget its pod or container, and return the answer of the runtime.
 
-        A call about an unknown pod or container reaches the runtime unchanged, and no hook server is asked.
+        A call about an unknown pod or container reaches the runtime unchanged, and no hook server is asked. A container
+        in a sandbox that only the runtime knows is created as in any other sandbox.
 
         Args:
             name: Name of the call, such as `RunPodSandbox`.
@@ -110,7 +116,7 @@ class Interceptor:
         return answer
 
     async def _create_container(self, request: messages.Message, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        pod = self._store.pods.get(request.pod_sandbox_id)
+        pod = await self._pod(request.pod_sandbox_id)
         if pod is None:
             return await runtime(body)
         config, sandbox = request.config, request.sandbox_config
@@ -147,6 +153,19 @@ class Interceptor:
             id_ = created.container_id
             self._store.containers[id_] = replace(container, id=id_)
         return answer
+
+    async def _pod(self, sandbox_id: str) -> PodRecord | None:
+        """Return the pod of a sandbox; None if it is unknown.
+
+        The runtime may have a sandbox of which the store does not know: the client left before the runtime answered, or
+        called the runtime itself. The kubelet uses such a sandbox, so its containers need their hooks.
+        """
+        known = self._store.pods.get(sandbox_id)
+        if known is None:
+            known = await self._find(sandbox_id)
+            if known is not None:
+                self._store.pods[sandbox_id] = known
+        return known
 
     @staticmethod
     def _after_create_hook(container: ContainerRecord, response: messages.Message) -> ContainerRecord:

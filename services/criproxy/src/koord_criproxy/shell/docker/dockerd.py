@@ -31,14 +31,11 @@ async def recover(socket: Path, store: Store) -> str:
     Raises:
         RuntimeAway: dockerd is not reached, or a list failed.
     """
-    transport = httpx.AsyncHTTPTransport(uds=str(socket))
-    async with httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=REQUEST_SECONDS) as client:
+    async with _client(socket) as client:
         info = await _get(client, "/info", dict[str, Any])
         driver = str(info.get("CgroupDriver", ""))
-        query = f"all=true&filters={codec.encode({'label': [TYPE_LABEL]}).decode()}"
-        listed = await _get(client, f"/containers/json?{query}", list[dict[str, Any]])
         inspected: dict[str, dict[str, Any]] = {}
-        for id_ in (str(each["Id"]) for each in listed if "Id" in each):
+        for id_ in await _ids(client, f"&filters={codec.encode({'label': [TYPE_LABEL]}).decode()}"):
             try:
                 inspected[id_] = await _get(client, f"/containers/{id_}/json", dict[str, Any])
             except RuntimeAway as error:  # it may have been removed meanwhile
@@ -52,6 +49,26 @@ async def recover(socket: Path, store: Store) -> str:
         if container is not None:
             store.containers[id_] = container
     return driver
+
+
+async def listed_ids(socket: Path) -> frozenset[str]:
+    """Return the ids of all containers that dockerd has, running or not.
+
+    Raises:
+        RuntimeAway: dockerd is not reached, or the list failed.
+    """
+    async with _client(socket) as client:
+        return frozenset(await _ids(client))
+
+
+def _client(socket: Path) -> httpx.AsyncClient:
+    transport = httpx.AsyncHTTPTransport(uds=str(socket))
+    return httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=REQUEST_SECONDS)
+
+
+async def _ids(client: httpx.AsyncClient, filters: str = "") -> list[str]:
+    listed = await _get(client, f"/containers/json?all=true{filters}", list[dict[str, Any]])
+    return [str(each["Id"]) for each in listed if "Id" in each]
 
 
 async def _get(client: httpx.AsyncClient, path: str, kind: type[Any]) -> Any:
