@@ -9,7 +9,9 @@ import grpc
 import grpc.aio
 import pytest
 from koord_criproxy.compose import compose
+from koord_criproxy.shell import hook_client
 from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.shell.hook_client import KEPT_CHANNELS, HookClient
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import RUNTIME, World, answer_as_runtime, proxied, running_world
@@ -220,6 +222,27 @@ async def test_a_sandbox_whose_client_left_before_the_answer_is_found(world: Wor
         assert found == ([("web", {"app": "web"}, "/kubepods/podu")] if is_ready else [])
         await world.create()
         assert len(world.runtime.called("PodSandboxStatus")) == (1 if is_ready else 2), "it is remembered"
+
+
+async def test_a_channel_too_many_waits_for_no_call_of_another_server(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook_client, "HOOK_SECONDS", 60.0)
+    world.responses["PostStopPodSandboxHook"] = 60.0
+    request = messages_of_call("PreRunPodSandboxHook")[0]()
+    hooks = HookClient()
+    endpoints = [world.folder / f"{number}.sock" for number in range(KEPT_CHANNELS + 1)]
+    for endpoint in endpoints:
+        endpoint.symlink_to(world.hooks.socket)
+    slow = asyncio.create_task(hooks.ask(str(endpoints[0]), "PostStopPodSandboxHook", request))
+    await until(lambda: world.hooks.calls)
+    async with asyncio.timeout(20):
+        for endpoint in endpoints[1:]:
+            await hooks.ask(str(endpoint), "PreRunPodSandboxHook", request)
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait((slow,))
+    await hooks.close()
 
 
 async def test_metrics_tell_how_long_hooks_took_and_which_failed(world: World) -> None:

@@ -3,6 +3,7 @@
 Source: runtime spec, 5.5, 5.7.
 """
 
+import asyncio
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ class HookClient:
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
         """Call a hook server and return its answer.
@@ -40,8 +42,7 @@ class HookClient:
         Raises:
             HookFailed: The server is down, answered with an error, or took too long.
         """
-        channel = await self._channel(endpoint)
-        unary: Any = channel.unary_unary
+        unary: Any = self._channel(endpoint).unary_unary
         call = unary(f"/{SERVICE}/{rpc}", response_deserializer=messages_of_call(rpc)[1].FromString)
         remaining = REMAINING_SECONDS.get()
         seconds = HOOK_SECONDS if remaining is None else max(0.0, min(HOOK_SECONDS, remaining / 2))
@@ -55,15 +56,20 @@ class HookClient:
 
     async def close(self) -> None:
         """Close all channels."""
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close() for channel in channels.values()), *self._closing)
 
-    async def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        """Return the channel to a socket; the least recently used one is closed if there are too many."""
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to a socket; the least recently used one is closed if there are too many.
+
+        Its calls in progress go on, and nobody waits for them. A wait here would delay the call to another server, and
+        meanwhile the returned channel could become the least recently used one itself.
+        """
         found = self._channels.pop(endpoint, None) or open_channel(endpoint)
         self._channels[endpoint] = found
         if len(self._channels) > KEPT_CHANNELS:
-            oldest = next(iter(self._channels))
-            await self._channels.pop(oldest).close(grace=HOOK_SECONDS)
+            oldest = self._channels.pop(next(iter(self._channels)))
+            closing = asyncio.get_running_loop().create_task(oldest.close(grace=HOOK_SECONDS))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         return found
