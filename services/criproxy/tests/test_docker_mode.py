@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import select
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 
@@ -153,6 +154,34 @@ async def test_a_client_that_hangs_up_ends_the_request_at_dockerd(world: World, 
         async with client.stream("GET", "/events") as response:
             assert await anext(response.aiter_raw()) == b"x"
         await asyncio.wait_for(ended.wait(), 60)
+
+
+@pytest.mark.parametrize("leaves_unread", [False, True])
+async def test_a_client_that_has_left_ends_a_silent_stream(
+    world: World, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch, leaves_unread: bool
+) -> None:
+    monkeypatch.setattr(http_peer, "LOOK_SECONDS", 0.01, raising=False)
+    ended = asyncio.Event()
+
+    async def attach(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n!")
+        if leaves_unread:
+            writer.write(b"output" * 1_000)
+        await writer.drain()
+        poll = select.poll()
+        poll.register(writer.get_extra_info("socket").fileno(), 0)
+        await until(lambda: poll.poll(0), "the connection to dockerd is closed", seconds=20)
+        ended.set()
+
+    dockerd.scripts[b"/attach"] = attach
+    async with proxied(world):
+        reader, writer = await asyncio.open_unix_connection(world.settings.koord_runtimeproxy_endpoint, limit=16)
+        ask = b"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n"
+        writer.write(b"POST /v1.41/containers/x/attach HTTP/1.1\r\nHost: d\r\n" + ask)
+        while b"!" not in await reader.read(16):
+            pass
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 20)
 
 
 async def test_required_hook_that_fails_is_an_error_of_docker(world: World, dockerd: Dockerd) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 from typing import Any, Final, cast
 
 import h11
@@ -11,6 +12,8 @@ LARGEST_HEAD: Final = 256 * 1024
 """Largest head of a message in bytes."""
 CHUNK: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 1.0
+"""Interval of looking whether a client that sends no more still receives."""
 BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, OSError)
 """Errors that a connection raises after it has ended."""
 
@@ -128,10 +131,26 @@ class Peer:
         return not data
 
     async def join(self, other: "Peer") -> None:
-        """Copy bytes in both directions until both sides have ended. An end is passed on as an end."""
+        """Copy bytes in both directions until both sides have ended, or this side has left. An end is passed on.
+
+        A side that has ended sends no more, and still receives. One that has left has closed its socket. The kernel
+        tells the difference only to somebody who asks, or who writes. The other side may write nothing for as long as a
+        container runs.
+        """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._copy_to(other))
-            group.create_task(other._copy_to(self))
+            back = group.create_task(other._copy_to(self))
+            await self._copy_to(other)
+            while not back.done() and not self._has_hung_up():
+                await asyncio.wait((back,), timeout=LOOK_SECONDS)
+            back.cancel()
+
+    def _has_hung_up(self) -> bool:
+        """Whether the other end of the connection is closed in both directions, so that nobody receives."""
+        if self._writer.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self._writer.get_extra_info("socket").fileno(), 0)
+        return bool(poll.poll(0))
 
     async def _copy_to(self, other: "Peer") -> None:
         data, _ = self.state.trailing_data
