@@ -5,7 +5,8 @@ Source: runtime spec, 8.2.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from koordcore.service.telemetry.logging import logger
 from koord_devicediscovery.domain.inventory import Inventory, take_inventory
 from koord_devicediscovery.domain.machine import DiscoveryError, Machine
 from koord_devicediscovery.domain.vendors.vendor import Vendor
+from koord_devicediscovery.domain.xpu import Xpu
 from koord_devicediscovery.settings import DiscoverySettings
 from koord_devicediscovery.shell.device_file import remove_devices, remove_leftovers, write_devices
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
@@ -57,6 +59,8 @@ class Discovery:
         self._stopping = False
         self._next: DiscoverySettings | None = None
         self._replaced: list[Path] = []
+        self._file_lock = threading.Lock()
+        self._is_over = False
 
     async def run(self) -> None:
         """Describe the devices and write the file again and again until `stop` is called; with `--oneshot`, once.
@@ -84,7 +88,7 @@ class Discovery:
         """Remove the device file, unless this is a run with `--oneshot`."""
         await self._remove_replaced()
         if not self._settings.oneshot:
-            await asyncio.to_thread(remove_devices, self._settings.output)
+            await asyncio.to_thread(self._remove_last, self._settings.output)
 
     def reload(self) -> None:
         """Read the settings again, and describe the devices with them after the present run.
@@ -119,6 +123,26 @@ class Discovery:
             except OSError as error:
                 _log.error("device_file_not_removed", path=str(path), error=str(error))
 
+    def _write(self, output: Path | None, devices: Sequence[Xpu]) -> None:
+        """Write the file. No-op once the last one is removed: a thread goes on when its task is cancelled at the end.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with self._file_lock:
+            if not self._is_over:
+                write_devices(output, devices)
+
+    def _remove_last(self, output: Path | None) -> None:
+        """Remove the file after a write that is still in progress, and allow no other write.
+
+        Raises:
+            OSError: The file exists and cannot be removed.
+        """
+        with self._file_lock:
+            self._is_over = True
+            remove_devices(output)
+
     async def _look(self) -> None:
         oneshot, output = self._settings.oneshot, self._settings.output
         self._inventory = found = await asyncio.to_thread(take_inventory, self._inventory, self._machine_of)
@@ -126,7 +150,7 @@ class Discovery:
             _log.error("discovery_failed", what=what, error=why)
         self._metrics.observe(found)
         try:
-            await asyncio.to_thread(write_devices, output, found.devices)
+            await asyncio.to_thread(self._write, output, found.devices)
         except OSError as error:
             if oneshot:
                 raise
