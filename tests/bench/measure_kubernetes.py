@@ -23,7 +23,7 @@ from bench.kubernetes_perf.machine import Machine, running_machine
 from bench.kubernetes_perf.moments import SHORT_LEASE, failover, median, percentile, shipped_seconds, steady_latencies
 from bench.kubernetes_perf.rows import BY_KEY, ON_5000_NODES, Row
 from bench.kubernetes_perf.sides import OURS, THEIRS, Start, koordstream, kube_scheduler
-from bench.kubernetes_perf.throughput import Run, clear, clear_all, place_initial
+from bench.kubernetes_perf.throughput import Run, clear, clear_all, fill, place_initial
 from bench.kubernetes_perf.throughput import measure as measure_row
 from bench.options import BenchOptions
 from bench.results import Better, Result, RowsWithoutResult
@@ -71,7 +71,9 @@ async def _row(machine: Machine, options: BenchOptions, row: Row) -> list[Result
     await machine.register([row.node(number) for number in nodes])
     for path, make in row.of_node:
         await machine.ensure(path, [make(number) for number in nodes])
-    if row.initial:
+    if row.is_filled:
+        await fill(machine, row, options.scale)
+    elif row.initial:
         async with koordstream(machine) as side:
             await place_initial(machine, side, row, options.scale)
     runs: dict[str, list[Run]] = {THEIRS: [], OURS: []}

@@ -46,6 +46,7 @@ class Row:
         reservations: Number of Reservations that have a node before the first measured pod.
         initial: Number of pods that are bound before the first run of the row, and stay until its last one.
         make_initial: Makes such a pod.
+        is_filled: Whether the initial pods are created with a node, as many on each, because placing them takes long.
         measured: Number of measured objects.
         make: Makes a measured object.
         path: Collection of the measured objects: pods or Reservations.
@@ -65,6 +66,7 @@ class Row:
     reservations: int = 0
     initial: int = 0
     make_initial: Make = plain
+    is_filled: bool = False
     path: str = PODS
     ratio: float | None = None
     target: float | None = None
@@ -145,6 +147,19 @@ CONSTRAINED: Final[Sequence[Row]] = (
     ),
 )
 """The workloads `5000Nodes` of scheduler_perf. With fewer nodes, there are fewer initial pods."""
+FULL: Final[Sequence[Row]] = tuple(
+    replace(
+        row,
+        key=f"{row.key}-full",
+        title=f"{row.title}, 30 pods a node",
+        initial=30 * row.nodes,
+        is_filled=True,
+        measured=1_000,
+    )
+    for row in CONSTRAINED
+    if "spread" in row.key
+)
+"""Spread in a cluster of the size that Koordstream is designed for, not one with one pod a node."""
 
 ROWS: Final[Sequence[Row]] = (
     PLAIN,
@@ -188,6 +203,6 @@ ROWS: Final[Sequence[Row]] = (
         target=400,
     ),
 )
-ON_5000_NODES: Final[Sequence[Row]] = (BASIC, *CONSTRAINED, LARGE)
+ON_5000_NODES: Final[Sequence[Row]] = (BASIC, *CONSTRAINED, *FULL, LARGE)
 """Rows that take an hour together; none of them runs by default."""
 BY_KEY: Final = {row.key: row for row in (*ROWS, *ON_5000_NODES)}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.kubernetes_perf.api import EVENTS, INITIAL_EVENTS, INITIAL_PODS, PODS
 from bench.kubernetes_perf.machine import Machine, cpu_seconds, resident_mib
-from bench.kubernetes_perf.objects import encoded, plain, reserved
+from bench.kubernetes_perf.objects import encoded, node_name, plain, reserved
 from bench.kubernetes_perf.rows import RESERVATIONS, Row
 from bench.kubernetes_perf.sides import Side
 
@@ -130,8 +130,19 @@ async def place(machine: Machine, side: Side, documents: list[dict[str, Any]], p
 
 async def place_initial(machine: Machine, side: Side, row: Row, scale: float) -> None:
     """Place the pods that stay during all runs of a row."""
-    count = range(round(row.initial * scale))
-    await place(machine, side, [row.make_initial(f"{row.key}-i-{number}", number) for number in count], INITIAL_PODS)
+    await place(machine, side, _initial(row, scale), INITIAL_PODS)
+
+
+async def fill(machine: Machine, row: Row, scale: float) -> None:
+    """Create the pods that stay during all runs of a row, as many on each node."""
+    documents = _initial(row, scale)
+    for number, document in enumerate(documents):
+        document["spec"]["nodeName"] = node_name(number % machine.nodes)
+    await machine.api.create(INITIAL_PODS, [encoded(document) for document in documents])
+
+
+def _initial(row: Row, scale: float) -> list[dict[str, Any]]:
+    return [row.make_initial(f"{row.key}-i-{number}", number) for number in range(round(row.initial * scale))]
 
 
 async def _require_annotation(machine: Machine, pod: str, annotation: str) -> None:
