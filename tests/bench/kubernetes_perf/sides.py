@@ -151,8 +151,8 @@ async def _until_quiet(url: str) -> None:
             nonlocal last, same
             page = (await client.get(f"{url}/metrics")).text.splitlines()
             written = sum(float(line.split()[-1]) for line in page if line.startswith("koord_gateway_writes_total"))
-            listed = [line for line in page if line.startswith("koord_gateway_synced{") and 'resource="nodes"' in line]
-            is_synced = bool(listed) and float(listed[0].split()[-1]) == 1.0
+            synced = [line for line in page if line.startswith("koord_gateway_synced{") and line.endswith(" 1.0")]
+            is_synced = all(any(f'resource="{name}"' in line for line in synced) for name in ("nodes", "pods"))
             same = same + 1 if is_synced and written == last else 0
             last = written
             return same >= IDLE_LOOKS
