@@ -3,6 +3,10 @@
 This process reads the log and writes the table `events`. Another one folds meanwhile and writes the other tables
 (`fold_process`). States stay in memory, so no row is written twice. If the tables cannot be replaced, or a fact cannot
 be stored, the caller folds batch by batch, which finds this fact.
+
+That is so on purpose, also if the fact is skipped. A skip holds only for a fact that cannot be decoded or stored, and
+a later version may store it. COPY cannot tell: it sends rows long after their facts, and an index refuses them at the
+end without the name of a fact. So only batches leave out the same facts as before.
 """
 
 import asyncio
