@@ -96,7 +96,10 @@ class Shortage(NamedTuple):
 
 @dataclass(slots=True)
 class EvictionBuckets:
-    """All buckets: (type, uid of the controller or namespace) -> bucket. They follow from the recorded evictions."""
+    """All buckets: (type, uid of the controller or namespace) -> bucket. They follow from the recorded evictions.
+
+    The bucket with the latest eviction is the last one. A bucket whose evictions count no more is forgotten.
+    """
 
     buckets: dict[tuple[str, str], Bucket] = field(default_factory=dict[tuple[str, str], Bucket])
 
@@ -170,12 +173,21 @@ class ObjectLimiter:
             if most <= 0:
                 continue
             capacity = limiter.burst or 1
-            bucket = self._buckets.get((kind, key))
+            bucket = self._buckets.pop((kind, key), None)
             is_known = bucket is not None and eviction.at - bucket.at < _FORGOTTEN_AFTER * limiter.duration
             known = bucket.tokens_at(eviction.at, limiter.duration) if bucket is not None and is_known else None
             tokens = float(capacity) if known is None else known
             left = tokens - 1 if tokens >= 1 - _ROUNDING else tokens
             self._buckets[kind, key] = Bucket(tokens=left, at=eviction.at, most=most, capacity=capacity)
+        self._forget_before(eviction.at - self.memory_seconds)
+
+    def _forget_before(self, at: float) -> None:
+        """Forget the buckets whose last eviction was before `at`, in Unix seconds."""
+        while self._buckets:
+            longest_unused = next(iter(self._buckets))
+            if self._buckets[longest_unused].at >= at:
+                break
+            del self._buckets[longest_unused]
 
     def _keys(self, controller: str, namespace: str) -> Iterator[tuple[str, str]]:
         """Yield type and key of the buckets that a pod belongs to."""
