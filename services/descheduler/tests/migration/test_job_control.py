@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from koord_descheduler import compose
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.shell import refusals
+from koord_descheduler.shell.job_control import JobControl
 from koord_manager.domain.gateway.descheduler_events import migration_events
 from koordcore.events.descheduling.decisions import RoundDecided
 from koordcore.events.descheduling.inputs import Number
@@ -28,6 +30,7 @@ from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 from support.descheduler.jobs import configuration, is_told, job, leave, progress, reached
 from support.descheduler.world import AT, World
+from support.reachable import container_sizes
 from support.until import until
 
 SECOND_POD = 2
@@ -528,3 +531,27 @@ async def test_eviction_of_a_deleted_job_still_counts_after_a_restart(world: Wor
         before = rounds.begun
         await until(lambda: rounds.begun > before + 10)
     assert [request.name for request in await world.requests()] == ["p"]
+
+
+async def test_jobs_of_another_descheduler_that_came_and_went_leave_nothing_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controls: list[JobControl] = []
+
+    def made(**parts: Any) -> JobControl:
+        controls.append(JobControl(**parts))
+        return controls[0]
+
+    def kept() -> int:
+        sizes = container_sizes(controls[0])
+        return sum(size for path, size in sizes.items() if path in ("._due", "._seen", "._refused._known"))
+
+    monkeypatch.setattr(compose, "JobControl", made)
+    await world.pod("p", "a")
+    async with world.service(configuration(plugins=False)):
+        passed = job("j", "p")
+        passed["metadata"]["annotations"] = {keys.PASSED_ARBITRATION: "true", keys.JOB_CREATED_BY: "another"}
+        await world.custom("PodMigrationJob", passed)
+        await until(kept)
+        await world.delete("PodMigrationJob", "j")
+        await until(lambda: not kept())

@@ -328,9 +328,9 @@ class JobControl:
             for uid, state in self.builder.state.of_kind(MigrationState).items()
             if uid not in existing and not (state.evicted_at and now - unix_seconds(state.evicted_at) < memory)
         ]
-        for uid in gone:
+        for uid in self._due.keys() - existing:  # also those without facts
             self._refused.forget(uid)
-            self._due.pop(uid, None)
+            del self._due[uid]
             self._seen.pop(uid, None)
         refs = [AggregateRef("migration", uid) for uid in gone]
         state = self.builder.state
