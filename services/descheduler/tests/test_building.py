@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.building import MOST_UNKNOWN_NODES, ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.sharing import SharedParts
 from koord_descheduler.shell import views
@@ -31,6 +31,7 @@ from koordcore.service.telemetry.logging import logger
 from koordcore.state import ClusterState
 from structlog.testing import capture_logs
 from support.histories import stored
+from support.reachable import container_sizes
 from support.until import until
 
 NUMBERS = st.integers(0, 3)
@@ -248,6 +249,16 @@ def test_usage_is_kept_for_existing_nodes_only() -> None:
 
     folded.builder.observe("n1", usage(100), 2)
     assert list(folded.builder.view(0.0).metrics) == ["n1"]
+
+
+def test_an_instance_that_does_not_lead_forgets_the_usage_of_nodes_that_are_gone() -> None:
+    folded = Folded()
+    for number in range(2 * MOST_UNKNOWN_NODES):
+        ref = AggregateRef("nodespec", f"n{number}")
+        folded.tell(ref, NodeSpecAdded(object=node(number)))
+        folded.builder.observe(ref.id, usage(100), number)
+        folded.tell(ref, NodeSpecDeleted(name=ref.id))
+    assert container_sizes(folded.builder)["._metrics"] <= MOST_UNKNOWN_NODES + 1
 
 
 async def test_report_whose_time_cannot_be_compared_is_told_and_left_out() -> None:

@@ -57,6 +57,8 @@ KINDS: Final = (
 C = TypeVar("C", bound=KubeStruct)
 BUDGETS: Final = "poddisruptionbudgets"
 CLAIMS: Final = "persistentvolumeclaims"
+MOST_UNKNOWN_NODES: Final = 1024
+"""Largest number of nodes that do not exist whose usage reports are kept."""
 
 
 class ViewBuilder:
@@ -159,6 +161,8 @@ class ViewBuilder:
             position: Its position in the stream of observations.
         """
         metric = metric_of_report(report, position)
+        if len(self._metrics) > len(self.state.of_kind(aggregates.NodeSpecState)) + MOST_UNKNOWN_NODES:
+            self._forget_gone_metrics()  # an instance that does not lead makes no view
         if metric is not None:
             self._metrics[name_from_token(node)] = metric
 
