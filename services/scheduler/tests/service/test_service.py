@@ -19,6 +19,7 @@ from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Orig
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
+from koordcore.events.scheduling.gang import GangPlaced, gang_ref
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, EventLog, Unavailable
@@ -324,6 +325,22 @@ async def test_gang_that_is_too_large_for_one_append_is_told_so_and_harms_nobody
         assert running.shell.health.is_ready()
 
 
+@pytest.mark.parametrize("name", ["my gang", "a*b", "größe", "two\nlines", "x" * 600, "y" * 5000])
+async def test_gang_that_an_annotation_names_by_any_text_is_placed(name: str) -> None:
+    shared = MemoryLog()
+    bus = memory_bus(log=shared)
+    await submit(bus.events, *one_node_each(2))
+    async with scheduler(bus) as running:
+        await submit(bus.events, *members_of_gang(2, name))
+        await until(lambda: len(where(shared)) == 2)
+        [placed] = shared.of(gang_ref("default", name), 0)
+        assert len(placed.ref.id) < 300, "servers and indexes take no longer names"
+        event = CATALOGUE.read(placed)
+        assert isinstance(event, GangPlaced)
+        assert event.name == name
+        assert running.shell.health.is_ready()
+
+
 QUICK = ("--pod-initial-backoff=100ms", "--pod-max-backoff=500ms")
 
 
@@ -437,8 +454,8 @@ def one_node_each(members: int) -> list[Node]:
     return [node(f"n{number}", cpu="1") for number in range(members)]
 
 
-def members_of_gang(members: int) -> list[Pod]:
-    gang = {keys.GANG_NAME: "g", keys.GANG_MIN_AVAILABLE: str(members)}
+def members_of_gang(members: int, name: str = "g") -> list[Pod]:
+    gang = {keys.GANG_NAME: name, keys.GANG_MIN_AVAILABLE: str(members)}
     wanted = (pod(f"m{number}", {"cpu": "1"}) for number in range(members))
     return [with_metadata(each, annotations=gang) for each in wanted]
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from koordcore.bus.folds.patience import patiently
 from koordcore.bus.write.expectations import known_up_to
-from koordcore.events.envelope import AggregateRef, NewEvent, Origin, namespaced_from_token
+from koordcore.events.envelope import AggregateRef, NewEvent, Origin
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, TooLarge, Unavailable
@@ -323,8 +323,8 @@ class Publisher:
     async def _too_large(self, part: Part) -> None:
         """Take back a gang that has more events than the log stores at once, and explain it to its pods."""
         assert part.gang is not None, "one node's work is no larger than a batch"
-        name = "/".join(namespaced_from_token(part.gang.ref.id))
-        reason = f"placing gang {name} takes {len(part)} events at once, and the log stores at most {MOST_AT_ONCE}"
+        size = f"{len(part)} events at once, and the log stores at most {MOST_AT_ONCE}"
+        reason = f"placing gang {part.gang_id()} takes {size}"
         for node in part.nodes:
             self._fold_others(node)
             await self._abandon(node, reason)

@@ -17,8 +17,10 @@ from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, seal
+from koordcore.events.scheduling.gang import GangPlaced
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
+from koordcore.values import codec
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.commit.work import Placement, Reallocation, Release
@@ -63,6 +65,13 @@ class Part:
     def __len__(self) -> int:
         """Return the number of events."""
         return sum(len(node.pods) + 1 for node in self.nodes) + (self.gang is not None)
+
+    def gang_id(self) -> str:
+        """Return `namespace/name` of the gang; "" if there is none."""
+        if self.gang is None:
+            return ""
+        placed = codec.decode(self.gang.body, GangPlaced)
+        return f"{placed.namespace}/{placed.name}"
 
     def events(self) -> list[NewEvent]:
         """Return the events in the order of the append: node by node, then the gang."""

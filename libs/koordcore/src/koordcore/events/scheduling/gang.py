@@ -4,10 +4,28 @@ Source:
     event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9
 """
 
+import hashlib
+import re
+from typing import Final
+
 import msgspec
 
-from koordcore.events.envelope import Event
+from koordcore.events.envelope import AggregateRef, Event, namespaced_token
 from koordcore.events.registry import CATALOGUE
+
+_TOKEN: Final = re.compile(r"[!-)+\-/-=?-~]{1,253}")
+"""Names that a subject can have: printable ASCII without space, `*` and `>`, as long as the name of an object."""
+
+
+def gang_ref(namespace: str, name: str) -> AggregateRef:
+    """Return the aggregate of a gang: `gang.<namespace>=<name>`, each with `.` replaced by `_`.
+
+    An annotation may name a gang by any text of any length, and no subject can have such a name. Then the digest of the
+    name takes its place, behind a `~`, which is not allowed in names of objects. The facts contain the name.
+    """
+    if not _TOKEN.fullmatch(name.replace(".", "_")):
+        name = f"~{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+    return AggregateRef("gang", namespaced_token(namespace, name))
 
 
 class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.management.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.events.objects.custom import custom_ref
-from koordcore.events.scheduling.gang import GangPhaseChanged
+from koordcore.events.scheduling.gang import GangPhaseChanged, gang_ref
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
@@ -59,7 +59,7 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
     """
     match plural:
         case "podgroups":
-            return AggregateRef("gang", _token(namespace, name))
+            return gang_ref(namespace, name)
         case "elasticquotas":
             return AggregateRef("quota", name.replace(".", "_"))
         case "elasticquotaprofiles":

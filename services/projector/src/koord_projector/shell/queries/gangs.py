@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
-from koordcore.events.envelope import namespaced_token
 from koordcore.events.objects.custom import custom_ref
+from koordcore.events.scheduling.gang import gang_ref
 from koordcore.protocol.annotations.gang import parse_gang_min_num
 from koordcore.state.aggregates import CustomObjectState, GangState, PodSpecState
 from koordcore.state.base import AggregateState
@@ -96,7 +96,7 @@ async def list_gangs(connection: AsyncConnection, moment: Moment, *, after: str,
     }
     statement = text(_GANGS.format(pods=HELD_PODS[moment.live]))
     rows = (await connection.execute(statement, asked)).all()
-    ids = [namespaced_token(row.namespace, row.gang) for row in rows]
+    ids = [gang_ref(row.namespace, row.gang).id for row in rows]
     groups = [custom_ref("podgroups", row.namespace, row.gang).id for row in rows]
     gangs = await states_at(connection, moment, "gang", ids)
     documents = await states_at(connection, moment, "customspec", groups)

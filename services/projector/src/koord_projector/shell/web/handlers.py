@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from koord_projector.domain.pods import LONGEST_GANG
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.queries import answers
 from koord_projector.shell.queries import pods as pod_queries
@@ -260,7 +261,7 @@ class Handlers:
             phase=text_of(query, "phase", PHASES),
             qos=text_of(query, "qos", QOS),
             node=text_of(query, "node"),
-            gang=text_of(query, "gang"),
+            gang=text_of(query, "gang")[:LONGEST_GANG],
             contains=text_of(query, "text"),
         )
         limit, cursor, at = number_of(query, LIMIT_PODS) or 100, text_of(query, "cursor"), text_of(query, "at")

@@ -11,8 +11,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
-from koordcore.events.scheduling.gang import GangPlaced, PlacedMember
+from koordcore.events.envelope import Draft
+from koordcore.events.scheduling.gang import GangPlaced, PlacedMember, gang_ref
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.values.allocation import Allocation, is_reservation
 
@@ -83,7 +83,7 @@ class Commits:
 
     def _gang_draft(self, batch: Batch) -> Draft:
         namespace, _, name = batch.gang.partition("/")
-        ref = AggregateRef("gang", namespaced_token(namespace, name))
+        ref = gang_ref(namespace, name)
         gang = self._known.cluster.gangs.roster.gang(batch.gang)
         members = [
             PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node)

@@ -6,7 +6,7 @@ Source: scheduler-core spec, 8.9.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from koordcore.events.envelope import AggregateRef, namespaced_token
+from koordcore.events.scheduling.gang import gang_ref
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Status
@@ -41,7 +41,7 @@ def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
             pass
         if gang.status != before:
             event = phase_event(gang)
-            statuses.append(Status(AggregateRef("gang", namespaced_token(event.namespace, event.name)), event))
+            statuses.append(Status(gang_ref(event.namespace, event.name), event))
     return statuses
 
 
