@@ -41,6 +41,10 @@ from koord_manager.shell.controllers.volumes import bind_claims
 from koord_manager.shell.controllers.workloads import reconcile_workloads
 from koord_manager.shell.desired_writes import write_desired_states
 from koord_manager.shell.failures import report_failures
+from koord_manager.shell.reconcile import LogFull
+
+FULL_SECONDS: Final = 30.0
+"""Longest time until a controller tries again whether the log takes facts, in the service's time."""
 
 
 class Controller(NamedTuple):
@@ -135,13 +139,20 @@ async def run_cycle(context: ManagerContext, controllers: Controllers) -> str:
 async def _run_controller(
     context: ManagerContext, controllers: Controllers, controller: Controller, now: datetime
 ) -> int:
-    """Run a controller and return the number of changes; 0 if it failed, waits for its back-off or is idle."""
+    """Run a controller and return the number of changes; 0 if it failed, waits for its back-off or is idle.
+
+    If the log is full, the controller waits 1, 2, 4 ... `FULL_SECONDS` before it decides again.
+    """
     queue = context.view.queue
     is_idle = bool(controller.standalone_keys) and not context.standalone
     if is_idle or queue.is_backing_off(controller.name, ""):
         return 0
     try:
         count = await controller.reconcile(context, controllers, now)
+    except LogFull as full:
+        if queue.add_rate_limited(controller.name, "", longest_delay=FULL_SECONDS, requeue=False)[2]:
+            context.logger.warning("log_full", controller=controller.name, reason=str(full))
+        return 0
     except Exception as error:  # noqa: BLE001 - reported with its cause; one controller must not stop the others
         queue.fail(controller.name, "", error)
         return 0

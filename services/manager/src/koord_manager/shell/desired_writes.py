@@ -7,7 +7,6 @@ Source:
 import asyncio
 from typing import Final
 
-from koordcore.bus.adapters.desired import BucketRefused
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import name_from_token
 
@@ -23,8 +22,8 @@ async def write_desired_states(context: ManagerContext, policies: NodePolicies) 
     """Write the desired states of queued nodes to the key-value bucket, and return the number of attempted nodes.
 
     The first state of a node is written at once. Later changes are collected for `desired_seconds`, because the agent
-    also receives them as events. The state of a node that does not exist is deleted. If a write fails, the node is
-    queued again.
+    also receives them as events. The state of a node that does not exist is deleted. If the log does not answer, the
+    node is queued again. If the bucket refuses a write, for example because it is full, the node waits for a back-off.
     """
     view, term_state = context.view, context.term_state
     queue = view.queue
@@ -50,7 +49,7 @@ async def write_desired_states(context: ManagerContext, policies: NodePolicies) 
                 else:
                     await context.desired.put(desired)
                     term_state.nodes.add(token)
-            except (NoAnswer, NotConnected, BucketRefused) as error:
+            except (NoAnswer, NotConnected) as error:
                 context.logger.warning("desired_state_not_written", node=token, error=str(error))
                 queue.add(DESIRED_STATE, token)
             except Exception as error:  # noqa: BLE001 - reported with its cause; the agent keeps the last state

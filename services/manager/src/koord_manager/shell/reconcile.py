@@ -1,7 +1,8 @@
 """Reconcile the keys of a controller: decide each object, append the facts, and wait until they are folded.
 
 If a decision raises an error or cannot be stored, its key is retried with back-off. If the log refuses the facts
-because an aggregate has changed, the key is decided again in the next cycle. The last fact of an aggregate that has
+because an aggregate has changed, the key is decided again in the next cycle. If the log is full, the whole controller
+waits, because each of its decisions would be refused. The last fact of an aggregate that has
 ended is no change: the new facts are appended behind it.
 
 Source:
@@ -14,7 +15,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Draft, Origin
-from koordcore.ports.eventlog import Appended, Conflict
+from koordcore.ports.eventlog import Appended, Conflict, Full
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.shell.appender import Decision, NotAppended, append_each
@@ -22,6 +23,10 @@ from koord_manager.shell.context import ManagerContext, epoch_of, reached
 
 KEYS_AT_ONCE: Final = 20
 """Keys that are decided before other tasks run; some milliseconds."""
+
+
+class LogFull(Exception):
+    """Raised if the log is full. The keys whose facts were not stored are in the queue again."""
 
 
 class Decided(NamedTuple):
@@ -57,6 +62,10 @@ async def reconcile(
 
     Returns:
         The facts that were stored.
+
+    Raises:
+        LogFull: The log has refused facts, because it is full.
+        Misconfigured: The log can store nothing.
     """
     queue = context.view.queue
     try:
@@ -87,6 +96,7 @@ async def append_decided(
     Keys whose facts were not stored are queued again. If the term of leadership has ended, nothing is appended.
 
     Raises:
+        LogFull: The log has refused facts, because it is full.
         Misconfigured: The log can store nothing.
     """
     queue = context.view.queue
@@ -107,6 +117,7 @@ async def append_decided(
             outcomes[index] = outcome
     await context.folded(max((reached(outcome) for outcome in outcomes), default=0))
     stored: list[Draft] = []
+    full = ""
     for (name, drafts), outcome in zip(decided, outcomes, strict=True):
         if context.metrics is not None:
             context.metrics.decided((draft.event for draft in drafts), stored=isinstance(outcome, Appended))
@@ -114,11 +125,17 @@ async def append_decided(
             queue.forget(controller, name)
             stored += drafts
             continue
+        if isinstance(outcome, Full):
+            full = outcome.reason
+            queue.add(controller, name)
+            continue
         context.logger.warning("decision_refused", aggregate=str(drafts[0].ref), outcome=type(outcome).__name__)
         if isinstance(outcome, NotAppended):
             queue.fail(controller, name, outcome.error)
         else:
             queue.add(controller, name)
+    if full:
+        raise LogFull(full)
     return stored
 
 
