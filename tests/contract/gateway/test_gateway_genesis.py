@@ -7,6 +7,7 @@ import pytest
 from koord_manager.shell.gateway import epoch
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.fact_appender import FactAppender
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.sweep import Sweep
@@ -23,8 +24,9 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import DriftState, NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.values.allocation import Allocation
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 from support.kubernetes.authorization import User
-from support.kubernetes.gateway_world import Interrupted, World, gateway_settings, gateway_world, node, pod
+from support.kubernetes.gateway_world import Instance, Interrupted, World, gateway_settings, gateway_world, node, pod
 
 
 async def fold(log: EventLog) -> ClusterState:
@@ -193,6 +195,19 @@ async def test_who_cannot_read_the_epoch_writes_nothing_and_once_it_leads_no_mor
         assert world.gateway.outdated is None
 
 
+def sweep_of(world: World, instance: Instance, registry: CollectorRegistry) -> Sweep:
+    tracer = make_tracer("t", instance="t", cluster="t", otlp_endpoint=None, trace_file=None, sample_ratio=0.0)
+
+    async def folded(seq: int) -> None:
+        await world.until(lambda: world.view.state.position >= seq)
+
+    scribe = FactAppender(
+        world.view, world.bus.events, SoleLeader("t"), SystemClock(), tracer, logger("t"), folded, "manager/t"
+    )
+    errors = ErrorBoundary("sweep", logger("t"))
+    return Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), GatewayMetrics(registry), errors)
+
+
 async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
         instance = await world.begin()
@@ -200,20 +215,12 @@ async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) ->
         uid = await world.mirrored("a")
         await world.append(AggregateRef("podspec", uid), PodSpecDeleted(namespace="default", name="a"))
         world.server.objects("pods")[0]["spec"]["priority"] = 7  # and the watch never heard of this
-        tracer = make_tracer("t", instance="t", cluster="t", otlp_endpoint=None, trace_file=None, sample_ratio=0.0)
-
-        async def folded(seq: int) -> None:
-            await world.until(lambda: world.view.state.position >= seq)
-
-        scribe = FactAppender(
-            world.view, world.bus.events, SoleLeader("t"), SystemClock(), tracer, logger("t"), folded, "manager/t"
-        )
         registry = CollectorRegistry()
 
         def counted(kind: str) -> float | None:
             return registry.get_sample_value("koord_bus_drift_total", {"kind": kind})
 
-        sweep = Sweep(instance.api, scribe, gateway_settings().resources, logger("t"), GatewayMetrics(registry))
+        sweep = sweep_of(world, instance, registry)
         assert (counted("pods"), counted("nodes")) == (0, 0)
         assert [await sweep.once() for _ in range(2)] == [1, 1]
         assert world.spec(uid) is None
@@ -222,3 +229,26 @@ async def test_a_drift_that_stands_for_three_sweeps_is_healed(tmp_path: Path) ->
         assert await sweep.once() == 0
         assert (counted("pods"), counted("nodes")) == (3, 0)
         assert not world.view.state.of_kind(DriftState), "what is healed is forgotten"
+
+
+async def test_an_object_that_the_log_never_stores_does_not_end_a_sweep(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        instance = await world.begin()
+        large = pod("a")
+        large["spec"]["containers"][0]["image"] = "x" * 4096
+        uids: dict[str, str] = {}
+        for each in (large, pod("b")):
+            name = each["metadata"]["name"]
+            await world.server.apply(each)
+            uids[name] = await world.mirrored(name)
+            await world.append(AggregateRef("podspec", uids[name]), PodSpecDeleted(namespace="default", name=name))
+        events = world.bus.events
+        assert isinstance(events, MemoryEventLog)
+        events.log.max_payload = 4096
+        sweep = sweep_of(world, instance, CollectorRegistry())
+        with capture_logs() as lines:
+            assert [await sweep.once() for _ in range(3)] == [2, 2, 2]
+            assert await sweep.once() == 1
+        assert (world.spec(uids["a"]), world.spec(uids["b"]) is None) == (None, False)
+        told = [line["object"] for line in lines if line["event"] == "gateway_object_failed"]
+        assert told == [f"podspec.{uids['a']}"] * 2, "from the third sweep on"

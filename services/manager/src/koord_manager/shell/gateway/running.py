@@ -331,12 +331,11 @@ class _TermOfGateway:
         await retry(self._words.listen, (NoAnswer, NotConnected), backoff=Backoff(0.5, 10.0))
 
     async def _sweep(self) -> None:
-        sweep = Sweep(
-            self._context.api, self._facts, self._settings.resources, self._context.logger, self._context.metrics
-        )
+        context, errors = self._context, self._errors("sweep")
+        sweep = Sweep(context.api, self._facts, self._settings.resources, context.logger, context.metrics, errors)
         while True:
             await asyncio.sleep(self._settings.sweep_seconds)
-            with self._errors("sweep")("the whole sweep"):
+            with errors("the whole sweep"):
                 await sweep.once()
 
     def _known_changed(self, plural: str, name: str) -> None:

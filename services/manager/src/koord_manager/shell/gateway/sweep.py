@@ -15,6 +15,7 @@ from koord_manager.domain.gateway.mirror import Seen, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
 from koord_manager.shell.gateway.fact_appender import FactAppender
+from koord_manager.shell.gateway.failures import ErrorBoundary
 from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 from koord_manager.shell.gateway.metrics import SWEPT, GatewayMetrics
 
@@ -29,12 +30,14 @@ class Sweep:
         resources: tuple[Mirrored, ...],
         logger: Logger,
         metrics: GatewayMetrics,
+        errors: ErrorBoundary,
     ) -> None:
         self._api = api
         self._facts = facts
         self._resources = [resource for resource in resources if resource.plural in SWEPT]
         self._logger = logger
         self._metrics = metrics
+        self._errors = errors
 
     async def once(self) -> int:
         """Compare all pods and nodes once, and return the number of differences.
@@ -77,6 +80,16 @@ class Sweep:
                 found.add(ref)
 
     async def _compare(self, seen: Seen) -> bool:
+        """Compare an object, record a difference and correct a lasting one. Return whether there is one.
+
+        True also if the comparison fails, for example because the object is too large for the log. The error is logged,
+        and the sweep goes on.
+        """
+        with self._errors(seen.ref):
+            return await self._is_different(seen)
+        return True
+
+    async def _is_different(self, seen: Seen) -> bool:
         view = self._facts.view
         drift = drifts.find_drift(view, seen)
         if drift is None:
