@@ -31,6 +31,7 @@ class Kernel:
         self._fresh = itertools.count(100)
         self.writes = 0
         self.works = True
+        self.has_room = True
 
     def enable(self) -> bool:
         return self.works
@@ -44,6 +45,8 @@ class Kernel:
             self.cookies[process] = next(self._fresh)
 
     def share(self, source: int, targets: Sequence[int]) -> None:
+        if not self.has_room:
+            raise RuntimeError("can't start new thread")
         for target in targets:
             if source in self.cookies and target in self.cookies:
                 self.writes += 1
@@ -185,6 +188,22 @@ def test_group_is_forgotten_after_five_minutes_and_a_kernel_that_refuses_is_told
     node.kernel.works = False
     (problem,) = node.cycle(KEPT_MS + 3)
     assert "does not switch it on" in problem
+
+
+def test_a_machine_without_room_for_a_thread_keeps_one_container_back_and_is_told_once() -> None:
+    node = Node(a=[1, 2], b=[3, 4], c=[5])
+    node.labels = {name: {keys.CORE_SCHED_POLICY: "exclusive"} for name in ("b", "c")}
+    node.kernel.has_room = False
+    (problem,) = node.cycle(KEPT_MS)
+    assert "RuntimeError: can't start new thread (test_core_cookies.py:" in problem
+    made = dict(node.kernel.cookies)
+    assert made[1] != 0, "of a group of its own"
+    assert (made[2], made[4]) == (0, 0)
+    assert made[5] != 0, "no thread is needed for a single process"
+    node.kernel.has_room = True
+    assert node.cycle(KEPT_MS + 1_000) == []
+    of = node.kernel.cookies
+    assert (of[2], of[4], of[5]) == (made[1], made[3], made[5]), "no group got a second cookie"
 
 
 def test_this_machine_is_asked_without_harm(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from koordcore.protocol.qos import QosClass
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.hooks.core_sched import CoreSchedClass, core_sched_classes, core_sched_group
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.plans.plan import CgroupFile
@@ -92,6 +93,9 @@ class CoreCookies:
     def apply(self, look: NodeLook) -> list[str]:
         """Give the processes of pods the cookies of their groups, and take other cookies away. Return errors.
 
+        An error concerns one container: the others get their cookies, and the next call tries again. Equal errors are
+        returned once.
+
         Args:
             look: Snapshot of the node, with its NodeSLO.
         """
@@ -106,17 +110,21 @@ class CoreCookies:
         if not self._is_rebuilt and containers:  # there are none before the first list of the kubelet
             self._is_rebuilt = True
             self._rebuild(containers, look.now_ms)
+        problems: dict[str, None] = {}
         for container in containers:
-            if container.is_enabled:
-                self._join(container, look.now_ms)
-            elif container.id in self._grouped:
-                self._leave(container)
+            try:
+                if container.is_enabled:
+                    self._join(container, look.now_ms)
+                elif container.id in self._grouped:
+                    self._leave(container)
+            except Exception as error:  # noqa: BLE001 - such as a thread that the machine has no room for
+                problems[failure("core scheduling: containers keep their cookies", error)] = None
         self._groups = {name: one for name, one in self._groups.items() if look.now_ms - one.seen_ms <= KEPT_MS}
         self._grouped = {id_: at for id_, at in self._grouped.items() if look.now_ms - at <= KEPT_MS}
         named = self._groups.keys() | {container.group_id for container in containers}
         self._managed = Counter({key: count for key, count in self._managed.items() if key[0] in named})
         self._held = [gauge for container in containers for gauge in self._gauges_of(container)]
-        return []
+        return list(problems)
 
     def gauges(self) -> Iterator[Gauge]:
         """Yield the cookie of each container in a group, and how often cookies were made."""
@@ -182,7 +190,7 @@ class CoreCookies:
             if not cookie:
                 return
             source = known[0]
-            group = self._groups[container.group_id] = _Group(cookie, {source: None})
+            group = self._groups[container.group_id] = _Group(cookie, {source: None}, seen_ms=now_ms)
         missing = [process for process in known if process != source and cookies[process] != group.cookie]
         if missing:
             self._kernel.share(source, missing)
