@@ -224,6 +224,51 @@ async def test_a_controller_that_fails_or_ends_is_told_once_and_begun_again(capl
     assert caplog.messages == [], "asyncio has nothing left to tell"
 
 
+async def test_a_controller_without_a_thread_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    extensions, whole = Extensions(), threading.Thread.start
+    lives = asyncio.Event()
+    ours = asyncio.get_running_loop()
+
+    def no_room(thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", whole)
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        ours.call_soon_threadsafe(lives.set)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(threading.Thread, "start", no_room)
+    extensions.add_controller("c", run)
+    (component,) = controller_components(extensions, LOG, first_pause_seconds=0)
+    assert component.run is not None
+    task = asyncio.ensure_future(component.run())
+    waits = asyncio.ensure_future(lives.wait())
+    await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+    assert lives.is_set()
+    assert extensions.failures[Point.CONTROLLER, "c"] == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task, component
+    gc.collect()
+    assert caplog.messages == [], "asyncio has nothing left to tell"
+
+
+def test_an_extension_without_a_thread_fails_and_is_called_again(
+    guard: ThreadGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(ExtensionFailed, match="can't start new thread"):
+            guard.call(Point.STRATEGY, "s", lambda: 1)
+    assert guard.call(Point.STRATEGY, "s", lambda: 1) == 1
+
+
 async def test_a_controller_that_blocks_its_thread_holds_up_nobody() -> None:
     extensions = Extensions()
     blocked, go_on = asyncio.Event(), threading.Event()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,6 +257,25 @@ async def test_a_socket_that_is_removed_or_cannot_be_created_is_served_again(
     before.server.start()
     before.server.stop()  # the library removes the socket, whose path is that of the other agent
     await until(lambda: agent.server.is_serving)
+    assert await asyncio.to_thread(agent.call, "PreCreateContainerHook", container_request("LS"))
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    agent.server.stop()
+    assert [line["event"] for line in lines] == ["socket_not_served", "socket_served"]
+
+
+async def test_a_server_without_a_thread_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", whole)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(unix_server, "LOOK_SECONDS", 0.01)
+    agent, whole = Agent(tmp_path, FailurePolicy.IGNORE), threading.Thread.start
+    await asyncio.to_thread(agent.server.stop)  # the event loop has its thread
+    with capture_logs() as lines:
+        monkeypatch.setattr(threading.Thread, "start", no_room)
+        serving = asyncio.create_task(agent.server.keep_serving(logger("t")))
+        await until(lambda: agent.server.is_serving, check=lambda: serving.done() and serving.result())
     assert await asyncio.to_thread(agent.call, "PreCreateContainerHook", container_request("LS"))
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

@@ -62,7 +62,7 @@ class _Controller:
         ours = asyncio.get_running_loop()
         ended: asyncio.Future[str] = ours.create_future()
         theirs = asyncio.new_event_loop()
-        task = theirs.create_task(_awaited(self._run))
+        tasks: list[asyncio.Task[None]] = []
 
         def tell(reason: str) -> None:
             if not ended.done():
@@ -70,6 +70,8 @@ class _Controller:
 
         def live() -> None:
             reason = "it returned, although it should run as long as the agent does"
+            task = theirs.create_task(_awaited(self._run))
+            tasks.append(task)
             try:
                 theirs.run_until_complete(task)
             except BaseException as error:  # noqa: BLE001 - also sys.exit() of a package
@@ -81,12 +83,20 @@ class _Controller:
                 with suppress(RuntimeError):  # the agent's own loop is over
                     ours.call_soon_threadsafe(tell, reason)
 
-        threading.Thread(target=live, name=f"controller {self._name}", daemon=True).start()
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        try:
+            threading.Thread(target=live, name=f"controller {self._name}", daemon=True).start()
+        except RuntimeError as error:  # the machine has no room for another thread
+            theirs.close()
+            return failure(f"{Point.CONTROLLER} {self._name}", error)
         try:
             return await ended
         finally:
             with suppress(RuntimeError):  # its loop is over
-                theirs.call_soon_threadsafe(task.cancel)
+                theirs.call_soon_threadsafe(cancel)  # it runs after `live` has made the task
 
 
 def _awaited(run: RunController) -> Coroutine[Any, Any, None]:

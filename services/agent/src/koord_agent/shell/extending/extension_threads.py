@@ -105,7 +105,10 @@ class ThreadGuard:
         with self._lock:
             worker = self._workers.get((point, name))
             if worker is None:
-                worker = self._workers[point, name] = _Worker(point, name)
+                try:
+                    worker = self._workers[point, name] = _Worker(point, name)
+                except RuntimeError as error:  # the machine has no room for another thread; the next call tries again
+                    raise ExtensionFailed(f"{point} {name}: {error}") from error
             return worker
 
 

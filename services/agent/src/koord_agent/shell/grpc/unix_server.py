@@ -59,6 +59,7 @@ class UnixServer:
 
         Raises:
             OSError: The socket cannot be created.
+            RuntimeError: The machine has no room for the thread of the server.
         """
         self._socket.parent.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
@@ -78,7 +79,11 @@ class UnixServer:
             raise OSError(f"{self._socket}: {error}") from error
         finally:
             os.umask(before)
-        server.start()
+        try:
+            server.start()
+        except RuntimeError:
+            server.stop(0)  # else the library hangs when it drops a server that is half started
+            raise
         self._server = server
 
     async def keep_serving(self, logger: Logger) -> None:
@@ -93,12 +98,12 @@ class UnixServer:
         problem = ""
         while True:
             if not self.is_serving:
-                await asyncio.to_thread(self.stop)
                 try:
+                    await asyncio.to_thread(self.stop)
                     self.start()
                     problem = ""
                     logger.info("socket_served", socket=str(self._socket))
-                except OSError as error:
+                except (OSError, RuntimeError) as error:  # the machine has no room for another thread
                     if str(error) != problem:
                         problem = str(error)
                         logger.warning("socket_not_served", socket=str(self._socket), reason=problem)
