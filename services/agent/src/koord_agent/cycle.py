@@ -22,8 +22,8 @@ from koord_agent.shell.bus.outbox import Fact
 from koord_agent.shell.bus.report_publisher import ReportPublisher
 from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.node.cycle_result import CycleResult
-from koord_agent.shell.node.node_agent import NodeAgent
+from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
+from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
 from koord_agent.shell.node.threads import finished_in_thread
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.desired_saver import DesiredSaver
@@ -163,25 +163,42 @@ class Cycle:
     async def _run_nodes(self, now_ms: int) -> int:
         """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""
         suppressed, facts = 0, list[Fact]()
-        for node, agent in self.agents.items():
-            done = await self._run_node(agent, now_ms)
-            facts.extend(self.facts.facts(node, done.facts))
-            self.problems.tell(node, done.pod_problems, of="pods")
-            self.problems.tell(node, done.problems, of="cycle")
-            self.metrics.protected(node, done.plans, done.facts)
-            suppressed += agent.be_quota_us > 0
-            if self._is_long():
-                # Facts are published before pushed pods start: a pod starts before it stops.
-                self.facts.publish(facts)
-                facts.clear()
-            await self._breathe()
-        self.facts.publish(facts)
+        try:
+            for node, agent in self.agents.items():
+                done = await self._run_node(agent, now_ms, facts)
+                facts.extend(self.facts.facts(node, done.facts))
+                self.problems.tell(node, done.pod_problems, of="pods")
+                self.problems.tell(node, done.problems, of="cycle")
+                self.metrics.protected(node, done.plans, done.facts)
+                suppressed += agent.be_quota_us > 0
+                if self._is_long():
+                    # Facts are published before pushed pods start: a pod starts before it stops.
+                    self.facts.publish(facts)
+                    facts.clear()
+                await self._breathe()
+        finally:
+            self.facts.publish(facts)  # also if the process ends in the middle of the cycle
         return suppressed
 
-    async def _run_node(self, agent: NodeAgent, now_ms: int) -> CycleResult:
+    async def _run_node(self, agent: NodeAgent, now_ms: int, facts: list[Fact]) -> CycleResult:
+        """Run the cycle of one node and return its result. If the task is cancelled, add the facts to `facts`."""
         if self.advance is not None:
             return agent.run_cycle(now_ms)
-        done = await finished_in_thread(agent.run_cycle, now_ms)
+        ended: list[CycleResult] = []
+
+        def cycle() -> CycleResult:
+            ended.append(agent.run_cycle(now_ms))
+            return ended[0]
+
+        try:
+            done = await finished_in_thread(cycle)
+        except asyncio.CancelledError:
+            # What the cycle did is in force: a pod that it evicted would be gone without a reason.
+            facts.extend(fact for done in ended for fact in self.facts.facts(agent.node, done.facts))
+            raise
+        except RuntimeError as error:  # the machine has no room for a thread; the next cycle tries again
+            problem = failure(CYCLE_FAILED, error)
+            return nothing_done(problem, problems=(problem,))
         self.logger.debug("node_cycle", node=agent.node, sentence=done.sentence)
         return done
 

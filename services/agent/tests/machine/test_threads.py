@@ -54,6 +54,20 @@ async def test_a_task_that_is_cancelled_again_still_waits_and_a_late_error_is_no
     assert forgotten == []
 
 
+async def test_a_function_without_a_thread_does_not_run_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ran: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await finished_in_thread(ran.append, "first")
+    await finished_in_thread(ran.append, "second")
+    await finished_in_thread(ran.append, "third")
+    assert ran == ["second", "third"]
+
+
 async def test_a_thread_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "FINISH_SECONDS", 0.01)
     began, go_on = threading.Event(), threading.Event()

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +18,21 @@ from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.host.simulated_host import SimulatedHost
 from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
 from koord_agent.wiring.nodes_file import read_nodes, shard_of
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
 from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.agents.nodestate import (
+    AgentStarted,
+    BeCpuSuppressed,
+    EvictedPod,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, name_token
@@ -355,6 +365,54 @@ async def test_a_pushed_pod_does_not_repeat_the_problems_that_last(
             await world.round()
         told = [(line["source"], line["problem"].split(":")[0]) for line in lines if line["event"] == "node_problem"]
         assert told == [("cycle", "the cycle failed, what is set stays")]
+
+
+async def test_what_the_last_cycle_did_is_told_although_the_process_ends_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    victim = EvictedPod(uid="job", namespace="d", name="job", releases={}, ended=True)
+    evicted = PodsEvictedByAgent(feature="BEMemoryEvict", pods=[victim], reason="memory", to_release={})
+
+    def run_cycle(_: int) -> CycleResult:
+        began.set()
+        go_on.wait(60)
+        return nothing_done("evicted", (evicted,))
+
+    async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
+        monkeypatch.setattr(world.cycle, "advance", None)  # as on a real machine, whose cycles run in a thread
+        monkeypatch.setattr(world.cycle.agents[NODE], "run_cycle", run_cycle)
+        cycle = asyncio.create_task(world.cycle.run_cycle())
+        await until(began.is_set)
+        cycle.cancel()
+        await asyncio.wait((cycle,), timeout=0.05)
+        go_on.set()
+        await asyncio.wait((cycle,))
+        assert cycle.cancelled()
+        assert (await world.facts())[1:] == [evicted]
+
+
+async def test_a_cycle_without_a_thread_is_a_problem_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
+        await world.bus.desired.put(desired(pod("web", "LS", 4_000)))
+        await world.until(lambda: NODE in world.cycle.states.views)
+        monkeypatch.setattr(world.cycle, "advance", None)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # without a thread yet
+        with monkeypatch.context() as patched, capture_logs() as lines:
+            patched.setattr(threading.Thread, "start", no_room)
+            await world.round()
+        told = {(line["source"], line["problem"]) for line in lines if line["event"] == "node_problem"}
+        assert ("cycle", "the cycle failed, what is set stays: RuntimeError: can't start new thread") in {
+            (source, problem.partition(" (")[0]) for source, problem in told
+        }
+        with capture_logs() as lines:
+            await world.round()
+        assert [line for line in lines if line["event"] == "node_problem"] == []
 
 
 async def test_what_fails_when_a_node_is_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

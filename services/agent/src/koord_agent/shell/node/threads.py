@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -17,9 +18,27 @@ async def finished_in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kw
     The task may be cancelled meanwhile, also several times. Then it waits for the end of the function, for at most
     `FINISH_SECONDS`, before it ends. Otherwise the steps that end the process would use the agent of a node at the same
     time as its last cycle. The result of the function is dropped then, and so is its error.
+
+    Raises:
+        RuntimeError: The machine has no room for another thread. The function does not run, not even later.
     """
     loop = asyncio.get_running_loop()
-    running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    result: Future[T] = Future()
+
+    def run() -> None:
+        if result.set_running_or_notify_cancel():
+            try:
+                result.set_result(call(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                result.set_exception(error)
+
+    try:
+        loop.run_in_executor(None, run)
+    except RuntimeError:
+        # The executor has the function in its queue, for the next thread that it can start.
+        if result.cancel():
+            raise
+    running = asyncio.wrap_future(result)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
