@@ -1,20 +1,27 @@
 """Kernel parameters and resctrl groups on a tree of files: only differences are written, threads go to their group."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_agent.config.gates import GATES
+from koord_agent.domain.gate_names import RDT_RESCTRL, SYSTEM_CONFIG
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.machine_settings import MachineSettings
 from koord_agent.shell.node.node_settings import NodeSettings
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol.config.node_slo import complete_node_slo
+from koordcore.service.configuration.gates import parse_feature_gates
 
 GIB = 1 << 30
 CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
@@ -53,6 +60,28 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+def test_settings_that_fail_leave_the_others_alone(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> list[str]:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(NodeSettings, "apply_system", broken)
+    settings = MachineSettings(
+        LinuxHost(
+            monotonic_ns=lambda: 0, roots=machine.roots, layout=CgroupLayout(Driver.CGROUPFS), version=2, jiffy=1
+        ),
+        machine.roots,
+        gates=parse_feature_gates([f"{SYSTEM_CONFIG}=true,{RDT_RESCTRL}=true"], GATES),
+        audit=lambda event, verbosity: machine.audited.append(event),
+        interval=Interval(1_000, 1_000),
+        storage_refresh_ms=1_000,
+    )
+    strategy: dict[str, Any] = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30}}}
+    slo = complete_node_slo({"resourceQOSStrategy": strategy})
+    (problem,) = settings.apply(replace(look(), slo=slo))
+    assert problem.startswith("kernel parameters failed: KeyError: 'what nobody thought of' (test_node_settings.py:")
+    assert (machine.resctrl / "BE/schemata").read_text() == "L3:0=f;1=f;\n"
 
 
 def look() -> NodeLook:

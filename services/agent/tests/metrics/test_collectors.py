@@ -94,6 +94,23 @@ def test_a_gate_or_a_feature_that_is_missing_leaves_no_series() -> None:
     assert not nothing.usable(Feature.PSI)
 
 
+def test_a_slow_collector_that_fails_is_told_and_the_others_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    node = Node(pod("web", "LS", "4"))
+    with monkeypatch.context() as patched:
+        patched.setattr(node.host, "pressure", broken)
+        patched.setattr(node.host, "open_cycle_counters", broken)
+        metrics = node.run(30)
+        pressure, cycles = node.collectors.problems
+    assert pressure.startswith("PSI is not measured: KeyError: 'what nobody thought of' (test_collectors.py:")
+    assert cycles.startswith("CPI is not counted: KeyError")
+    assert metrics.count(Kind.POD_SCHED_DELAY, 30_000, "web") == 2
+    node.run(61)
+    assert node.collectors.problems == []
+
+
 def test_a_clock_that_is_set_back_silences_no_collector() -> None:
     node = Node(pod("web", "LS", "4"))
     node.run(30)

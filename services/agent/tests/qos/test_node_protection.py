@@ -22,7 +22,7 @@ from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.shell.collect.collectors import CollectOptions
-from koord_agent.shell.collect.devices import DeviceReporter
+from koord_agent.shell.collect.devices import SYNC_EVERY_MS, DeviceReporter
 from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
@@ -300,6 +300,41 @@ def test_devices_that_were_found_before_a_round_failed_are_told(monkeypatch: pyt
     assert tick.problems[0].startswith(CYCLE_FAILED)
     (found,) = [fact for fact in tick.facts if isinstance(fact, DeviceInventoryChanged)]
     assert [device.id for device in found.devices] == ["g"]
+
+
+def test_devices_that_cannot_be_read_end_no_cycle() -> None:
+    answers: list[DeviceReport] = []
+    node = Node([], GOOD, devices=DeviceReporter(lambda: answers[0]))
+    told = [node.agent.run_cycle(now_ms).problems for now_ms in (1_000, 2_000)]
+    (problem,) = told[0]
+    assert problem.startswith("devices are not reported: IndexError: list index out of range (test_node_protection.py:")
+    assert told[1] == told[0], "it lasts until the next reading"
+    card = Device(uuid="g", minor=0, type="gpu", resources={}, health=True, topology=None, condition=None)
+    answers.append(DeviceReport.of((card,), labels={}))
+    tick = node.agent.run_cycle(1_000 + SYNC_EVERY_MS)
+    assert tick.problems == ()
+    assert [fact.devices[0].id for fact in tick.facts if isinstance(fact, DeviceInventoryChanged)] == ["g"]
+
+
+def test_an_eviction_that_fails_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [pod(f"job-{number}", "BE", 1_000, 30 * GIB) for number in range(2)]
+    slo = {"resourceUsedThresholdWithBE": {**THRESHOLD, "memoryEvictThresholdPercent": 30}}
+    node = Node(jobs, slo)
+    whole = node.host.stop_pod
+
+    def stop_pod(uid: str) -> bool:
+        if uid == "job-1":
+            raise RuntimeError("can't start new thread")
+        return whole(uid)
+
+    monkeypatch.setattr(node.host, "stop_pod", stop_pod)
+    evicted = {
+        victim.name: victim.ended
+        for fact in node.live(60)
+        if isinstance(fact, PodsEvictedByAgent)
+        for victim in fact.pods
+    }
+    assert evicted == {"job-0": True, "job-1": False}
 
 
 def test_it_starts_what_is_wanted_first() -> None:

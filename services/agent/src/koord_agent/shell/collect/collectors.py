@@ -11,13 +11,15 @@ rules are in `domain.metrics.monitor` and `domain.metrics.collected`.
 Source: agent spec, 6.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.extending.extension_points import PodCollector
+from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.kernel.features import Feature, Features
 from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters, common_disks
@@ -135,6 +137,8 @@ class Collectors:
         self._stalls: dict[str, tuple[int, Stall]] = {}
         self._disks: dict[str, Mapping[str, DiskCounters]] = {}
         self._segments: dict[str, TcpCounters] = {}
+        self._troubles: dict[str, str] = {}
+        """What is missing while a step of a slow collector fails -> why its last run failed."""
         slow: tuple[tuple[bool, bool, Feature, int, _Collect], ...] = (
             (options.psi, True, Feature.PSI, options.psi_interval_ms, self._pressure),
             (options.sched_delay, True, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
@@ -181,10 +185,30 @@ class Collectors:
         latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
         for slow in self._slow:
             if (slow.always or for_interference) and self._is_due(slow.feature, slow.every_ms, now_ms):
-                self._monitor.add(slow.collect(self._measured(slow.visits, pods), now_ms))
+                with self._told(f"{slow.feature} is not measured"):
+                    self._monitor.add(slow.collect(self._measured(slow.visits, pods), now_ms))
         if self._measures_cpi:
             self._measure_cycles(self._measured(PodCollector.CYCLES, pods), now_ms)
         return latest
+
+    @property
+    def problems(self) -> list[str]:
+        """Why slow collectors failed in their last run, one sentence each."""
+        return list(self._troubles.values())
+
+    @contextmanager
+    def _told(self, missing: str) -> Generator[None]:
+        """Context manager for one step of a slow collector: remember its error, which then ends nothing else.
+
+        Args:
+            missing: What is missing if the step fails, as a sentence.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - without these samples, the agent still protects the node
+            self._troubles[missing] = failure(missing, error)
+        else:
+            self._troubles.pop(missing, None)
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
         """Replace the set of online CPUs, after CPUs came or went."""
@@ -303,21 +327,31 @@ class Collectors:
         if measuring is not None:
             if 0 <= now_ms - measuring.since_ms < self._options.cpi_window_ms:
                 return
+            with self._told(f"{Feature.CPI} is not measured"):
+                self._end_window(measuring, now_ms)
+        if self._is_due(Feature.CPI, self._options.cpi_interval_ms, now_ms):
+            with self._told(f"{Feature.CPI} is not counted"):
+                self._begin_window(pods, now_ms)
+
+    def _end_window(self, measuring: _Measuring, now_ms: int) -> None:
+        try:
             samples = [
                 sample
                 for (uid, container_id), source in measuring.sources.items()
                 for sample in cpi_samples(source.read(), now_ms, uid, container_id)
             ]
+        finally:
             self.close()
-            self._monitor.add(samples)
-        if self._is_due(Feature.CPI, self._options.cpi_interval_ms, now_ms):
-            self._measuring = _Measuring(now_ms)
-            for pod in pods:
-                # without container ids (no kubelet) the pod stands for its one container
-                targets = tuple(container_directories(self._host, pod)) or (
-                    (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.uid)),
-                )
-                for container_id, directory in targets:
-                    source = self._host.open_cycle_counters(directory)
-                    if source is not None:
-                        self._measuring.sources[pod.uid, container_id] = source
+        self._monitor.add(samples)
+
+    def _begin_window(self, pods: Sequence[AgentPod], now_ms: int) -> None:
+        measuring = self._measuring = _Measuring(now_ms)
+        for pod in pods:
+            # without container ids (no kubelet) the pod stands for its one container
+            targets = tuple(container_directories(self._host, pod)) or (
+                (pod.uid, self._host.layout.pod_directory(pod.kube_qos, pod.uid)),
+            )
+            for container_id, directory in targets:
+                source = self._host.open_cycle_counters(directory)
+                if source is not None:
+                    measuring.sources[pod.uid, container_id] = source

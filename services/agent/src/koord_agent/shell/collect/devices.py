@@ -17,6 +17,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_agent.domain.devices.device import Device, DeviceReport
 from koord_agent.domain.devices.inventory import KEPT_MS, device_inventory, with_vanished
 from koord_agent.domain.devices.xpu import Xpu, report_devices, xpu_of
+from koord_agent.domain.failure import failure
 from koord_agent.domain.reporting.topology_report import report_digest
 
 ReadDevices = Callable[[], DeviceReport]
@@ -87,9 +88,13 @@ class DeviceReporter:
         read: Returns the devices that the machine has now.
         said: Digest of the last report before the start; "" for none.
         sync_ms: Milliseconds between two readings.
+
+    Attributes:
+        problem: Why the last reading failed; "" if it succeeded.
     """
 
     def __init__(self, read: ReadDevices, *, said: str = "", sync_ms: int = SYNC_EVERY_MS) -> None:
+        self.problem = ""
         self._read = read
         self._said = said
         self._sync_ms = sync_ms
@@ -104,7 +109,7 @@ class DeviceReporter:
 
         Otherwise return None. A device that vanishes is reported as not healthy for ten minutes, and then left out. The
         annotations of the fact have the time at which the devices were found (runtime spec, 11). A node that never had
-        devices reports nothing.
+        devices reports nothing. If reading fails, nothing changes, and `problem` says so until a reading succeeds.
 
         Args:
             now_ms: Time in milliseconds.
@@ -114,7 +119,12 @@ class DeviceReporter:
         self._due_ms = now_ms + self._sync_ms
         if self._began_ms is None:
             self._began_ms = now_ms
-        found = self._read()
+        try:
+            found = self._read()
+        except Exception as error:  # noqa: BLE001 - the answer of a driver or a tool never ends the cycle of a node
+            self.problem = failure("", error)
+            return None
+        self.problem = ""
         if found is self._found and len(found.devices) == len(self._seen) > 0:
             self._seen = {key: (device, now_ms) for key, (device, _) in self._seen.items()}
             return None

@@ -3,8 +3,11 @@
 These files belong to the whole machine, so they do not pass through the arbiter.
 """
 
+from collections.abc import Callable, Iterator
+
 from koordcore.service.configuration.gates import FeatureGates
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG
 from koord_agent.domain.hooks.group_identity import BvtKernel
 from koord_agent.domain.kernel.storage_info import StorageInfo
@@ -89,7 +92,8 @@ class MachineSettings:
     def apply(self, look: NodeLook) -> list[str]:
         """Write the machine-wide settings of the NodeSLO to the machine, once per interval.
 
-        Settings whose feature gate is off are left alone. Nothing happens while the node has no NodeSLO.
+        Settings whose feature gate is off are left alone. Nothing happens while the node has no NodeSLO. A kind of
+        settings that fails leaves the others alone.
 
         Args:
             look: Snapshot of the node, with its NodeSLO.
@@ -103,12 +107,20 @@ class MachineSettings:
         if not self._interval.is_due(look.now_ms):
             return self._problems
         problems: list[str] = []
-        qos = look.section(RESOURCE_QOS)
-        if self._gates.enabled(SYSTEM_CONFIG):
-            problems.extend(self._settings.apply_system(look, look.section("systemStrategy")))
-        if self._gates.enabled(RDT_RESCTRL):
-            problems.extend(self._settings.apply_resctrl(look, qos))
-        if self._block_io is not None:
-            problems.extend(self._block_io.apply(qos, look.now_ms))
+        for name, write in self._kinds(look):
+            try:
+                problems.extend(write())
+            except Exception as error:  # noqa: BLE001 - what follows in the cycle, such as evictions, takes place
+                problems.append(failure(f"{name} failed", error))
         self._problems = problems
         return problems
+
+    def _kinds(self, look: NodeLook) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+        """Yield name and function of each kind of settings that is on."""
+        qos, block_io = look.section(RESOURCE_QOS), self._block_io
+        if self._gates.enabled(SYSTEM_CONFIG):
+            yield "kernel parameters", lambda: self._settings.apply_system(look, look.section("systemStrategy"))
+        if self._gates.enabled(RDT_RESCTRL):
+            yield "resctrl", lambda: self._settings.apply_resctrl(look, qos)
+        if block_io is not None:
+            yield "block IO of the machine", lambda: block_io.apply(qos, look.now_ms)

@@ -113,12 +113,20 @@ class NodeMeasuring:
         """The prediction that was made for the last report; None before the first one."""
         return None if self._predicting is None else self._predicting.last
 
-    def report_devices(self, now_ms: int) -> tuple[Event, ...]:
+    def report_devices(self, now_ms: int, problems: list[str]) -> tuple[Event, ...]:
         """Return the fact about the node's devices if it is due and differs from the last one.
 
         Otherwise an empty tuple.
+
+        Args:
+            now_ms: Time in milliseconds.
+            problems: List to which problems are appended.
         """
-        report = None if self._devices is None else self._devices.report(now_ms)
+        if self._devices is None:
+            return ()
+        report = self._devices.report(now_ms)
+        if self._devices.problem:
+            problems.append(f"devices are not reported: {self._devices.problem}")
         return () if report is None else (report,)
 
     def report_topology(
@@ -170,6 +178,7 @@ class NodeMeasuring:
             apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
             for_interference=_looks_for_interference(desired.slo),
         )
+        problems.extend(self._collectors.problems)
         self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
         self._monitor.add(self._gpu_samples(known, now_ms))
         view = suppress_view(

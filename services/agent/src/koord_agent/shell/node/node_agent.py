@@ -119,7 +119,7 @@ class NodeAgent:
 
         # 2. measure the machine: samples, and one immutable look
         facts += self._measuring.report_topology(desired, pods.values(), now_ms, problems)
-        facts += self._measuring.report_devices(now_ms)
+        facts += self._measuring.report_devices(now_ms, problems)
         kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static)
         look, view = self._measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
@@ -129,7 +129,11 @@ class NodeAgent:
         def end(uid: str) -> bool:
             if self._extensions.replaces_eviction and uid in self._pods.all:
                 return self._extensions.evict(self._pods.all[uid])
-            ended = self._pods.end(uid)
+            try:
+                ended = self._pods.end(uid)
+            except Exception as error:  # noqa: BLE001 - the pods that were evicted before it are told all the same
+                problems.append(failure("an evicted pod is not ended here", error))
+                return False
             problems.extend(ended.problems)
             return ended.ended
 
