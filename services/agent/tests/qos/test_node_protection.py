@@ -11,8 +11,9 @@ from koord_agent.config.gates import GATES
 from koord_agent.domain.devices.device import Device, DeviceReport
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.contention.contentions import Effects
+from koord_agent.domain.qos.contention.contentions import Contentions, Effects, PodSignals
 from koord_agent.domain.qos.contention.cpi_caps import Caps
+from koord_agent.domain.qos.contention.interference import InterferenceSettings, Signal
 from koord_agent.domain.qos.evict.evictor import Evictor
 from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS
 from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
@@ -21,6 +22,7 @@ from koord_agent.domain.qos.strategy import CycleState
 from koord_agent.domain.qos.strategy_runner import StrategyRunner
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.state.pods import agent_pod_of_ledger
 from koord_agent.shell.collect.collectors import CollectOptions
 from koord_agent.shell.collect.devices import SYNC_EVERY_MS, DeviceReporter
 from koord_agent.shell.host.executor import CgroupExecutor
@@ -335,6 +337,23 @@ def test_an_eviction_that_fails_hides_no_other_one(monkeypatch: pytest.MonkeyPat
         for victim in fact.pods
     }
     assert evicted == {"job-0": True, "job-1": False}
+
+
+def test_a_contention_ends_with_the_check_of_its_signal_and_of_its_pod() -> None:
+    web = agent_pod_of_ledger(pod("web", "LS", 1_000, GIB))
+    plain = agent_pod_of_ledger(pod("web", "SYSTEM", 1_000, GIB))
+    checks = InterferenceSettings(enable=True, disk_await_ms=1.0)
+    slow = [PodSignals(pod=web, values={Signal.DISK_IO: 9.0})]
+    for wanted, now, reason in (
+        (InterferenceSettings(enable=True), web, "the signal is not checked any more"),
+        (checks, plain, "the pod is not latency-sensitive any more"),
+    ):
+        contentions = Contentions()
+        (began,) = (fact for _ in range(3) for fact in contentions.take(checks, slow, {}, {"web": web}, 0))
+        assert isinstance(began, InterferenceDetected)
+        (ended,) = contentions.take(wanted, (), {}, {"web": now}, 10_000)
+        assert isinstance(ended, InterferenceEnded)
+        assert (ended.contention, ended.reason, contentions.ongoing) == (began.contention, reason, ())
 
 
 def test_it_starts_what_is_wanted_first() -> None:

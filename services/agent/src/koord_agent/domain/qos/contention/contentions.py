@@ -89,15 +89,17 @@ class Contentions:
             settings: Settings of the NodeSLO.
             signals: Signals by pod. Those of other pods than LS, LSR and LSE are ignored.
             loads: UID -> usage, for all pods.
-            pods: UID -> pod, for all pods of the node. Contentions of other pods end.
+            pods: UID -> pod, for all pods of the node. Contentions of other pods end, and of pods and signals that are
+                not checked any more.
             now_ms: Time in milliseconds.
         """
         facts: list[Event] = []
-        for uid, signal in [key for key in self._states if key[0] not in pods or not settings.enable]:
-            ongoing = self._states.pop((uid, signal))
-            if ongoing.id:
-                reason = "the pod is gone" if uid not in pods else "detection is off"
-                facts.append(_ended(uid, signal, ongoing, now_ms, reason))
+        for uid, signal in tuple(self._states):
+            reason = _unchecked(settings, signal, pods.get(uid))
+            if reason:
+                ongoing = self._states.pop((uid, signal))
+                if ongoing.id:
+                    facts.append(_ended(uid, signal, ongoing, now_ms, reason))
         if not settings.enable:
             return tuple(facts)
         for found in signals:
@@ -143,6 +145,17 @@ class Contentions:
     def ongoing(self) -> tuple[str, ...]:
         """Ids of the contentions that have begun and not ended."""
         return tuple(sorted(ongoing.id for ongoing in self._states.values() if ongoing.id))
+
+
+def _unchecked(settings: InterferenceSettings, signal: Signal, pod: AgentPod | None) -> str:
+    """Return why a signal of a pod is not checked any more; "" if it is checked."""
+    if pod is None:
+        return "the pod is gone"
+    if not settings.enable:
+        return "detection is off"
+    if settings.threshold(signal) is None:
+        return "the signal is not checked any more"
+    return "" if pod.qos in VICTIMS else "the pod is not latency-sensitive any more"
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
