@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from koord_agent.shell.hooking.terway_files import TerwayFiles
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol import keys
+from structlog.testing import capture_logs
 
 DIRECTORY = "kubepods/burstable/podu1/c1"
 
@@ -119,6 +121,34 @@ def test_threads_that_cannot_be_moved_are_one_problem_for_each_group(
     groups = PodGroupReconciler(HostRoots(sys=tmp_path), machine, lambda _look, _pod: [12, 13])
     problems = groups.apply(look(pod(wanted(0, 50))))
     assert problems == ["resctrl group koordlet-u1: threads are not moved: Invalid argument"]
+
+
+def test_a_machine_without_a_free_group_is_one_problem_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "fs/resctrl").mkdir(parents=True)
+    machine = ResctrlMachine(cbm_mask="3ff", cache_ids=(0, 1), vendor="GenuineIntel")
+    groups = PodGroupReconciler(HostRoots(sys=tmp_path), machine, None)
+    with monkeypatch.context() as patched, capture_logs() as lines:
+        patched.setattr(Path, "mkdir", full)
+        told = [groups.apply(look(pod(wanted(0, 50)), now_ms=now_ms)) for now_ms in (0, 1_000)]
+    assert told == [["pod d/p: its resctrl group is not set: the machine has no free group"]] * 2
+    assert lines == []
+
+
+def test_nothing_is_remembered_of_a_pod_whose_group_the_runtime_removed(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    machine = ResctrlMachine(cbm_mask="3ff", cache_ids=(0, 1), vendor="GenuineIntel")
+    groups = PodGroupReconciler(HostRoots(sys=tmp_path), machine, None)
+    assert groups.apply(look(pod(wanted(0, 50)))) == []
+    shutil.rmtree(group)
+    assert groups.apply(look()) == []
+    group_in(tmp_path, "L3:0=3ff;1=3ff;\n")
+    assert groups.apply(look(pod(wanted(0, 50)))) == []
+    assert (group / "schemata").read_text() == "L3:0=1f;1=1f;\n", "what was written to the old group does not count"
 
 
 def test_every_process_of_the_container_gets_the_score_of_the_annotation(tmp_path: Path) -> None:

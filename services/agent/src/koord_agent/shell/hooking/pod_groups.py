@@ -37,13 +37,19 @@ class PodGroups:
         self._root = root
 
     def create(self, name: str, schemata: str) -> None:
-        """Create the group of a pod, if it does not exist, and write its schemata.
+        """Do what `write` does. A failure is logged; the pod stays in the default group."""
+        if (problem := self.write(name, schemata)) is not None:
+            _log.warning("resctrl_group_not_set", group=name, reason=problem)
 
-        If the machine has no free group, the pod stays in the default group.
+    def write(self, name: str, schemata: str) -> str | None:
+        """Create the group of a pod, if it does not exist, and write its schemata.
 
         Args:
             name: Name of the group.
             schemata: Lines to write; "" sets no limit.
+
+        Returns:
+            None, or the reason why the kernel refused, such as that the machine has no free group.
         """
         folder = self._root / name
         try:
@@ -51,17 +57,23 @@ class PodGroups:
             for line in schemata.splitlines():
                 put(folder / "schemata", f"{line}\n")
         except OSError as error:
-            reason = "the machine has no free group" if error.errno == errno.ENOSPC else error.strerror
-            _log.warning("resctrl_group_not_set", group=name, reason=reason)
+            return "the machine has no free group" if error.errno == errno.ENOSPC else str(error.strerror)
+        return None
 
     def remove(self, name: str) -> None:
         """Remove the group of a pod. No-op if it does not exist; another failure is logged."""
+        if (problem := self.clear(name)) is not None:
+            _log.warning("resctrl_group_not_removed", group=name, reason=problem)
+
+    def clear(self, name: str) -> str | None:
+        """Remove the group of a pod, if it exists. Return None, or the reason why the kernel refused."""
         try:
             (self._root / name).rmdir()
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
-            _log.warning("resctrl_group_not_removed", group=name, reason=error.strerror)
+            return str(error.strerror)
+        return None
 
     def names(self) -> frozenset[str]:
         """Return the names of all groups of single pods; empty without resctrl."""
@@ -123,28 +135,38 @@ class PodGroupReconciler:
                 continue
             wanted[group_name(pod.uid)] = pod
             try:
-                self._set(pod, text, is_present=group_name(pod.uid) in present)
+                problem = self._set(pod, text, is_present=group_name(pod.uid) in present)
             except InvalidInput as error:
-                problems.append(f"pod {pod.namespace}/{pod.name}: its resctrl group is not set: {error}")
+                problem = str(error)
+            if problem is not None:
+                problems.append(f"pod {pod.namespace}/{pod.name}: its resctrl group is not set: {problem}")
             if self._threads is not None:
                 problems.extend(self._move(group_name(pod.uid), self._threads(look, pod)))
         self._gone_since = {name: self._gone_since.get(name, look.now_ms) for name in present - wanted.keys()}
         for name, since_ms in self._gone_since.items():
-            if look.now_ms - since_ms >= REMOVE_AFTER_MS:
-                self._groups.remove(name)
-                self._written.pop(name, None)
+            problem = self._groups.clear(name) if look.now_ms - since_ms >= REMOVE_AFTER_MS else None
+            if problem is not None:
+                problems.append(f"resctrl group {name}: not removed: {problem}")
+        self._written = {name: text for name, text in self._written.items() if name in wanted}
         return problems
 
-    def _set(self, pod: AgentPod, annotation: str, *, is_present: bool) -> None:
+    def _set(self, pod: AgentPod, annotation: str, *, is_present: bool) -> str | None:
+        """Write the group of a pod if it differs. Return None, or the reason why the kernel refused.
+
+        Raises:
+            InvalidInput: The annotation is invalid.
+        """
         name = group_name(pod.uid)
         if is_present and self._written.get(name) == annotation:
-            return
+            return None
         machine = self._machine
         schemata = pod_schemata(
             annotation, cbm_mask=machine.cbm_mask, cache_ids=machine.cache_ids, vendor=machine.vendor
         )
-        self._groups.create(name, schemata)
-        self._written[name] = annotation
+        problem = self._groups.write(name, schemata)
+        if problem is None:
+            self._written[name] = annotation
+        return problem
 
     def _move(self, name: str, threads: Iterable[int]) -> Iterable[str]:
         tasks = self._root / name / "tasks"
