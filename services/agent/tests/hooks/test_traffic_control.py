@@ -113,6 +113,55 @@ def test_lines_that_tc_refused_are_a_problem_until_it_takes_them() -> None:
     assert control.apply(look(SLO, now_ms=CHECK_MS)) == []
 
 
+class Kernel:
+    """The qdisc, rules and sets of a machine, and the commands that it refuses."""
+
+    def __init__(self) -> None:
+        self.sets = {"system_class", "ls_class", "be_class"}
+        self.rules = set(self.sets)
+        self.has_qdisc = True
+        self.refuses: tuple[str, ...] = ()
+
+    def run(self, command: Sequence[str], text: str) -> str:
+        if self.refuses and all(word in command for word in self.refuses):
+            self.refuses = ()
+            raise CommandFailed(f"{command[0]}: the kernel is busy")
+        match list(command):
+            case ["ip", *_]:
+                return '[{"dev": "eth0"}]'
+            case ["iptables", *_, "--match-set", name, "src", "-j", "CLASSIFY", "--set-class", _]:
+                if name not in self.rules:
+                    raise CommandFailed("iptables: no such rule")
+                if "-D" in command:
+                    self.rules.remove(name)
+            case ["ipset", verb, name]:
+                if name not in self.sets or (verb == "destroy" and name in self.rules):
+                    raise CommandFailed("ipset: no such set, or it is in use")
+                if verb == "destroy":
+                    self.sets.remove(name)
+            case ["tc", "-j", "qdisc", *_]:
+                return '[{"root": true, "kind": "htb", "handle": "1:"}]' if self.has_qdisc else "[]"
+            case ["tc", "qdisc", "del", *_]:
+                self.has_qdisc = False
+            case _:
+                pass
+        return ""
+
+
+@pytest.mark.parametrize(
+    "refuses",
+    [("tc", "del"), *((verb, f"{name}_class") for verb in ("-D", "destroy") for name in ("system", "ls", "be"))],
+)
+def test_what_could_not_be_removed_is_removed_by_the_next_cycle(refuses: tuple[str, ...]) -> None:
+    kernel = Kernel()
+    kernel.refuses = refuses
+    control = TrafficControl(lambda file: None, lambda file, value: None, kernel.run)
+    (problem,) = control.apply(look(TERWAY))
+    assert problem.endswith("the kernel is busy")
+    assert control.apply(look(TERWAY)) == []
+    assert (kernel.has_qdisc, kernel.rules, kernel.sets) == (False, set(), set())
+
+
 def pod(uid: str, label: str, ip: str, *, limit: bool = False) -> AgentPod:
     return agent_pod_from_json(
         {

@@ -158,23 +158,36 @@ class TrafficControl:
         return int(text) if text.isdecimal() else None
 
     def _remove(self) -> list[str]:
-        """Remove classes, rules and sets, also those of an earlier process."""
+        """Remove classes, rules and sets, also those of an earlier process.
+
+        Rule and set of the system's class go last. While one of them is there, the next call removes what is left.
+
+        Raises:
+            CommandFailed: A command failed.
+        """
         if self._is_removed:
             return []
-        if self._has_rule(traffic_plan.mark_rule(SYSTEM_CLASS)):
-            for each in traffic_plan.NET_CLASSES:
-                if self._has_rule(traffic_plan.mark_rule(each)):
-                    self._run((*_IPTABLES, "-D", _CHAIN, *traffic_plan.mark_rule(each)), "")
-                self._run(("ipset", "destroy", each.name), "")
+        if self._has_rule(traffic_plan.mark_rule(SYSTEM_CLASS)) or self._has_set(SYSTEM_CLASS.name):
             interface = self._interface or self._default_interface()
             if self._present(interface).has_qdisc:
                 self._run(("tc", "qdisc", "del", "dev", interface, "root"), "")
+            for each in reversed(traffic_plan.NET_CLASSES):
+                if self._has_rule(traffic_plan.mark_rule(each)):
+                    self._run((*_IPTABLES, "-D", _CHAIN, *traffic_plan.mark_rule(each)), "")
+                if self._has_set(each.name):
+                    self._run(("ipset", "destroy", each.name), "")
         self._applied, self._is_removed, self._refused = None, True, []
         return []
 
     def _has_rule(self, rule: Sequence[str]) -> bool:
+        return self._succeeds(*_IPTABLES, "-C", _CHAIN, *rule)
+
+    def _has_set(self, name: str) -> bool:
+        return self._succeeds("ipset", "list", name)
+
+    def _succeeds(self, *command: str) -> bool:
         try:
-            self._run((*_IPTABLES, "-C", _CHAIN, *rule), "")
+            self._run(command, "")
         except CommandFailed:
             return False
         return True
