@@ -1,6 +1,8 @@
 """The audit log on disk: pages survive rotations, broken lines and readers that come and go."""
 
+import errno
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -97,6 +99,27 @@ def test_the_disk_that_it_takes_is_bounded_and_a_restart_goes_on_where_it_was(tm
     write(again, range(200, 201))
     assert AuditQueries(tmp_path).page("1", "", 0.0).events[0].name == "200"
     again.close()
+
+
+def test_a_file_that_cannot_be_replaced_goes_on_until_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(tmp_path, rotate_at=60)
+    whole = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if path == tmp_path / ACTIVE_FILE:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return whole(path, flags, mode)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        write(log, range(10))
+        assert log.failed.endswith("Too many open files")
+        write(log, range(10, 12))
+    write(log, range(12, 20))
+    assert log.failed == ""
+    log.close()
+    names = [event.name for event in AuditQueries(tmp_path).page("200", "", 0.0).events]
+    assert names == [str(number) for number in reversed(range(20))]
 
 
 def test_events_wait_for_five_seconds_at_most(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ class AuditLog:
         self._rotate_at = rotate_at
         self._buffer: list[bytes] = []
         self._since: float | None = None
+        self._is_renamed = False
+        """Whether the open file has its new name already, because no other one could be opened yet."""
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
 
@@ -94,19 +96,26 @@ class AuditLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffer to disk. If a write fails, set `failed` to the reason, and drop the rest of the buffer."""
+        """Write the buffer to disk. If a write fails, set `failed` to the reason, and drop the rest of the buffer.
+
+        If the full file cannot be replaced, `failed` says so, and the file goes on until it can.
+        """
         lines, self._buffer, self._since = self._buffer, [], None
+        failed = ""
         for line in lines:
             try:
                 os.write(self._file, line)
-                self._size += len(line)
-                if self._size >= self._rotate_at:
-                    self._rotate()
             except OSError as error:
                 self.failed = f"{self.directory}: {error.strerror}"
                 return
+            self._size += len(line)
+            if self._size >= self._rotate_at:
+                try:
+                    self._rotate()
+                except OSError as error:
+                    failed = f"{self.directory}: {error.strerror}"
         if lines:
-            self.failed = ""
+            self.failed = failed
 
     def close(self) -> None:
         """Flush and close the file."""
@@ -117,19 +126,32 @@ class AuditLog:
         return os.open(self.directory / audit.ACTIVE_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
     def _rotate(self) -> None:
+        """Rename the full file, and open a new one. If that fails, the next call opens it.
+
+        Raises:
+            OSError: The file cannot be renamed, or the new one cannot be opened.
+        """
+        if not self._is_renamed and not self._rename():
+            return
+        before, self._file = self._file, self._open()
+        self._is_renamed = False
+        os.close(before)
+        self._size = os.fstat(self._file).st_size
+
+    def _rename(self) -> bool:
+        """Rename the full file, and remove the oldest ones. Return False if all names of this second are in use."""
         plan = audit.rotate(
             (found.name for found in self.directory.iterdir()),
             self._now().strftime("%Y-%m-%d-%H-%M-%S"),
             self._max_disk_mb,
         )
         if plan.rename_to is None:
-            return
+            return False
         (self.directory / audit.ACTIVE_FILE).rename(self.directory / plan.rename_to)
+        self._is_renamed = True
         for name in plan.remove:
             (self.directory / name).unlink(missing_ok=True)
-        before, self._file = self._file, self._open()  # if it cannot be opened, the renamed file goes on
-        os.close(before)
-        self._size = os.fstat(self._file).st_size
+        return True
 
 
 class UnknownToken(LookupError):
