@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.custom import plural_of
+from koordcore.events.objects.custom import CustomObjectDeleted, plural_of
 from koordcore.events.scheduling.pod import PodPlaced, PodReallocated, PodReleased
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger
@@ -76,7 +76,7 @@ class StateFold:
             return
         began = _HOST.monotonic()
         fold(self._state, stored)
-        is_gone = stored.ref.id not in self._state.mirror.objects
+        is_gone = stored.type == CustomObjectDeleted.__name__
         (self._deleted if is_gone else self._updated).observe(_HOST.monotonic() - began)
 
     def skip(self, seq: int) -> None:

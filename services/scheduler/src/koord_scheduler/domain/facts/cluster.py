@@ -298,27 +298,25 @@ class Cluster:
             self.warnings += [f"ConfigMap {namespace}/{name}: {problem}" for problem in read(data)]
         return bool(readers)
 
-    def put_object(self, plural: str, document: object) -> None:
-        """Add or replace an API object.
+    def put_object(self, plural: str, document: object) -> bool:
+        """Add or replace an API object (decoded JSON). Return False if it is invalid: it is ignored, with a warning.
 
-        No-op for kinds that placement does not read. If the object is invalid, it is ignored and a warning is added.
-
-        Args:
-            plural: Plural name of the kind, such as `elasticquotas`.
-            document: The object as decoded JSON.
+        No-op for kinds that placement does not read. `plural` is the plural name of the kind.
         """
         try:
             self._put_object(plural, document)
         except (codec.DecodeError, InvalidInput) as error:
             self.warnings.append(f"an object of {plural} cannot be read and is passed over: {error}")
+            return False
+        return True
 
     def _put_object(self, plural: str, document: object) -> None:
         match plural:
             case "elasticquotas":
                 quota = object_from_json(document, ElasticQuota)
-                self.quotas.written.add(quota.metadata.name)
-                change = self.quotas.upsert_quota(quota_spec(quota.metadata, quota.spec.min, quota.spec.max))
-                self.warnings += change.warnings
+                spec = quota_spec(quota.metadata, quota.spec.min, quota.spec.max)
+                self.quotas.written.add(spec.name)
+                self.warnings += self.quotas.upsert_quota(spec).warnings
                 self.quotas.moves += 1
             case "podgroups":
                 self._follow(self.gangs.pod_group_seen(object_from_json(document, PodGroup)))

@@ -107,7 +107,7 @@ def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> boo
 
 
 def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) -> None:
-    """Add or change an object of a kind that placement reads.
+    """Add or change an object of a kind that placement reads. If it cannot be read, the last one that could counts.
 
     Args:
         state: The scheduler's state.
@@ -117,8 +117,9 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
     plural = plural_of(ref_id)
     if plural == NODE_TOPOLOGIES:
         state.cluster.numa.share_texts(event.object)
+    if not state.cluster.put_object(plural, event.object):
+        return  # a snapshot has the last object that could be read, because that one counts
     state.mirror.objects[ref_id] = event
-    state.cluster.put_object(plural, event.object)
     if plural == NODE_TOPOLOGIES:
         read_again_if_imposed(state, "")
     if plural == explained.PLURAL:
@@ -126,6 +127,7 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
         try:
             state.status.explanations.put(id_, explained.question_of(event.object))
         except InvalidInput as error:
+            del state.mirror.objects[ref_id]
             state.status.explanations.drop(id_)
             state.cluster.warnings.append(f"a ScheduleExplanation cannot be read and is passed over: {error}")
 

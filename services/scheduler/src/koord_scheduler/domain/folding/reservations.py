@@ -25,7 +25,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.folding.pods import describe, removed, submit
-from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.pods.record import Phase, is_finished
 from koord_scheduler.domain.reservation.entry import Entry
 from koord_scheduler.domain.reservation.wishes import POLICY
 from koord_scheduler.domain.state.state import SchedulerState
@@ -93,7 +93,10 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
 
 def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
     reservation = entry.document
-    if reservation is None or reservation.spec.template is None:
+    if reservation is None:
+        return
+    if reservation.spec.template is None:
+        _end_as_known(state, stored, entry)
         return
     by_others = entry.phase_by_others()
     is_bound = by_others == AVAILABLE
@@ -101,6 +104,7 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         pod = reserve_pod(reservation, entry.phase or ("" if is_bound else by_others), is_bound=is_bound)
     except InvalidInput as error:
         state.cluster.warnings.append(f"Reservation {entry.name} cannot be read and is passed over: {error}")
+        _end_as_known(state, stored, entry)
         return
     if not state.cluster.reservations.may_preempt:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
@@ -113,6 +117,17 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         read[POLICY] = reservation.spec.allocate_policy
     pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=read))
     submit(state, entry.uid, stored, pod)
+
+
+def _end_as_known(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
+    """End the reserve pod of a Reservation that has ended and whose present object describes no pod.
+
+    It keeps the last description that could be read. Otherwise it would hold its node for ever.
+    """
+    pod = state.pods.get(entry.uid)
+    if entry.phase and pod is not None and pod.pod is not None and not is_finished(pod.pod):
+        status = msgspec.structs.replace(pod.pod.status, phase=entry.phase)
+        submit(state, entry.uid, stored, msgspec.structs.replace(pod.pod, status=status))
 
 
 def operate(state: SchedulerState, uid: str, trigger: str) -> None:

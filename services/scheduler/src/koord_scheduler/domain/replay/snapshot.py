@@ -41,7 +41,7 @@ from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.reservation.entry import KnownReservation
+from koord_scheduler.domain.reservation.entry import NOWHERE, KnownReservation
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.schedule_explanations import KIND
 
@@ -272,6 +272,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
     for ledger in body.ledgers:
         _load_ledger(state, ledger)
+    _restore_amounts_on_deleted_nodes(state)
     for uid, node in body.nominations:
         if uid in state.pods:
             state.nominator.nominate(state.pods[uid], node)
@@ -335,6 +336,14 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
         if uid in ledger.allocations:
             pod_info = msgspec.structs.replace(pod_info, allocation=ledger.allocations[uid])
         state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
+
+
+def _restore_amounts_on_deleted_nodes(state: SchedulerState) -> None:
+    """Restore what Reservations held on deleted nodes: the event that says that they failed names it."""
+    for uid, entry in state.cluster.reservations.entries.items():
+        lost = state.assumed.ledgers.holders(entry.node).get(uid) if entry.node and entry.row == NOWHERE else None
+        if lost is not None:
+            entry.allocatable = lost.demand.requests
 
 
 def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
