@@ -1,5 +1,6 @@
 """The inventory over several looks: a failing tool or card neither hides nor revives other devices."""
 
+import errno
 from dataclasses import dataclass, field
 
 from koord_devicediscovery.domain.inventory import Inventory, take_inventory
@@ -135,6 +136,17 @@ def test_output_that_nobody_expected_hides_no_other_vendor() -> None:
     assert again.errors == {
         "acme": "the output of its tool is not understood: KeyError: 'what nobody thought of'",
     }
+
+
+def test_machine_that_cannot_be_read_keeps_the_last_devices() -> None:
+    class Broken(FakeMachine):
+        def pci_functions(self) -> tuple[PciFunction, ...]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    good = take_inventory(Inventory(), lambda _: FakeMachine((METAX_PCI,), metax(*range(11))))
+    found = take_inventory(good, lambda _: Broken(()))
+    assert found.devices == good.devices
+    assert found.errors["metax"] == "[Errno 24] Too many open files"
 
 
 def test_vendor_whose_cards_are_gone_has_no_devices() -> None:

@@ -73,7 +73,7 @@ class Discovery:
             self._woken.clear()
             self._adopt()
             with self._watch:
-                await self._look()
+                await self._look_safely()
             if self._settings.oneshot:
                 return
             with contextlib.suppress(TimeoutError):
@@ -142,6 +142,18 @@ class Discovery:
         with self._file_lock:
             self._is_over = True
             remove_devices(output)
+
+    async def _look_safely(self) -> None:
+        """Look once. Without `--oneshot`, an error that nobody expected is logged, and the next look comes as usual.
+
+        The end of the process would remove the file, and the agent would see a node without devices.
+        """
+        try:
+            await self._look()
+        except Exception as error:
+            if self._settings.oneshot:
+                raise
+            _log.error("look_failed", error=repr(error), exc_info=True)
 
     async def _look(self) -> None:
         oneshot, output = self._settings.oneshot, self._settings.output

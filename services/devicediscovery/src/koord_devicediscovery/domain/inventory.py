@@ -53,11 +53,11 @@ def take_inventory(
     by_vendor: dict[str, Sequence[Xpu]] = {}
     errors: dict[str, str] = {}
     for vendor in vendors:
-        machine = machine_of(vendor)
-        if not vendor.is_present(machine):
-            continue
         known = before.by_vendor.get(vendor.key, ())
         try:
+            machine = machine_of(vendor)
+            if not vendor.is_present(machine):
+                continue
             found = vendor.discover(machine)
         except Exception as error:  # noqa: BLE001 - an output that nobody expected hides no other vendor
             errors[vendor.key] = _reason(error)
@@ -74,7 +74,7 @@ def take_inventory(
 
 
 def _reason(error: Exception) -> str:
-    """Return why the devices of a vendor are not described. Only a `DiscoveryError` says it by itself."""
-    if isinstance(error, DiscoveryError):
+    """Return why the devices of a vendor are not described. An error of the machine says it by itself, too."""
+    if isinstance(error, DiscoveryError | OSError):
         return str(error)
     return f"the output of its tool is not understood: {type(error).__name__}: {error}"
