@@ -3,11 +3,12 @@
 import errno
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_agent.domain.gate_names import OOM_SCORE_ADJ, TERWAY_QOS
+from koord_agent.domain.gate_names import OOM_SCORE_ADJ, RESCTRL, TERWAY_QOS
 from koord_agent.domain.hook_stages.call import ResctrlMachine
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metrics_view import Metrics
@@ -88,6 +89,41 @@ def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, m
     monkeypatch.setattr(OomScores, "apply", whole)
     assert hooks.apply(look(now_ms=1_000)) == [problem], "it has not run again"
     assert hooks.apply(look(now_ms=5_000)) == []
+
+
+def ignore(_level: str, _resource: str, /, *, is_ok: bool, seconds: float) -> None:
+    """Runs of reconcilers are not recorded."""
+
+
+def test_nothing_is_removed_before_the_kubelet_has_listed_its_pods(tmp_path: Path) -> None:
+    group = group_in(tmp_path)
+    shutil.copytree(group, group.parent / "koordlet-gone")
+    (tmp_path / "cpuinfo").write_text("vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n")
+    mask = group.parent / "info/L3/cbm_mask"
+    mask.parent.mkdir(parents=True)
+    mask.write_text("3ff\n")
+    (group.parent / "schemata").write_text("L3:0=3ff;1=3ff\n")
+    roots = HostRoots(cgroup=tmp_path, proc=tmp_path, sys=tmp_path)
+    hooks = MachineHooks(
+        LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1, jiffy=1),
+        roots,
+        is_enabled=lambda gate: gate == RESCTRL,
+        interval=Interval(1_000, 1_000),
+        terway=tmp_path / "terway",
+        moves_threads=False,
+        observe=ignore,
+    )
+    for folder in (group, group.parent / "koordlet-gone"):
+        for file in folder.iterdir():  # the files of a kernel directory do not keep it
+            file.unlink()
+    (group / "schemata").write_text("")
+    for now_ms in range(0, 2 * REMOVE_AFTER_MS, 1_000):
+        assert hooks.apply(replace(look(now_ms=now_ms), has_all_pods=False)) == []
+    assert (group.parent / "koordlet-gone").exists()
+    for now_ms in range(2 * REMOVE_AFTER_MS, 4 * REMOVE_AFTER_MS, 1_000):
+        assert hooks.apply(look(pod(wanted(0, 50)), now_ms=now_ms)) == []
+    assert group.exists()
+    assert not (group.parent / "koordlet-gone").exists()
 
 
 def test_a_score_that_the_kernel_refuses_is_one_problem_for_each_container(

@@ -12,6 +12,7 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.domain.state.desired import host_applications_of, view_of
+from koord_agent.domain.state.known_pods import KnownPods
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.collect.collectors import CollectOptions, Collectors
 from koord_agent.shell.collect.sensing import node_signals
@@ -231,6 +232,40 @@ def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_
     assert metrics.count(Kind.POD_CPU, 60_000, "web") == 61
     assert metrics.last(Kind.POD_PSI, ("web", "cpu", "10", "some"), within_ms=20_000) is not None
     assert agent.report(now_ms, str) is not None
+
+
+def test_models_of_pods_that_only_the_kubelet_knows_survive_a_restart(tmp_path: Path) -> None:
+    fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)])
+    web, host, folder = pod("web", "LS", "4"), fleet.host("n"), tmp_path / "predictions"
+    host.start_pod(web)
+    amounts = {"cpu": 10_000, "memory": 64 * GIB}
+
+    def agent_of(predictor: PeakPredictor) -> NodeAgent:
+        predicting = Predicting(predictor, CheckpointFolder(folder))
+        measurement = Measurement(monitor=NodeMonitor(collect_interval_ms=1_000), predicting=predicting)
+        agent = NodeAgent("n", host, measurement, interval_ms=1_000)
+        agent.desired = view_of(DesiredNode(node="n", capacity=amounts, allocatable=amounts))
+        agent.asks_kubelet = True
+        return agent
+
+    def live(agent: NodeAgent, seconds: range) -> None:
+        for second in seconds:
+            fleet.advance(second)
+            assert agent.run_cycle(second * 1_000).problems == ()
+
+    before = agent_of(PeakPredictor())
+    before.known = KnownPods(pods={"web": web}, at_ms=0)
+    live(before, range(1, 100))
+    stored = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert "web" in stored
+    predictor = PeakPredictor()
+    after = agent_of(predictor)
+    live(after, range(100, 200))
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == stored
+    after.known = KnownPods(pods={"web": web}, at_ms=200_000)
+    live(after, range(200, 202))
+    assert (folder / "web").exists()
+    assert len(predictor) == len(stored)
 
 
 def test_pressure_on_best_effort_is_no_pressure_on_the_node() -> None:

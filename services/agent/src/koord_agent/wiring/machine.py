@@ -47,8 +47,10 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
             agent.topology.kubelet_entries = states.cpu_entries
         change(agent.node)
 
+    kubelet = _kubelet(shell, agent.node)
+    agent.asks_kubelet = kubelet is not None
     states = KubeletStates(
-        _kubelet(shell, agent.node),
+        kubelet,
         resources=PodResources(settings.var_lib_kubelet_dir, timeout_seconds=settings.kubelet_sync_timeout),
         folder=settings.var_lib_kubelet_dir,
         pods=lambda: agent.pods.values(),

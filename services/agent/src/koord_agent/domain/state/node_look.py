@@ -34,6 +34,8 @@ class NodeLook:
         allocatable: Allocatable of the node object, in the same units.
         reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
         pods: All pods that the agent knows of.
+        has_all_pods: Whether no pod is missing. False until the kubelet, if it is asked, has listed its pods for the
+            first time: those of the log have no annotations, and some pods are not in the log.
         frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
         host_applications: Processes outside of Kubernetes that the NodeSLO names.
         topology: Online CPUs; empty = unknown.
@@ -57,6 +59,7 @@ class NodeLook:
     reserved_milli: int = 0
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    has_all_pods: bool = True
     frozen: frozenset[str] = frozenset()
     host_applications: tuple[HostApplication, ...] = ()
     topology: tuple[CpuPlace, ...] = ()

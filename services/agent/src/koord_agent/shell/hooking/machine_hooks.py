@@ -98,13 +98,15 @@ class MachineHooks:
     def apply(self, look: NodeLook) -> list[str]:
         """Run every reconciler once per interval: each writes the values that differ.
 
+        No-op until all pods are known: values of pods that are only unknown would be taken for left over.
+
         Args:
             look: Snapshot of the node.
 
         Returns:
             Errors of the last run, one sentence each.
         """
-        if not self._reconcilers or not self._interval.is_due(look.now_ms):
+        if not self._reconcilers or not look.has_all_pods or not self._interval.is_due(look.now_ms):
             return self._problems
         problems: list[str] = []
         for level, resource, reconciler in self._reconcilers:

@@ -41,10 +41,12 @@ class Kubelet(NamedTuple):
     Attributes:
         frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
         is_static: Whether the CPU manager policy is static.
+        has_listed: Whether it has listed its pods. True also if it is not asked.
     """
 
     frozen: frozenset[str] = frozenset()
     is_static: bool = False
+    has_listed: bool = True
 
 
 class NodeMeasuring:
@@ -194,7 +196,7 @@ class NodeMeasuring:
             kubelet_static=kubelet.is_static,
         )
         look = self._look(desired, known, kubelet, now_ms)
-        problems.extend(self._keep(look.metrics, known, now_ms))
+        problems.extend(self._keep(look, now_ms))
         return look, view
 
     def report(
@@ -296,15 +298,16 @@ class NodeMeasuring:
             reserved_cpus=EMPTY if pools is None else pools.reserved,
             system_cpus=EMPTY if pools is None else pools.system_exclusive,
             pools=pools,
+            has_all_pods=kubelet.has_listed,
             frozen=kubelet.frozen,
             kubelet_static=kubelet.is_static,
             states=self._extensions.states,
             topology=self._places,
         )
 
-    def _keep(self, metrics: Metrics, pods: tuple[AgentPod, ...], now_ms: int) -> list[str]:
+    def _keep(self, look: NodeLook, now_ms: int) -> list[str]:
         """Train the usage models, and store models and samples on disk, if it is due. Return the errors that last."""
-        trouble = None if self._predicting is None else self._predicting.learn(metrics, pods, now_ms / 1000)
+        trouble = None if self._predicting is None else self._predicting.learn(look)
         if self._archive is not None and self._archive.is_due(now_ms):
             self._archive_trouble = self._archive.save(self._monitor.store, now_ms)
         return [each for each in (trouble, self._archive_trouble) if each is not None]

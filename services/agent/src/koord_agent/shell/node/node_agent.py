@@ -44,6 +44,7 @@ class NodeAgent:
         desired: Desired state of the node. None means not known yet.
         known: Pods in the list of the kubelet. Empty without a kubelet.
         kubelet_static: Whether the CPU manager policy of the kubelet is static.
+        asks_kubelet: Whether the kubelet will list its pods.
         last_look: Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads
             may read it.
         last_decision: The last decision of CPU suppression.
@@ -77,6 +78,7 @@ class NodeAgent:
         self.desired: DesiredView | None = None
         self.known = KnownPods()
         self.kubelet_static = False
+        self.asks_kubelet = False
         self.last_look: NodeLook | None = None
         self.last_decision: Decision | None = None
         self.be_quota_us = -1
@@ -120,7 +122,8 @@ class NodeAgent:
         # 2. measure the machine: samples, and one immutable look
         facts += self._measuring.report_topology(desired, pods.values(), now_ms, problems)
         facts += self._measuring.report_devices(now_ms, problems)
-        kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static)
+        has_listed = self.known.at_ms is not None or not self.asks_kubelet
+        kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static, has_listed)
         look, view = self._measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
         self._extensions.call_back(look, self._measuring.pools)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from koordcore.values.resources import Amounts
 
-from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
+from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.store.checkpoints import CheckpointFolder
 
@@ -27,28 +27,30 @@ class Predicting:
         self._restored = folder is None
         self._trouble: str | None = None
 
-    def learn(self, metrics: Metrics, pods: Sequence[AgentPod], now: float) -> str | None:
-        """Train the usage models, and store some of them, if it is due. The first call loads the stored models before.
+    def learn(self, look: NodeLook) -> str | None:
+        """Train the usage models, and store some of them, if it is due.
+
+        The stored models are loaded once all pods are known, because those of other pods are deleted then. Until then
+        none is stored, because it would replace a model of many days.
 
         Return a sentence if the disk failed the last time, otherwise None.
 
         Args:
-            metrics: Time series of the node.
-            pods: The pods of the node.
-            now: Unix time in seconds.
+            look: Snapshot of the node.
         """
-        if not self._restored and self._folder is not None:
+        now = look.now_ms / 1000
+        if not self._restored and self._folder is not None and look.has_all_pods:
             self._restored = True
             try:
-                self._folder.restore(self._predictor, [pod.uid for pod in pods])
+                self._folder.restore(self._predictor, [pod.uid for pod in look.pods])
             except OSError as error:
                 self._folder = None
                 self._trouble = f"checkpoints are not stored: {error}"
                 return self._trouble
         if not self._predictor.is_due(now):
             return self._trouble
-        self._predictor.train(metrics, pods, now)
-        if self._folder is not None:
+        self._predictor.train(look.metrics, look.pods, now)
+        if self._folder is not None and self._restored:
             self._trouble = self._folder.save(self._predictor, now)
         else:
             self._predictor.drop_expired(now)
