@@ -4,20 +4,27 @@ import copy
 import random
 from typing import Any, cast
 
+import msgspec
 import pytest
+from koord_scheduler.domain.controllers.unhealthy_devices import unhealthy_device_facts
 from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.gang.group import ChildState
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.scheduling.pod import UnhealthyDevice
+from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.reservation import ReservationFailed
 from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod
 from koordcore.values.timestamps import unix_seconds
 from support.mutations import mutated
+from support.scheduler.devices import CORE, RATIO, device, gpu
 from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve, status
-from support.scheduler.scheduling import SmallLog, frameworks, node
+from support.scheduler.scheduling import SmallLog, frameworks, node, pod, with_metadata
 
 T0 = unix_seconds(CREATED)
 GOOD = reservation(ttl="1m")
@@ -166,3 +173,134 @@ def test_the_last_object_that_can_be_read_counts_also_after_a_restart(
     again = restored(whole)
     assert again.mirror.objects[ref.id].object == {"metadata": metadata, **readable}
     assert not again.cluster.warnings
+
+
+def member(uid: str, minimum: int) -> Pod:
+    """A pod of the gang `g` that states a minimum of its members."""
+    stated = {keys.GANG_NAME: "g", keys.GANG_MIN_AVAILABLE: str(minimum)}
+    return with_metadata(pod(uid, {"cpu": "1"}), annotations=stated)
+
+
+def gangs(state: SchedulerState) -> dict[str, Any]:
+    """What a scheduler knows of each gang, and the states of its members."""
+    return {
+        gang.id: (
+            gang.parameters,
+            gang.created_at,
+            gang.status,
+            None if gang.group is None else (gang.group.id, gang.group.once_satisfied),
+            {uid: each.state for uid, each in gang.known.items()},
+        )
+        for gang in state.cluster.gangs.roster.gangs.values()
+    }
+
+
+def with_phase(known: Pod, phase: str) -> Pod:
+    """The pod in another phase."""
+    return msgspec.structs.replace(known, status=msgspec.structs.replace(known.status, phase=phase))
+
+
+def bound_to(known: Pod, name: str) -> Pod:
+    """The pod as the API server has bound it."""
+    return msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, node_name=name))
+
+
+def test_a_gang_keeps_what_a_deleted_pod_said_of_it() -> None:
+    log = SmallLog()
+    log.add_pod(member("first", 3))
+    log.add_pod(member("second", 2))
+    log.remove_pod("first")
+    whole = folded(log)
+    gang = whole.cluster.gangs.roster.gang("default/g")
+    assert gang is not None
+    assert gang.parameters is not None
+    assert gang.parameters.min_members == 3
+    assert gangs(restored(whole)) == gangs(whole)
+
+
+def test_a_gang_whose_pod_group_is_deleted_does_not_return_with_a_restart() -> None:
+    log, ref = SmallLog(), custom_ref("podgroups", "default", "g")
+    log.add_pod(member("p", 2))
+    metadata = {"namespace": "default", "name": "g"}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": metadata, "spec": {"minMember": 1}}))
+    log.say(ref.kind, ref.id, CustomObjectDeleted(kind="PodGroup", namespace="default", name="g"))
+    whole = folded(log)
+    assert whole.cluster.gangs.roster.gang("default/g") is None
+    assert gangs(restored(whole)) == gangs(whole)
+    log.add_pod(with_metadata(member("p", 2), labels={"seen": "again"}))
+    assert folded(log).cluster.gangs.roster.gang("default/g") is not None
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_a_member_that_has_ended_keeps_its_state(*, is_bound: bool) -> None:
+    log = SmallLog()
+    log.add_node(node("n"))
+    scheduler = ReservingScheduler(log)
+    for uid in ("a", "b"):
+        log.add_pod(member(uid, 2))
+    scheduler.live(T0)
+    if is_bound:
+        log.add_pod(bound_to(member("a", 2), "n"))
+    log.add_pod(with_phase(bound_to(member("a", 2), "n") if is_bound else member("a", 2), "Succeeded"))
+    scheduler.live(T0 + 1)
+    assert not scheduler.state.pods["a"].node, "it is released"
+    assert gangs(restored(scheduler.state)) == gangs(scheduler.state) == gangs(folded(log))
+
+
+def test_an_ended_pod_of_another_scheduler_counts_in_its_quota_until_it_is_deleted() -> None:
+    log = SmallLog()
+    log.add_node(node("n"))
+    other = bound_to(pod("p", {"cpu": "1"}, schedulerName="other"), "n")
+    log.add_pod(other)
+    log.add_pod(with_phase(other, "Failed"))
+    for state in (whole := folded(log), restored(whole)):
+        assert state.cluster.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+
+
+def test_a_bound_pod_counts_in_quota_and_gang_although_its_node_was_deleted_for_a_while() -> None:
+    log = SmallLog()
+    log.add_node(node("n"))
+    scheduler = ReservingScheduler(log)
+    log.add_pod(member("p", 1))
+    scheduler.live(T0)
+    log.add_pod(bound_to(member("p", 1), "n"))
+    scheduler.live(T0)
+    log.remove_node("n")
+    scheduler.live(T0)
+    log.add_node(node("n"))
+    scheduler.live(T0)
+    assert not scheduler.state.pods["p"].node
+    for state in (scheduler.state, folded(log), restored(scheduler.state)):
+        assert state.cluster.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+        assert state.cluster.gangs.roster.members["p"].state is ChildState.BOUND
+
+
+def test_devices_whose_object_was_deleted_stay_unhealthy() -> None:
+    log, ref = SmallLog(), custom_ref("devices", "", "n")
+    log.add_node(node("n", more={CORE: "100", RATIO: "100"}))
+    log.say(ref.kind, ref.id, CustomObjectObserved(object=device("n", [gpu(0, numa=0, pcie="a")])))
+    scheduler = ReservingScheduler(log)
+    log.add_pod(pod("p", {"cpu": "1", CORE: "100", RATIO: "100"}))
+    scheduler.live(T0)
+    assert scheduler.state.pods["p"].node == "n"
+    log.say(ref.kind, ref.id, CustomObjectDeleted(kind="Device", name="n"))
+    scheduler.follow()
+    again = restored(scheduler.state)
+    assert (
+        again.cluster.devices.by_node == scheduler.state.cluster.devices.by_node == folded(log).cluster.devices.by_node
+    )
+    assert [event.devices for _, event in unhealthy_device_facts(again)] == [
+        [UnhealthyDevice(type="gpu", minor=0, id="GPU-0")]
+    ]
+
+
+def test_a_quota_status_that_comes_after_the_quota_is_deleted_is_not_kept() -> None:
+    log, ref = SmallLog(), custom_ref("elasticquotas", "default", "q")
+    metadata = {"namespace": "default", "name": "q"}
+    log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": metadata, "spec": {"max": {"cpu": "4"}}}))
+    log.say(ref.kind, ref.id, CustomObjectDeleted(kind="ElasticQuota", namespace="default", name="q"))
+    said = QuotaStatusComputed(name="q", namespace="default")
+    log.say("quota", "q", said)
+    state = folded(log)
+    assert state.status.published.quotas == {}
+    assert state.status.published.takes(said), "the next quota of this name gets a status"

@@ -3,7 +3,7 @@
 They are independent of the Node objects: a Device object may arrive before its node, and outlive it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from koordcore.values.allocation import AllocatedDevice
@@ -68,6 +68,20 @@ class Inventories:
         known = self.by_node.get(node)
         if known is not None:
             cards = [_unhealthy(card) for of_type in known.cards.values() for card in of_type]
+            self.by_node[node] = inventory_of(cards)[0]
+            self._dropped.add(node)
+            self._changed(node)
+
+    def dropped(self) -> dict[str, list[Card]]:
+        """Return name of a node -> its devices, for the nodes whose Device object was deleted, for a snapshot."""
+        return {
+            node: [card for of_type in self.by_node[node].cards.values() for card in of_type]
+            for node in sorted(self._dropped)
+        }
+
+    def restore(self, dropped: Mapping[str, Sequence[Card]]) -> None:
+        """Restore the result of `dropped` from a snapshot. The Device objects must have been restored before."""
+        for node, cards in dropped.items():
             self.by_node[node] = inventory_of(cards)[0]
             self._dropped.add(node)
             self._changed(node)

@@ -34,7 +34,8 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
         case GangPhaseChanged():
             state.status.published.gang_is(event, state.cluster.gangs.roster)
         case QuotaStatusComputed():
-            state.status.published.quotas[event.name] = event
+            if event.name in state.cluster.quotas.forest.nodes:  # otherwise it is deleted, and its status with it
+                state.status.published.quotas[event.name] = event
         case ScheduleExplanationComputed():
             if stored.ref.id in state.status.explanations.questions:
                 state.status.explanations.published[stored.ref.id] = event

@@ -11,6 +11,7 @@ Source:
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 from koordcore.protocol.annotations.gang import parse_network_topology_index
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
@@ -18,7 +19,9 @@ from koordcore.values.invalid import InvalidInput
 from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
 from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member, place_of
 from koord_scheduler.domain.gang.parameters import (
+    GangParameters,
     PodGroup,
+    PodGroupStatus,
     gang_id_of,
     parameters_of_pod,
     parameters_of_pod_group,
@@ -49,6 +52,21 @@ class Seen:
     is_newly_initialized: bool
     is_newly_satisfied: bool
     was_representative: bool
+
+
+class KnownGang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The fields of a gang without a PodGroup that do not follow from its present pods, for snapshots.
+
+    Attributes:
+        exists: False if its PodGroup was deleted and no pod has defined it again.
+        created_at: As in `Gang`.
+        parameters: As in `Gang`. The pod that stated them may be deleted.
+    """
+
+    id: str
+    exists: bool = True
+    created_at: str = ""
+    parameters: GangParameters | None = None
 
 
 class Roster:
@@ -182,6 +200,34 @@ class Roster:
         self._touch(gang)
         return gang, is_news
 
+    def known_gangs(self) -> list[KnownGang]:
+        """Return the gangs without a PodGroup that pods name, sorted by id, for a snapshot."""
+        return [
+            KnownGang(id_, gang.group is not None, gang.created_at, gang.parameters)
+            for id_, gang in sorted(self.gangs.items())
+            if gang.known and not gang.has_pod_group
+        ]
+
+    def restore(self, known: KnownGang) -> None:
+        """Restore a gang from a snapshot: what pods that are gone said of it. Its pods must have been restored before.
+
+        No-op if no pod names the gang.
+        """
+        gang = self.gangs.get(known.id)
+        if gang is None or gang.has_pod_group:
+            return
+        gang.created_at = known.created_at
+        if not known.exists:
+            self._ceases(gang)
+            return
+        gang.parameters = known.parameters
+        self._attach(gang, (gang.id,) if known.parameters is None else known.parameters.groups)
+
+    def restore_state(self, uid: str, state: ChildState) -> None:
+        """Restore the state of an ended member from a snapshot. Its pod alone does not tell it."""
+        member = self.members[uid]
+        self.gangs[member.gang_id].put(member, state)
+
     def satisfied_groups(self) -> list[str]:
         """Return the sorted ids of the groups with `Group.once_satisfied`, for a snapshot."""
         groups = (gang.group for gang in self.gangs.values())
@@ -299,6 +345,7 @@ class Roster:
         self._detach(gang)
         gang.parameters = None
         gang.has_pod_group = False
+        gang.status = PodGroupStatus()
 
     def _drop_if_empty(self, gang: Gang) -> None:
         if gang.group is None and not gang.known:

@@ -2,8 +2,8 @@
 
 Only folded facts are stored, from the log and the API server. Assumptions in flight, cached views, back-offs and the
 order of waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Quotas
-and gangs are computed again from their objects and pods. Only once-satisfied groups and published statuses are stored
-in addition.
+and gangs are computed again from their objects and pods. Only what the present objects do not tell is stored in
+addition, such as once-satisfied groups and published statuses.
 
 Source:
     event-bus spec, 6
@@ -31,23 +31,31 @@ from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
 from koordcore.values.schema_digest import schema_digest
 
 from koord_scheduler.domain.commit.work import pod_ref
+from koord_scheduler.domain.device.inventory import Card
 from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.folding.log import fold_early
 from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
 from koord_scheduler.domain.folding.pods import describe, hold_bound
 from koord_scheduler.domain.folding.reservations import operate
+from koord_scheduler.domain.gang.group import ChildState
+from koord_scheduler.domain.gang.roster import KnownGang
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.pods.record import PodRecord, is_finished
 from koord_scheduler.domain.reservation.entry import NOWHERE, KnownReservation
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.schedule_explanations import KIND
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of `PodRecord` without the work in progress."""
+    """The fields of `PodRecord` without the work in progress, and what only its history tells.
+
+    Attributes:
+        is_used: Whether it has ended and still counts in the usage of its quota.
+        member_state: Name of the `ChildState` of an ended member of a gang; "" for all other pods.
+    """
 
     uid: str
     namespace: str
@@ -66,6 +74,8 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
+    is_used: bool = False
+    member_state: str = ""
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -106,9 +116,12 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     seqs: list[tuple[str, str, int]]
     reservations: list[KnownReservation] = []
     plugins: dict[str, bytes] = {}
+    gangs: list[KnownGang] = []
+    dropped_devices: dict[str, list[Card]] = {}
 
 
-_fields_of = attrgetter(*_Pod.__struct_fields__)
+_OF_HISTORY: Final = ("is_used", "member_state")
+_fields_of = attrgetter(*(name for name in _Pod.__struct_fields__ if name not in _OF_HISTORY))
 _OF_PODS: Final = ("pod", "podspec")
 _LEDGERS_IN_A_PIECE: Final = 10
 
@@ -173,6 +186,8 @@ class Picture:
                 ]
             ),
             "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
+            "gangs": array_pieces(state.cluster.gangs.roster.known_gangs()),
+            "dropped_devices": _whole(state.cluster.devices.dropped()),
         }
 
     def keep(self, ref: AggregateRef) -> None:
@@ -183,7 +198,7 @@ class Picture:
         if ref.kind in _OF_PODS and ref.id not in self._kept:
             pod = self._state.pods.get(ref.id)
             if pod is not None:
-                self._kept[ref.id] = _saved_pod(pod)
+                self._kept[ref.id] = _saved_pod(self._state, pod)
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the parts of the snapshot in order. Joined, they are the snapshot. Call the method only once."""
@@ -193,7 +208,7 @@ class Picture:
         pods, kept = self._pods, self._kept
         while pods:
             pod = pods.pop()
-            yield kept.get(pod.uid) or _saved_pod(pod)
+            yield kept.get(pod.uid) or _saved_pod(self._state, pod)
 
     def _saved_ledgers(self) -> Iterator[_Ledger]:
         while self._ledgers:
@@ -227,8 +242,13 @@ def _whole(value: object) -> Iterator[bytes]:
     return iter([codec.encode(value)])
 
 
-def _saved_pod(pod: PodRecord) -> _Pod:
-    return _Pod(*_fields_of(pod))
+def _saved_pod(state: SchedulerState, pod: PodRecord) -> _Pod:
+    saved = _Pod(*_fields_of(pod))
+    if pod.pod is None or not is_finished(pod.pod):
+        return saved
+    counted, member = state.cluster.quotas.pods.get(pod.uid), state.cluster.gangs.roster.members.get(pod.uid)
+    is_used = counted is not None and counted.assigned
+    return msgspec.structs.replace(saved, is_used=is_used, member_state="" if member is None else member.state.name)
 
 
 def load_state(state: SchedulerState, data: bytes) -> None:
@@ -258,6 +278,7 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         put_node(state, node)
     for ref_id, custom in body.objects.items():
         put_object(state, ref_id, custom)
+    state.cluster.devices.restore(body.dropped_devices)
     for known in body.reservations:
         state.cluster.reservations.restore(known)
     state.cluster.fresh_owners.clear()
@@ -269,6 +290,8 @@ def load_state(state: SchedulerState, data: bytes) -> None:
     with state.cluster.quotas.many_pods():
         for saved in body.pods:
             _load_pod(state, saved)
+    for gang in body.gangs:
+        state.cluster.gangs.roster.restore(gang)
     state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
     for ledger in body.ledgers:
         _load_ledger(state, ledger)
@@ -309,14 +332,20 @@ def may_start_what_if(state: SchedulerState, position: int) -> bool:
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     fields: dict[str, Any] = msgspec.structs.asdict(saved)
+    for name in _OF_HISTORY:
+        del fields[name]
     pod = state.pods[saved.uid] = PodRecord(**fields)
-    if pod.unhealthy:
+    if pod.unhealthy and (pod.node or pod.bound_node):
         state.cluster.devices.to_tell[pod.node or pod.bound_node] = None
     if saved.pod is not None:
         try:
             describe(state, pod, saved.pod, saved.known_since)
         except InvalidInput:
             pod.subject = None
+    if saved.is_used and pod.uid in state.cluster.quotas.pods:
+        state.cluster.quotas.reserve(pod.uid)
+    if saved.member_state and pod.uid in state.cluster.gangs.roster.members:
+        state.cluster.gangs.roster.restore_state(pod.uid, ChildState[saved.member_state])
 
 
 def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:

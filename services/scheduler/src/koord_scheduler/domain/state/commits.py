@@ -209,11 +209,15 @@ class Commits:
             self._known.cluster.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
-        """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations."""
+        """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations.
+
+        A pod that is bound at the API server, such as one of a deleted node, stays bound for quotas and gangs.
+        """
         pod.node, pod.unhealthy, pod.unstorable = "", (), None
         self._known.cluster.reservations.left(pod.uid)
-        self._known.cluster.quotas.unreserve(pod.uid)
-        self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
+        if not pod.bound_node:
+            self._known.cluster.quotas.unreserve(pod.uid)
+            self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
         """Return how a pod in a ledger event counts on the node: with the requests and allocation of the event."""
