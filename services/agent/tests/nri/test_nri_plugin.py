@@ -1,15 +1,19 @@
 """The NRI plugin against a runtime that speaks ttrpc: registration, events, answers, trouble."""
 
+import socket
 import struct
+import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod
 from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.shell.nri.messages import envs_of, nri_messages
-from koord_agent.shell.nri.plugin import NriSettings
+from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from support.agent.cri import message
 from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
 from support.until import until_blocking
@@ -34,6 +38,35 @@ def runtime(tmp_path: Path) -> Generator[NriRuntime]:
 @pytest.fixture
 def settings(tmp_path: Path) -> NriSettings:
     return NriSettings(socket=tmp_path / "nri.sock", connect_seconds=30.0, backoff_seconds=0.01)
+
+
+def test_a_plugin_that_is_stopped_while_it_connects_ends(
+    runtime: NriRuntime, settings: NriSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connects, go_on = threading.Event(), threading.Event()
+
+    class SlowSocket(socket.socket):
+        def connect(self, address: Any, /) -> None:
+            connects.set()
+            go_on.wait(60)
+            super().connect(address)
+
+    monkeypatch.setattr(socket, "socket", SlowSocket)
+    plugin = NriPlugin(settings, RecordingHooks().answer)
+    plugin.start()
+    connects.wait(60)
+    stopping = threading.Thread(target=plugin.stop, daemon=True)
+    stopping.start()
+
+    def is_waiting() -> bool:
+        frame = sys._current_frames().get(stopping.ident or 0)  # pyright: ignore[reportPrivateUsage]
+        return frame is not None and frame.f_code.co_name in ("join", "_wait_for_tstate_lock")
+
+    until_blocking(is_waiting, "the plugin's thread is waited for")
+    go_on.set()
+    stopping.join(20)
+    assert not stopping.is_alive()
+    assert runtime is not None
 
 
 def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings: NriSettings) -> None:

@@ -156,6 +156,8 @@ class NriPlugin:
             self._connection = connection
             self._mask = event_mask(DEFAULT_EVENTS)
             try:
+                if self._stopping.is_set():  # `stop` came too early to end this connection
+                    return
                 connection.sendall(self._registration())
                 while data := connection.recv(_CHUNK):
                     for message in reader.feed(data):
