@@ -51,10 +51,11 @@ async def test_what_is_created_while_the_runtime_lists_stays_and_so_does_all_wit
         if "old" not in store.pods:
             store.pods["old"] = PodRecord()
             return frozenset(("s", "a"))
-        raise RuntimeAway("ListPodSandbox: UNAVAILABLE")
+        raise errors.pop(0)
 
+    errors = [RuntimeAway("ListPodSandbox: UNAVAILABLE"), KeyError("Id"), RuntimeAway("ListPodSandbox: UNAVAILABLE")]
     compared = StoreReconciler(store, listed)
-    for _ in range(3):
+    for _ in range(4):
         await compared.compare()
     assert store.ids() == {"s", "a", "new", "old"}
 

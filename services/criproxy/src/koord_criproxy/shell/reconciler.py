@@ -20,7 +20,7 @@ COMPARE_SECONDS: Final = 300.0
 _log: Final = logger("criproxy")
 
 ListIds = Callable[[], Awaitable[frozenset[str]]]
-"""Returns the ids of all sandboxes and containers that the runtime has, running or not. It may raise RuntimeAway."""
+"""Returns the ids of all sandboxes and containers that the runtime has, running or not. It may raise an error."""
 
 
 class StoreReconciler:
@@ -45,12 +45,13 @@ class StoreReconciler:
             await self.compare()
 
     async def compare(self) -> None:
-        """Compare once. If the runtime does not answer, all records stay."""
+        """Compare once. If the runtime does not answer, or answers what nobody expected, all records stay."""
         known = self._store.ids()  # before the list: what is created meanwhile is not compared
         try:
             present = await self._listed()
-        except RuntimeAway as error:
-            _log.warning("records_not_compared", error=str(error))
+        except Exception as error:  # noqa: BLE001 - no answer of the runtime ends the proxy
+            reason = str(error) if isinstance(error, RuntimeAway) else repr(error)
+            _log.warning("records_not_compared", error=reason)
             return
         missing = known - present
         gone = missing & self._missing
