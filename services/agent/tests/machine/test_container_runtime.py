@@ -15,6 +15,7 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.known_pods import KnownPods
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.grpc import container_runtime, unix_grpc
 from koord_agent.shell.grpc.container_runtime import STOP, ContainerRuntimes, messages, socket_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
@@ -59,6 +60,22 @@ def test_every_container_is_tried_without_grace_and_one_that_is_gone_is_stopped(
     assert len(problems) == 1
     assert "container containerd://b is not stopped" in problems[0]
     assert "b will not" in problems[0]
+
+
+def test_an_error_that_nobody_expected_keeps_no_other_container_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(path: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
+        if request.container_id == "a":
+            raise RuntimeError("can't start new thread")
+        return unix_grpc.call(path, method, request, answer, seconds=seconds)
+
+    monkeypatch.setattr(container_runtime, "call", call)
+    fake = FakeRuntime(tmp_path / RUNTIME_SOCKETS["containerd"], {})
+    (problem,) = runtimes(tmp_path).stop(["containerd://a", "containerd://b"])
+    fake.server.stop(None).wait(5)
+    assert problem.startswith("container containerd://a is not stopped: RuntimeError: can't start new thread (")
+    assert fake.asked == [("b", 0)]
 
 
 def test_a_runtime_that_is_silent_is_left_alone_for_a_minute(tmp_path: Path) -> None:

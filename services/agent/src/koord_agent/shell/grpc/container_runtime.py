@@ -20,6 +20,7 @@ from urllib.parse import quote
 from koordcore.runtime_api.protobuf import Fields, message_classes
 from koordcore.values.invalid import InvalidInput
 
+from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.cgroup_layout import split_container_id
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
 from koord_agent.shell.host.sockets import CONTAINERD, DOCKER, RUNTIME_SOCKETS
@@ -112,6 +113,8 @@ class ContainerRuntimes:
                 self._stop(container_id if "://" in container_id else f"{self._default}://{container_id}", end)
             except (NotStopped, InvalidInput, ValueError) as error:
                 problems.append(f"container {container_id} is not stopped: {error}")
+            except Exception as error:  # noqa: BLE001 - such as a thread of the library that cannot start
+                problems.append(failure(f"container {container_id} is not stopped", error))
         return tuple(problems)
 
     def _stop(self, container_id: str, end: float) -> None:
