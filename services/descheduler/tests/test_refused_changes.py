@@ -200,3 +200,38 @@ async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.Monk
             await until(lambda: looks.count > begin + LOOKS)
     assert attempts(world, "uid-j") == 1
     assert [line["event"] for line in lines].count("job_change_refused") == 1
+
+
+async def test_jobs_wait_while_the_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_control, "PAUSE_SECONDS", 3600.0)
+    looks = Looks(monkeypatch, job_control)
+    world = World()
+    await crowded(world)
+    await world.custom("PodMigrationJob", job("j", "p"))
+    world.log.max_events = 0
+    async with world.service(configuration(plugins=False)) as (_, rounds):
+        await until(lambda: looks.count)
+        await until(lambda: rounds.begun > LOOKS)
+    assert looks.count == 1
+
+
+@pytest.mark.parametrize("kind", ["PodMigrationJob", "DrainNode"])
+async def test_a_full_log_is_told_once_and_all_goes_on_after_it(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(job_control, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    looks = Looks(monkeypatch, job_control if kind == "PodMigrationJob" else drain_control)
+    world = World()
+    await crowded(world)
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        await until(lambda: _has_facts(world, "descheduler"))
+        with capture_logs() as lines:
+            world.log.max_events = world.log.last_seq + 1
+            await world.custom(
+                kind, job("j", "p") if kind == "PodMigrationJob" else {**DRAIN, "spec": {"nodeName": "x"}}
+            )
+            await until(lambda: lines)
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+        world.log.max_events = None
+        await until(lambda: _has_facts(world, "migration" if kind == "PodMigrationJob" else "drain"))
+    assert [line["event"] for line in lines] == ["log_full" if kind == "PodMigrationJob" else "drain_waits"]

@@ -20,7 +20,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_from_token, name_token
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, EventLog, Unsendable
+from koordcore.ports.eventlog import Appended, Conflict, EventLog, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.protocol.drains.documents import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
 from koordcore.protocol.objects import ObjectMeta
@@ -276,7 +276,11 @@ class DrainControl:
         await self._record(ref, facts.object_uid, event, options.term)
 
     async def _record(self, ref: AggregateRef, correlation: str, event: Event, term: Term) -> None:
-        """Append a fact if this instance still leads, and wait until it is folded."""
+        """Append a fact if this instance still leads, and wait until it is folded.
+
+        Raises:
+            NotWritten: The log does not store it: it is full, does not answer, or the fact is too large.
+        """
         if self.leading.is_over(term):
             return
         last, position = self.builder.state.last_seq(ref), self.builder.state.position
@@ -291,13 +295,15 @@ class DrainControl:
         try:
             outcome = await self.log.append(CATALOGUE.seal([Draft(ref, event, last)], origin))
         except Unsendable as error:  # of this drain only; the others go on
-            self.logger.error("drain_not_recorded", aggregate=str(ref), outcome=str(error))
-            return
-        if isinstance(outcome, Appended):
-            self.logger.info("drain_step", aggregate=str(ref), step=type(event).__name__)
-            await self.leading.folded(outcome.last_seq)
-        else:
-            self.logger.warning("drain_not_recorded", aggregate=str(ref), outcome=str(outcome))
+            raise NotWritten(f"{type(event).__name__} cannot be recorded: {error}") from error
+        match outcome:
+            case Appended(last_seq=seq):
+                self.logger.info("drain_step", aggregate=str(ref), step=type(event).__name__)
+                await self.leading.folded(seq)
+            case Conflict():
+                self.logger.warning("drain_not_recorded", aggregate=str(ref), outcome=str(outcome))
+            case _:
+                raise NotWritten(f"{type(event).__name__} is not recorded: {outcome.reason}")
 
 
 @dataclass(frozen=True, slots=True)

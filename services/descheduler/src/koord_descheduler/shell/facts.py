@@ -6,7 +6,7 @@ from typing import Final
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Unsendable
+from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, Unavailable, Unsendable
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.newest import Newest
@@ -14,7 +14,10 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
+from koord_descheduler.shell.waiting import Problem
 
+PAUSE_SECONDS: Final = 10.0
+"""Pause before facts are decided again because the log is full or does not answer."""
 MOST_ENDED: Final = 1024
 """Maximum number of ended evictions whose last position is remembered after a conflict."""
 
@@ -29,6 +32,9 @@ class FactWriter:
         clock: Clock of the run.
         logger: Logger of the service.
         actor: Name of this instance in the facts that it writes.
+
+    Attributes:
+        takes_nothing: Whether the last append failed because the log is full or does not answer. Others would fail too.
     """
 
     def __init__(
@@ -47,6 +53,8 @@ class FactWriter:
         self._logger = logger
         self._actor = actor
         self._ended = Newest[AggregateRef, int](MOST_ENDED)
+        self._full = Problem("log_full", logger)
+        self.takes_nothing = False
 
     def last_eviction(self, ref: AggregateRef) -> int:
         """Return the sequence of the last event of an eviction that has ended before; 0 if none is known.
@@ -58,12 +66,15 @@ class FactWriter:
     async def append(self, drafts: Sequence[Draft], causation: str, position: int, term: Term) -> Appended | None:
         """Append facts as one batch. None: this instance leads no more, or the log did not store them.
 
+        That the log is full is logged once.
+
         Args:
             drafts: The facts; at least one.
             causation: Id of their cause. Facts with the same causation id are stored once.
             position: Position of the log on which they are based.
             term: The term in which they were decided.
         """
+        self.takes_nothing = False
         if self._leading.is_over(term):
             return None
         origin = Origin(
@@ -79,12 +90,48 @@ class FactWriter:
         except Unsendable as error:  # decided again, it would be refused again; other facts can be stored
             self._logger.error("facts_refused", facts=len(drafts), reason=str(error))
             return None
+        self.takes_nothing = isinstance(outcome, Full | Unavailable)
+        if isinstance(outcome, Full):
+            self._full.lasts(outcome.reason)
+            return None
         if isinstance(outcome, Appended):
+            self._full.is_over()
             return outcome
         if isinstance(outcome, Conflict):
             self._learn(outcome)
         self._logger.warning("facts_not_stored", facts=len(drafts), outcome=str(outcome))
         return None
+
+    async def append_steps(
+        self, steps: Sequence[Sequence[Draft]], causation: str, position: int, term: Term
+    ) -> tuple[int, list[Sequence[Draft]]]:
+        """Append steps. The facts of a step are stored together or not at all.
+
+        Many steps make one batch. If the log refuses it, each step is appended alone, unless the log takes nothing.
+
+        Args:
+            steps: The facts of each step; at least one.
+            causation: Beginning of the ids of their causes.
+            position: Position of the log on which they are based.
+            term: The term in which they were decided.
+
+        Returns:
+            Position of the last fact that was stored, 0 for none, and the steps that were not stored.
+        """
+        last, refused = 0, list[Sequence[Draft]]()
+        for batch in _batches(steps):
+            cause = f"{causation}/{batch[0][0].ref}"
+            stored = await self.append([draft for step in batch for draft in step], cause, position, term)
+            last = last if stored is None else stored.last_seq
+            for step in batch if stored is None else ():
+                alone = None
+                if not self.takes_nothing:
+                    alone = await self.append(step, f"{cause}/{step[-1].ref}", position, term)
+                if alone is None:
+                    refused.append(step)
+                else:
+                    last = alone.last_seq
+        return last, refused
 
     def _learn(self, conflict: Conflict) -> None:
         """Remember the last events of evictions that ended before, so that these pods can be evicted once more.
@@ -97,7 +144,7 @@ class FactWriter:
                 self._ended[ref] = seq
 
 
-def batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
+def _batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
     """Yield the steps in batches that the log takes at once."""
     batch: list[Sequence[Draft]] = []
     facts = 0

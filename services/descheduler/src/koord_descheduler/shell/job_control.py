@@ -50,7 +50,7 @@ from koord_descheduler.domain.migration.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import replicas_of
-from koord_descheduler.shell.facts import FactWriter, batches
+from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
@@ -117,7 +117,8 @@ class JobControl:
                 self._waits.lasts(str(error))
             else:
                 self._waits.is_over()
-            await self.clock.sleep(controller.args.arbitration_args.interval)
+            interval = controller.args.arbitration_args.interval
+            await self.clock.sleep(PAUSE_SECONDS if self.facts.takes_nothing else interval)
 
     def begin(self) -> None:
         """Begin a term: all jobs are due, and the limits count the evictions that any leader has recorded.
@@ -353,26 +354,18 @@ class JobControl:
         return Draft(ref, event, self.builder.state.last_seq(ref))
 
     async def _append(self, steps: Sequence[Sequence[Draft]], term: Term, position: int | None = None) -> None:
-        """Append facts, and wait until they are folded. The facts of a step are stored together or not at all.
-
-        Many steps make one batch. If the log refuses it, each step is appended alone.
+        """Append facts, and wait until they are folded.
 
         Args:
-            steps: The facts.
+            steps: The facts. Those of a step are stored together or not at all.
             term: The term of the leader.
             position: Position of the log on which they are based. None: the present one.
         """
-        position, last = self.builder.state.position if position is None else position, 0
+        position = self.builder.state.position if position is None else position
         ended = [self._ended(draft) for step in steps for draft in step if isinstance(draft.event, MigrationEnded)]
-        for batch in batches(steps):
-            cause = f"jobs/{position}/{batch[0][0].ref}"
-            stored = await self.facts.append([draft for step in batch for draft in step], cause, position, term)
-            last = last if stored is None else stored.last_seq
-            for step in batch if stored is None else ():
-                alone = await self.facts.append(step, f"{cause}/{step[-1].ref}", position, term)
-                last = last if alone is None else alone.last_seq
-                if alone is None:
-                    self._seen.pop(step[-1].ref.id, None)  # looked at again in the next pass
+        last, refused = await self.facts.append_steps(steps, f"jobs/{position}", position, term)
+        for step in refused:
+            self._seen.pop(step[-1].ref.id, None)  # looked at again in the next pass
         if last:
             await self.leading.folded(last)
             for phase, seconds in ended:
