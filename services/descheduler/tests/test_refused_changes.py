@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from koord_descheduler.shell import drain_control, job_control, refusals
+from koord_descheduler.shell import drain_control, job_control, operation, refusals
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
 from koordcore.events.envelope import AggregateRef
@@ -235,3 +235,15 @@ async def test_a_full_log_is_told_once_and_all_goes_on_after_it(monkeypatch: pyt
         world.log.max_events = None
         await until(lambda: _has_facts(world, "migration" if kind == "PodMigrationJob" else "drain"))
     assert [line["event"] for line in lines] == ["log_full" if kind == "PodMigrationJob" else "drain_waits"]
+
+
+async def test_the_configuration_is_recorded_once_a_full_log_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation, "PAUSE_SECONDS", 0.01)
+    world = World()
+    await world.begin()
+    world.log.max_events = 0
+    async with world.service(configuration(plugins=False)) as (_, rounds):
+        await until(lambda: rounds.done >= LOOKS)
+        assert not await world.facts("descheduler")
+        world.log.max_events = None
+        await until(lambda: _has_facts(world, "descheduler"))

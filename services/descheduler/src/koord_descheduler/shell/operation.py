@@ -4,6 +4,7 @@ Source:
     descheduler spec, 12
 """
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from koordcore.state.descheduler import DeschedulerState
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_descheduler.shell.facts import FactWriter
+from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
 from koord_descheduler.shell.leading import Leading
 
 _REF: Final = AggregateRef("descheduler", "default")
@@ -50,11 +51,13 @@ class OperationRecorder:
     async def run(self) -> None:
         """At the start of each term, record the configuration if it differs from the former leader's.
 
-        Runs until cancelled.
+        While the log is full or does not answer, try again after a pause. Runs until cancelled.
         """
         while True:
             term = await self._leading.term()
-            await self._record_configuration(term)
+            if not await self._record_configuration(term) and self._facts.takes_nothing:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             await self._leading.lost(term)
 
     async def asked(self, event: DryRunAnswered) -> bool:
@@ -64,12 +67,13 @@ class OperationRecorder:
         """
         return await self._append(event, await self._leading.term())
 
-    async def _record_configuration(self, term: Term) -> None:
+    async def _record_configuration(self, term: Term) -> bool:
+        """Record the configuration if the log has another one. Return whether the log has it now."""
         before = self._before
         after = self._configuration.as_json()
         hash_ = configuration_hash(self._configuration)
         if before is not None and before.configuration_hash == hash_:
-            return
+            return True
         is_first = before is None or not before.configuration_hash
         event = DeschedulerConfigured(
             configuration_hash=hash_,
@@ -78,7 +82,7 @@ class OperationRecorder:
             asked_by=user_of_the_process(),
             changes={} if is_first or before is None else changed_fields(before.configuration, after),
         )
-        await self._append(event, term)
+        return await self._append(event, term)
 
     @property
     def _before(self) -> DeschedulerState | None:
