@@ -13,7 +13,7 @@ from koord_devicediscovery.domain.vendors.vendor import Vendor
 from koord_devicediscovery.domain.xpu import Xpu
 from koord_devicediscovery.settings import DiscoverySettings
 from koord_devicediscovery.shell.device_file import write_devices
-from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine
+from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine, ToolRunner
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 from koordcore.service.health import Health
 from koordcore.service.telemetry.metrics import Metrics
@@ -23,8 +23,10 @@ from support.until import until
 def discovery_of(folder: Path, *flags: str) -> Discovery:
     """Return the loop on a machine without cards."""
 
+    tools = ToolRunner()
+
     def machine_of(vendor: Vendor) -> HostMachine:
-        return HostMachine(HostFolders(root=folder / "none", sys=folder, dev=folder), vendor.commands)
+        return HostMachine(HostFolders(root=folder / "none", sys=folder, dev=folder), vendor.commands, tools)
 
     settings = DiscoverySettings.load(flags, {})
     return Discovery(
@@ -33,6 +35,7 @@ def discovery_of(folder: Path, *flags: str) -> Discovery:
         machine_of,
         metrics=DiscoveryMetrics(Metrics("devicediscovery")),
         looked=lambda: None,
+        interrupt=tools.kill,
         watch=Health().watch_work("look", settings.sleep_interval),
     )
 

@@ -145,6 +145,24 @@ def test_daemon_follows_the_tool_and_keeps_its_last_good_answer(node: Node, daem
     assert not node.output.exists()
 
 
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGQUIT])
+def test_the_end_waits_for_no_tool(node: Node, ending: signal.Signals) -> None:
+    begun = node.folder / "begun"
+    (node.tools / "npu-smi").write_text(
+        f"#!/bin/sh\n(sleep 600; true) & echo $! > {begun}.new\nmv {begun}.new {begun}; wait\n"
+    )
+    process = subprocess.Popen(node.words(), env=node.environment)
+    try:
+        until_blocking(begun.exists)
+        process.send_signal(ending)
+        assert process.wait(60) == 0
+        assert not node.output.exists()
+        until_blocking(lambda: not Path(f"/proc/{begun.read_text().strip()}").exists(), "the tool's child is gone, too")
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_sighup_removes_the_file_and_looks_again(node: Node) -> None:
     process = subprocess.Popen(node.words("--sleep-interval=1h"), env=node.environment)
     try:

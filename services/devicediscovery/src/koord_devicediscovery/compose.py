@@ -11,7 +11,7 @@ from koordcore.service.run import Shell
 from koord_devicediscovery.cycle import Discovery
 from koord_devicediscovery.domain.vendors.vendor import Vendor
 from koord_devicediscovery.settings import DiscoverySettings
-from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine
+from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine, ToolRunner
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 
 
@@ -19,10 +19,11 @@ async def compose(shell: Shell[DiscoverySettings]) -> None:
     """Add the loop of device discovery to the service. SIGHUP reads the settings again, SIGQUIT ends the service."""
     settings = shell.settings
     folders = HostFolders(root=settings.host_root, sys=settings.sys_dir, dev=settings.dev_dir)
+    tools = ToolRunner()
     ready = shell.health.readiness_condition("devices", "no look has ended yet")
 
     def machine_of(vendor: Vendor) -> HostMachine:
-        return HostMachine(folders, vendor.commands)
+        return HostMachine(folders, vendor.commands, tools)
 
     def load() -> DiscoverySettings:
         return DiscoverySettings.load(sys.argv[1:], os.environ)
@@ -33,6 +34,7 @@ async def compose(shell: Shell[DiscoverySettings]) -> None:
         machine_of,
         metrics=DiscoveryMetrics(shell.metrics),
         looked=ready.met,
+        interrupt=tools.kill,
         watch=shell.health.watch_work("look", settings.sleep_interval),
     )
 

@@ -35,6 +35,7 @@ class Discovery:
         machine_of: Returns the machine with the tool of one vendor.
         metrics: Metrics of the runs.
         looked: Called after each run whose device file was written.
+        interrupt: Ends the tool that runs, and lets all later ones fail at once.
         watch: Liveness check of a run, which hangs if a vendor's tool does.
     """
 
@@ -46,6 +47,7 @@ class Discovery:
         *,
         metrics: DiscoveryMetrics,
         looked: Callable[[], None],
+        interrupt: Callable[[], None],
         watch: WorkWatch,
     ) -> None:
         self._load = load
@@ -53,6 +55,7 @@ class Discovery:
         self._machine_of = machine_of
         self._metrics = metrics
         self._looked = looked
+        self._interrupt = interrupt
         self._watch = watch
         self._inventory = Inventory()
         self._woken = asyncio.Event()
@@ -80,9 +83,10 @@ class Discovery:
                 await asyncio.wait_for(self._woken.wait(), self._settings.sleep_interval)
 
     async def stop(self) -> None:
-        """End the loop after the present run."""
+        """End the loop. The present run ends without its tool, which may take longer than the end of the process."""
         self._stopping = True
         self._woken.set()
+        self._interrupt()
 
     async def close(self) -> None:
         """Remove the device file, unless this is a run with `--oneshot`."""
@@ -158,6 +162,8 @@ class Discovery:
     async def _look(self) -> None:
         oneshot, output = self._settings.oneshot, self._settings.output
         self._inventory = found = await asyncio.to_thread(take_inventory, self._inventory, self._machine_of)
+        if self._stopping:  # its tools were interrupted
+            return
         for what, why in found.errors.items():
             _log.error("discovery_failed", what=what, error=why)
         self._metrics.observe(found)

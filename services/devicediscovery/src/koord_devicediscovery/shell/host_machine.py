@@ -3,8 +3,12 @@
 Source: runtime spec, 8.4.
 """
 
+import os
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,17 +38,71 @@ class HostFolders:
     dev: Path = Path("/dev")
 
 
+class ToolRunner:
+    """Runs one tool at a time in a thread, and kills it with its children when this process is to end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: subprocess.Popen[str] | None = None
+        self._is_over = False
+
+    def run(self, command: Sequence[str]) -> tuple[int, str]:
+        """Return the status of a command, and what it prints. It runs for at most 60 s.
+
+        Raises:
+            OSError: The command cannot be run, or `kill` was called before.
+            TimeoutExpired: It took too long.
+        """
+        with self._lock:
+            if self._is_over:
+                raise InterruptedError("the process ends")
+            process = self._running = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        with process:
+            try:
+                output, _ = process.communicate(timeout=TOOL_SECONDS)
+            except BaseException:
+                self._kill(process)
+                raise
+            finally:
+                with self._lock:
+                    self._running = None
+        return process.returncode, output
+
+    def kill(self) -> None:
+        """Kill the tool that runs, and run no other one."""
+        with self._lock:
+            self._is_over = True
+            if self._running is not None:
+                self._kill(self._running)
+
+    @staticmethod
+    def _kill(process: "subprocess.Popen[str]") -> None:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 class HostMachine:
     """The machine on which this process runs, with the commands of one vendor.
 
     Args:
         folders: Folders from which the machine is read.
         commands: Query -> command line of the vendor's tool, as in `Vendor.commands`.
+        tools: Runs the commands.
     """
 
-    def __init__(self, folders: HostFolders, commands: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, folders: HostFolders, commands: Mapping[str, Sequence[str]], tools: ToolRunner) -> None:
         self._folders = folders
         self._commands = commands
+        self._tools = tools
 
     def pci_functions(self) -> list[PciFunction]:
         """Return all PCI functions of sysfs. A function that vanishes while it is read is left out."""
@@ -80,23 +138,14 @@ class HostMachine:
         shown = " ".join(command)
         inside = ["chroot", str(self._folders.root)] if self._folders.root.is_dir() else []
         try:
-            done = subprocess.run(
-                [*inside, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=TOOL_SECONDS,
-                check=False,
-            )
+            status, output = self._tools.run([*inside, *command])
         except subprocess.TimeoutExpired:
             raise ToolError(shown, _KILLED, f"killed after {TOOL_SECONDS:g} s") from None
         except OSError as error:
             raise ToolError(shown, _NOT_FOUND, str(error)) from None
-        if done.returncode != 0:
-            raise ToolError(shown, done.returncode, done.stdout)
-        return done.stdout
+        if status != 0:
+            raise ToolError(shown, status, output)
+        return output
 
     @property
     def _pci(self) -> Path:
