@@ -186,3 +186,12 @@ def test_budget_that_cannot_be_read_allows_nothing() -> None:
     cluster = Cluster("ab")
     cluster.protect(minAvailable="half")
     assert cluster.status()["disruptionsAllowed"] == 0
+
+
+@pytest.mark.parametrize("amount", ["x", "-1%", "+1%", "9" * 5000 + "%"])
+def test_a_budget_whose_amount_is_not_valid_protects_all_its_pods(amount: str) -> None:
+    cluster = Cluster("ab")
+    cluster.protect(maxUnavailable=amount)
+    assert cluster.status()["desiredHealthy"] == 2
+    cluster.ask("a")
+    assert cluster.carried_out() == []

@@ -26,6 +26,8 @@ from koord_manager.domain.controller_names import DISRUPTION_BUDGET
 PLURAL: Final = "poddisruptionbudgets"
 LOOK_SECONDS: Final = 1.0
 _ENDED: Final = ("Succeeded", "Failed")
+_MOST_DIGITS: Final = 9
+"""Most digits of a percentage."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,4 +189,5 @@ def _scaled(amount: int | str, total: int) -> int | None:
     if isinstance(amount, int):
         return amount
     text = amount.removesuffix("%")
-    return -(-int(text) * total // 100) if text.isdecimal() and amount.endswith("%") else None
+    is_valid = text.isdecimal() and len(text) <= _MOST_DIGITS and amount.endswith("%")
+    return -(-int(text) * total // 100) if is_valid else None
