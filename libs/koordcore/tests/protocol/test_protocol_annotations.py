@@ -44,6 +44,7 @@ Parse = Callable[[Mapping[str, str]], object]
             keys.GPU_PARTITION_SPEC,
             ["{", '{"ringBusBandwidth":"x"}', '{"ringBusBandwidth":true}'],
         ),
+        (gpu.parse_gpu_partitions, keys.GPU_PARTITIONS, ["{", '{"x":[]}', '{"-1":[]}', f'{{"{"9" * 5000}":[]}}']),
     ],
 )
 def test_bad_text_is_refused_with_its_key(parse: Parse, key: str, texts: list[str]) -> None:

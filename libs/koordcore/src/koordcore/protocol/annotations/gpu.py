@@ -17,6 +17,8 @@ ALLOCATE_BEST_EFFORT: Final = "BestEffort"
 ALLOCATE_RESTRICTED: Final = "Restricted"
 PARTITION_HONOR: Final = "Honor"
 PARTITION_PREFER: Final = "Prefer"
+_MOST_DIGITS: Final = 9
+"""Most digits of a number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ def _parse_partitions(text: str) -> GpuPartitionTable:
     written = lenient_json.decode(text, _Table)
     table: dict[int, tuple[GpuPartition, ...]] = {}
     for key, partitions in written.items():
-        if not (key.isascii() and key.isdecimal()):
+        if not (key.isascii() and key.isdecimal()) or len(key) > _MOST_DIGITS:
             raise InvalidInput("a number of GPUs", key)
         table[int(key)] = tuple(_partition(key, index, each) for index, each in enumerate(partitions or ()))
     return table
