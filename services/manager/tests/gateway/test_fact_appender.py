@@ -1,28 +1,39 @@
-"""How the gateway appends facts: few in messages of their own, many together, and one of each aggregate at once."""
+"""How the gateway appends facts: few in messages of their own, many together, and one of each aggregate at once.
+
+While the log is full, it waits longer after each append.
+"""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import cast
 
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.appender import WORTH_A_BATCH
+from koord_manager.shell.gateway import fact_appender
 from koord_manager.shell.gateway.fact_appender import OVERTAKEN, FactAppender, NotLeading
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
 from koordcore.events.objects.mirror import PodSpecDeleted
-from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, TooLarge
+from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, Full, LogHead, TooLarge
+from koordcore.retry import Backoff
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
+from structlog.testing import capture_logs
 from support.until import until
 
 
 class Log:
-    """Stores what it is given, one append after the other, when the test lets it; `large` is too large for it."""
+    """Stores what it is given, one append after the other, when the test lets it; `large` is too large for it.
+
+    While `is_full`, it stores nothing.
+    """
 
     def __init__(self, large: str = "") -> None:
         self.large = large
+        self.is_full = False
         self.appends: list[list[str]] = []
         self.stored: list[str] = []
         self.go_on = asyncio.Event()
@@ -31,11 +42,16 @@ class Log:
         names = [event.ref.id for event in events]
         self.appends.append(names)
         await self.go_on.wait()
+        if self.is_full:
+            return Full("maximum bytes exceeded")
         if self.large in names:
             raise TooLarge("too large", frozenset(event.ref for event in events if event.ref.id == self.large))
         begin = len(self.stored)
         self.stored += names
         return Appended(len(self.stored), tuple(range(begin + 1, len(self.stored) + 1)))
+
+    async def head(self) -> LogHead:
+        return LogHead(1, len(self.stored))
 
 
 def appender(log: Log, leadership: SoleLeader | None = None) -> FactAppender:
@@ -106,6 +122,28 @@ async def test_a_fact_that_can_never_be_stored_does_not_keep_the_others() -> Non
     with pytest.raises(TooLarge):
         await appender(log).append([draft(name) for name in "abc"])
     assert log.stored == ["a", "c"]
+
+
+async def test_a_full_log_is_asked_at_growing_intervals_and_told_once_for_each_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    class Recorded(Backoff):
+        async def wait(self, at_least: float | None = None) -> None:
+            pauses.append(self.seconds(at_least))
+
+    monkeypatch.setattr(fact_appender, "Backoff", Recorded)
+    monkeypatch.setattr(random, "random", lambda: 0.5)
+    log = Log()
+    log.go_on.set()
+    facts = appender(log)
+    with capture_logs() as lines:
+        for log.is_full in (True, True, True, False, True):
+            await facts.append([draft(name) for name in "abc"])
+
+    assert pauses == [0.5, 1.0, 2.0, 0.5]
+    assert [line["facts"] for line in lines if line["log_level"] == "warning"] == [3] * 4
 
 
 async def test_nothing_is_appended_after_the_term() -> None:

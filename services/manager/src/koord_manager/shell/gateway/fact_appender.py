@@ -6,7 +6,8 @@ the new fold, which may lead to the same fact, to another one, or to none:
 - If the log refuses it, because its aggregate has changed, the fold contains that change when `append` returns.
 - If another fact of its aggregate is under way, it is not sent. The other one has its outcome when `append` returns.
 - If the log is full or does not answer, `append` waits for a moment and until the log answers, and folds up to its
-  head. The fact may have been stored without an answer; then the fold contains it.
+  head. While the log stays full, the moment is longer each time, up to 10 s. The fact may have been stored without an
+  answer; then the fold contains it.
 - If the log can never store it, for example because it is too large, `Unsendable` is raised.
 - If the term of leadership ends, `NotLeading` is raised. The next leader decides from its own fold.
 
@@ -22,7 +23,7 @@ from typing import Final
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Full
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
@@ -37,6 +38,8 @@ from koord_manager.shell.appender import Decision, append_decisions
 REFOLDS: Final = 8
 MOST_ENDED: Final = 1024
 """Maximum number of ended aggregates whose last position is remembered after a conflict."""
+_PAUSES: Final = (0.5, 10.0)
+"""First and longest pause after a fact was not stored, in real seconds."""
 OVERTAKEN: Final = Conflict()
 """Outcome of a fact that was not sent, because another fact of its aggregate was under way. That one has its outcome
 now; if it was stored, it is folded."""
@@ -76,6 +79,7 @@ class FactAppender:
         self._actor = actor
         self._ended = Newest[AggregateRef, int](MOST_ENDED)
         self._under_way: dict[AggregateRef, asyncio.Future[None]] = {}
+        self._while_full = Backoff(*_PAUSES)
 
     async def write(self, decide: Callable[[], Draft | None]) -> bool:
         """Append the facts that `decide` returns, one after the other, until it returns None.
@@ -147,23 +151,28 @@ class FactAppender:
         decisions = [Decision([draft], self._origin(draft)) for draft in drafts]
         outcomes = await append_decisions(self._log, decisions)
         reached = 0
+        reasons: dict[AggregateRef, str] = {}
         for draft, outcome in zip(drafts, outcomes, strict=True):
             match outcome:
                 case Appended(last_seq=seq):
                     reached = max(reached, seq)
+                    self._while_full.reset()
                 case Conflict(moved=moved):
                     reached = max([reached, *(seq for _, seq in moved)])
                     for ref, seq in moved:
                         if ref == draft.ref:
                             self._ended[ref] = seq
                 case _:
-                    self._logger.warning("fact_not_stored", aggregate=str(draft.ref), reason=outcome.reason)
+                    reasons[draft.ref] = outcome.reason
         await self._folded(reached)
         for draft in drafts:
             if self.view.state.get(draft.ref) is not None:
                 self._ended.pop(draft.ref, None)
-        if not all(isinstance(outcome, Appended | Conflict) for outcome in outcomes):
-            await self._until_the_log_answers()
+        if reasons:
+            first, reason = next(iter(reasons.items()))
+            self._logger.warning("facts_not_stored", facts=len(reasons), first=str(first), reason=reason)
+            is_full = any(isinstance(outcome, Full) for outcome in outcomes)
+            await self._until_the_log_answers(self._while_full if is_full else Backoff(*_PAUSES))
         return outcomes
 
     def _expecting(self, draft: Draft) -> Draft:
@@ -172,12 +181,11 @@ class FactAppender:
             return draft
         return draft._replace(expected_last=self._ended[draft.ref])
 
-    async def _until_the_log_answers(self) -> None:
+    async def _until_the_log_answers(self, backoff: Backoff) -> None:
         """Wait until the log answers, then fold up to its head.
 
         An append without an answer may have been stored.
         """
-        backoff = Backoff(0.5, 10.0)
         await backoff.wait()
         head = await retry(self._log.head, (NoAnswer, NotConnected), backoff=backoff)
         await self._folded(head.last_seq)
