@@ -247,6 +247,15 @@ def test_a_member_that_has_ended_keeps_its_state(*, is_bound: bool) -> None:
     assert gangs(restored(scheduler.state)) == gangs(scheduler.state) == gangs(folded(log))
 
 
+def test_a_member_that_ended_before_it_was_bound_satisfies_no_group_after_a_restart() -> None:
+    log = SmallLog()
+    log.add_pod(member("p", 2))
+    log.add_pod(with_phase(bound_to(member("p", 2), "n"), "Succeeded"))
+    whole = folded(log)
+    assert whole.cluster.gangs.roster.satisfied_groups() == []
+    assert gangs(restored(whole)) == gangs(whole)
+
+
 def test_an_ended_pod_of_another_scheduler_counts_in_its_quota_until_it_is_deleted() -> None:
     log = SmallLog()
     log.add_node(node("n"))

@@ -234,11 +234,13 @@ class Roster:
         return sorted({group.id for group in groups if group is not None and group.once_satisfied})
 
     def satisfy(self, group_ids: Iterable[str]) -> None:
-        """Set `Group.once_satisfied` of these groups, when a snapshot is restored. Unknown ids are ignored."""
+        """Set `Group.once_satisfied` of exactly these groups, when a snapshot is restored. Unknown ids are ignored.
+
+        A pod that had ended before it was bound satisfies its group only if it is seen for the first time.
+        """
         wanted = set(group_ids)
-        for gang in self.gangs.values():
-            if gang.group is not None and gang.group.id in wanted:
-                gang.group.once_satisfied = True
+        for group in self.groups.values():
+            group.once_satisfied = group.id in wanted
 
     def forget_pod_group(self, gang_id: str) -> None:
         """Forget a deleted PodGroup: its gang no longer exists. A later PodGroup or pod can define the gang again.
