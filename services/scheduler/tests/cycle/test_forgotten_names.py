@@ -3,6 +3,8 @@
 from itertools import count
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites
+from koord_scheduler.domain.controllers.statuses import status_facts
+from koord_scheduler.domain.device.layouts import Layouts
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.nodes.ledger import Source
@@ -10,11 +12,16 @@ from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
-from support.histories import node, stored
-from support.scheduler.scheduling import frameworks
+from koordcore.protocol import keys
+from support.histories import node as registered
+from support.histories import stored
+from support.reachable import container_sizes
+from support.scheduler.reservations import reservation, reserve, unreserve
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 LIVES = 5_000
 
@@ -49,7 +56,7 @@ def test_ledgers_of_nodes_that_left_are_forgotten_unless_they_have_pods_or_later
     for life in range(LIVES):
         name = f"node-{life}"
         for ref, event in (
-            (AggregateRef("nodespec", name), NodeSpecAdded(object=node(name))),
+            (AggregateRef("nodespec", name), NodeSpecAdded(object=registered(name))),
             (AggregateRef("node", name), NodeResourcesReturned(pods=["x"])),
             (AggregateRef("nodespec", name), NodeSpecDeleted(name=name)),
         ):
@@ -75,3 +82,47 @@ def test_positions_of_statuses_are_kept_while_their_object_exists_or_they_are_no
 
     assert {exists, waiting, later} <= writes.seqs.keys()
     assert len(writes.seqs) <= 1025
+
+
+def test_layouts_of_devices_that_no_node_has_any_more_are_forgotten() -> None:
+    layouts = Layouts()
+    layouts.put(0, "kept")
+    for life in range(LIVES):
+        layouts.put(1, ("layout", life))
+        assert layouts.of(0) != layouts.of(1), "no number is used again"
+    assert len(layouts) <= 1025
+    layouts.put(2, "kept")
+    assert layouts.of(2) == layouts.of(0)
+
+
+def test_times_of_reservations_that_are_gone_are_forgotten_although_they_expire_in_years() -> None:
+    log = SmallLog()
+    state = SchedulerState(frameworks())
+    for life in range(LIVES):
+        reserve(log, reservation(f"r{life}", expires="2099-01-01T00:00:00Z", ttl=None))
+        fold(state, log.events[-1])
+        state.status.published.next_control.clear()
+        status_facts(state, 0.0)
+        unreserve(log, f"r{life}")
+        fold(state, log.events[-1])
+    planned = {path: size for path, size in container_sizes(state).items() if path.endswith(("._planned", "._times"))}
+    assert planned
+    assert max(planned.values()) <= 1025
+
+
+def test_allocations_that_name_quotas_that_are_gone_are_forgotten() -> None:
+    log = SmallLog()
+    scheduler = Scheduler(log)
+    log.add_node(node("n", cpu="64"))
+    for life in range(50):
+        name, uid = f"q{life}", f"p{life}"
+        ref, metadata = custom_ref("elasticquotas", "default", name), {"namespace": "default", "name": name}
+        log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": metadata, "spec": {"max": {"cpu": "4"}}}))
+        log.add_pod(with_metadata(pod(uid, {"cpu": "1"}), labels={keys.QUOTA_NAME: name}))
+        scheduler.run()
+        assert scheduler.state.pods[uid].node == "n"
+        log.remove_pod(uid)
+        log.say(ref.kind, ref.id, CustomObjectDeleted(kind="ElasticQuota", namespace="default", name=name))
+        scheduler.run()
+    [charged] = [size for path, size in container_sizes(scheduler.state).items() if path.endswith("._charged")]
+    assert charged < 20

@@ -22,6 +22,7 @@ from koord_scheduler.domain.device.columns import NAMES, OnNode, TypeColumns
 from koord_scheduler.domain.device.gpus.one_share import Shares
 from koord_scheduler.domain.device.inventories import Inventories
 from koord_scheduler.domain.device.inventory import Inventory, partition_table
+from koord_scheduler.domain.device.layouts import Layouts
 from koord_scheduler.domain.device.picking import NOT_RESERVED, Reserved, reserved_of
 from koord_scheduler.domain.device.pod_devices import PodDevices
 from koord_scheduler.domain.device.refusal import Refusal, RefusalCodes, insufficient, unsupported_model
@@ -73,8 +74,7 @@ class NodeStates:
         self.has_tree: BoolArray = np.zeros(capacity, np.bool_)
         self._honors: BoolArray = np.zeros(capacity, np.bool_)
         self._refuses_shares: BoolArray = np.zeros(capacity, np.bool_)
-        self._layouts: dict[object, int] = {}
-        self._layout_of: dict[int, int] = {}
+        self._layouts = Layouts()
         self._states: dict[object, int] = {}
         self._next_state = 0  # numbers are not used again, because others may keep them
         self._state_of: dict[int, int] = {}
@@ -201,6 +201,7 @@ class NodeStates:
         self.has_devices[row] = inventory is not None
         if inventory is None or labels is None:
             self._devices.pop(row, None)
+            self._layouts.drop(row)
             self.has_tree[row] = self._honors[row] = self._refuses_shares[row] = False
             use, known = DeviceUse(), Inventory(cards={}, by_minor={})
         else:
@@ -209,8 +210,7 @@ class NodeStates:
             self._devices[row] = NodeDevices(inventory=inventory, use=use, labels=labels, templates=templates)
             model = (labels.get(keys.GPU_VENDOR, ""), labels.get(keys.GPU_MODEL, ""))
             slices = tuple([(name, tuple(sorted(templates[name].items()))) for name in sorted(templates)])
-            layout = (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""), slices)
-            self._layout_of[row] = self._layouts.setdefault(layout, len(self._layouts))
+            self._layouts.put(row, (inventory.layout, model, labels.get(keys.GPU_PARTITION_POLICY, ""), slices))
             self.has_tree[row] = bool(inventory.zones)
             self._honors[row] = partition_table(inventory, labels)[1] or inventory.is_well_planned
             self._refuses_shares[row] = model in self.unsupported
@@ -391,7 +391,7 @@ class NodeStates:
                 self._answers.clear()
                 self._given.clear()
             known = self._devices[row]
-            key = (self._layout_of[row], known.use.signature(_TYPES))
+            key = (self._layouts.of(row), known.use.signature(_TYPES))
             state = self._states.get(key)
             if state is None:
                 state = self._states[key] = self._next_state

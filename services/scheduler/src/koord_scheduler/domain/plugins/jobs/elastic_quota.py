@@ -79,6 +79,8 @@ class ElasticQuota:
             return NOTHING
         charged = self._charged.get(quota.name)
         if charged is None:
+            if len(self._charged) > 2 * len(self.quotas.forest.nodes):
+                self._charged.clear()  # most are of quotas that are gone
             charged = self._charged[quota.name] = Allocation(quota=quota.name)
         return charged
 

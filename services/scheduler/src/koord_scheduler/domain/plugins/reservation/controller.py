@@ -61,6 +61,7 @@ class ReservationController:
         self._planned: dict[str, float] = {}
         self._published: dict[str, tuple[str, float]] = {}
         self._forgetting = Forgetting()
+        self._forgetting_times = Forgetting()
 
     def problem_of(self, uid: str) -> str:
         """Return a sentence about why a Reservation is invalid and never scheduled; "" if no reason is known."""
@@ -115,7 +116,11 @@ class ReservationController:
         return wanted
 
     def _forget_gone(self) -> None:
-        """Forget the statuses of Reservations that do not exist. No-op until `Forgetting` requires a search."""
+        """Forget statuses and times of Reservations that do not exist. No-op until `Forgetting` requires a search."""
+        if self._forgetting_times.is_due(len(self._times)):  # they may expire in years
+            self._planned = {uid: at for uid, at in self._planned.items() if uid in self._books.entries}
+            self._times = sorted((at, uid) for uid, at in self._planned.items())
+            self._forgetting_times.searched(len(self._times))
         if self._forgetting.is_due(len(self._published)):
             self._published = {uid: said for uid, said in self._published.items() if uid in self._books.entries}
             self._forgetting.searched(len(self._published))
