@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+import msgspec
 from koordcore.protocol.annotations.gang import ONCE_SATISFIED, ONLY_WAITING, WAITING_AND_RUNNING
 
 from koord_scheduler.domain.gang.parameters import GangParameters, PodGroupStatus
@@ -210,3 +211,18 @@ class Gang:
         self.pending.pop(member.uid, None)
         self.waiting.pop(member.uid, None)
         self.bound.pop(member.uid, None)
+
+
+class KnownGang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The fields of a gang without a PodGroup that do not follow from its present pods, for snapshots.
+
+    Attributes:
+        exists: False if its PodGroup was deleted and no pod has defined it again.
+        created_at: As in `Gang`.
+        parameters: As in `Gang`. The pod that stated them may be deleted.
+    """
+
+    id: str
+    exists: bool = True
+    created_at: str = ""
+    parameters: GangParameters | None = None

@@ -11,15 +11,13 @@ Source:
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
 from koordcore.protocol.annotations.gang import parse_network_topology_index
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
-from koord_scheduler.domain.gang.group import ChildState, Gang, Group, Member, place_of
+from koord_scheduler.domain.gang.group import ChildState, Gang, Group, KnownGang, Member, place_of
 from koord_scheduler.domain.gang.parameters import (
-    GangParameters,
     PodGroup,
     PodGroupStatus,
     gang_id_of,
@@ -52,21 +50,6 @@ class Seen:
     is_newly_initialized: bool
     is_newly_satisfied: bool
     was_representative: bool
-
-
-class KnownGang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of a gang without a PodGroup that do not follow from its present pods, for snapshots.
-
-    Attributes:
-        exists: False if its PodGroup was deleted and no pod has defined it again.
-        created_at: As in `Gang`.
-        parameters: As in `Gang`. The pod that stated them may be deleted.
-    """
-
-    id: str
-    exists: bool = True
-    created_at: str = ""
-    parameters: GangParameters | None = None
 
 
 class Roster:

@@ -38,8 +38,7 @@ from koord_scheduler.domain.folding.nodes import put_node
 from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
 from koord_scheduler.domain.folding.pods import describe, hold_bound
 from koord_scheduler.domain.folding.reservations import operate
-from koord_scheduler.domain.gang.group import ChildState
-from koord_scheduler.domain.gang.roster import KnownGang
+from koord_scheduler.domain.gang.group import ChildState, KnownGang
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.nodes.policies import NodePolicy
 from koord_scheduler.domain.pods.info import PodInfo
