@@ -15,7 +15,7 @@ from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.pod import UnhealthyDevice
+from koordcore.events.scheduling.pod import PodNominated, UnhealthyDevice
 from koordcore.events.scheduling.quota import QuotaStatusComputed
 from koordcore.events.scheduling.reservation import ReservationFailed
 from koordcore.protocol import keys
@@ -24,7 +24,7 @@ from koordcore.values.timestamps import unix_seconds
 from support.mutations import mutated
 from support.scheduler.devices import CORE, RATIO, device, gpu
 from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve, status
-from support.scheduler.scheduling import SmallLog, frameworks, node, pod, with_metadata
+from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 T0 = unix_seconds(CREATED)
 GOOD = reservation(ttl="1m")
@@ -313,3 +313,37 @@ def test_a_quota_status_that_comes_after_the_quota_is_deleted_is_not_kept() -> N
     state = folded(log)
     assert state.status.published.quotas == {}
     assert state.status.published.takes(said), "the next quota of this name gets a status"
+
+
+def after_a_restart(log: SmallLog, snapshot: bytes) -> Scheduler:
+    """A scheduler that starts from the snapshot, or from the beginning of the log if it is empty, on a copy of it."""
+    scheduler = Scheduler(copy.deepcopy(log))
+    if snapshot:
+        load_state(scheduler.state, snapshot)
+    return scheduler
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5])
+def test_preemption_chooses_the_same_nodes_after_a_restart(seed: int) -> None:
+    rng, log, names = random.Random(seed), SmallLog(), list[str]()
+    for number in range(30):
+        if names and rng.random() < 0.4:
+            log.remove_node(names.pop(rng.randrange(len(names))))
+        else:
+            names.append(f"n{number}")
+            log.add_node(node(names[-1], cpu="4"))
+    for number in range(len(names)):
+        log.add_pod(pod(f"low{number}", {"cpu": "4"}, priority=1))
+    scheduler = Scheduler(log)
+    scheduler.run(0.0)
+    snapshot = b"".join(Picture(scheduler.state).pieces())
+    chosen: list[list[tuple[str, str]]] = []
+    for again in (after_a_restart(log, b""), after_a_restart(log, snapshot)):
+        again.follow()
+        for number in range(5):
+            again.log.add_pod(pod(f"high{number}", {"cpu": "3"}, priority=9))
+        again.run(400.0)
+        events = [(stored.ref.id, CATALOGUE.read(stored)) for stored in again.log.events]
+        chosen.append([(uid, event.node) for uid, event in events if isinstance(event, PodNominated)])
+    assert len(chosen[0]) == 5
+    assert chosen[0] == chosen[1]

@@ -85,7 +85,8 @@ class JobSearch:
         """Return nodes and victims for all members of the job, or a sentence about why there are none."""
         state = self._state
         rules = self._rules()
-        victims = {state.nodes.names[row]: self._victims(row) for row in row_list(self._candidates(rules is not None))}
+        rows = sorted(row_list(self._candidates(rules is not None)), key=state.nodes.names.__getitem__)
+        victims = {state.nodes.names[row]: self._victims(row) for row in rows}
         kinds: dict[Subject | None, int] = {}
         found = plan_job_preemption(
             [member.uid for member in self.members],
