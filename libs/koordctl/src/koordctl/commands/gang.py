@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 from koordcore.protocol import keys
@@ -35,7 +36,7 @@ def gang(
         fail(f"there is no gang {name}" + (f" in namespace {namespace}" if namespace else ""))
     if output in (Format.JSON, Format.YAML):
         if name is not None:
-            found = [scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{line['id']}") for line in found]
+            found = [_view(line["id"]) for line in found]
         show_document(found[0] if name is not None and len(found) == 1 else found, output)
         return
     show_table(_COLUMNS, [_row(line) for line in found], empty="no gangs found")
@@ -56,8 +57,12 @@ def _row(line: dict[str, Any]) -> list[object]:
     return [namespace, name, line["phase"] or "-", *counts, line["says"]]
 
 
+def _view(gang_id: str) -> dict[str, Any]:
+    return scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{quote(gang_id, safe='/')}")
+
+
 def _show_members(gang_id: str) -> None:
-    view: dict[str, Any] = scheduler.get(f"/apis/v1/plugins/Coscheduling/gang/{gang_id}")
+    view = _view(gang_id)
     console.print(
         f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, declared by {_origin(view)},"
         f" wait time {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
