@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from koord_agent.domain.reporting.audit import ACTIVE_FILE, AuditEvent
 from koord_agent.shell.routes.audit_routes import audit_routes
 from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, UnknownToken
+from koordcore.values import codec
 from starlette.applications import Starlette
 
 
@@ -120,6 +121,23 @@ def test_a_file_that_cannot_be_replaced_goes_on_until_it_can(tmp_path: Path, mon
     log.close()
     names = [event.name for event in AuditQueries(tmp_path).page("200", "", 0.0).events]
     assert names == [str(number) for number in reversed(range(20))]
+
+
+def test_event_that_another_thread_writes_during_a_flush_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path)
+    encode = codec.encode
+
+    def encode_beside_a_flush(event: AuditEvent) -> bytes:
+        log.flush()
+        return encode(event)
+
+    monkeypatch.setattr(codec, "encode", encode_beside_a_flush)
+    write(log, range(2))
+    log.close()
+
+    assert len((tmp_path / ACTIVE_FILE).read_bytes().splitlines()) == 2
 
 
 def test_events_wait_for_five_seconds_at_most(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Source: agent spec, 19. Vectors: audit_query.
 
 import os
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +39,7 @@ def no_audit(event: audit.AuditEvent, verbosity: int) -> None:
 class AuditLog:
     """Writer of the audit log on disk.
 
-    Only one task uses it: it calls `flush_if_due` regularly, and `close` at the end.
+    Any thread may call `write`. Only one task calls `flush_if_due`, regularly, and `close` at the end.
 
     Args:
         directory: Folder of the files; it is created if it does not exist.
@@ -67,7 +68,7 @@ class AuditLog:
         self._max_disk_mb = max_disk_mb
         self._now = now
         self._rotate_at = rotate_at
-        self._buffer: list[bytes] = []
+        self._buffer: deque[bytes] = deque()
         self._since: float | None = None
         self._is_renamed = False
         """Whether the open file has its new name already, because no other one could be opened yet."""
@@ -100,7 +101,8 @@ class AuditLog:
 
         If the full file cannot be replaced, `failed` says so, and the file goes on until it can.
         """
-        lines, self._buffer, self._since = self._buffer, [], None
+        self._since = None  # first: a line that another thread adds from now on has a time of its own
+        lines = [self._buffer.popleft() for _ in range(len(self._buffer))]
         failed = ""
         for line in lines:
             try:
