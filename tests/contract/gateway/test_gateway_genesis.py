@@ -152,6 +152,16 @@ async def test_genesis_leaves_out_what_is_too_large_for_the_log_and_says_so(tmp_
     assert world.uid("large") in left_out
 
 
+async def test_an_epoch_that_no_genesis_has_written_counts_as_none(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, begin=False) as world:
+        metadata = {"namespace": "koordinator-system", "name": "koordstream-cluster"}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"epoch": "9" * 5_000}}
+        await world.server.apply(document)
+        api = await connect_api(world.server.kubeconfig(tmp_path / "admin"), qps=0, burst=1)
+        assert await cluster_epoch(api, "koordinator-system") == 0
+        await api.close()
+
+
 async def test_a_log_of_an_older_epoch_no_longer_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch, "OUTDATED_SECONDS", 0.05)
     read = ("GET", "/api/v1/namespaces/koordinator-system/configmaps/koordstream-cluster")

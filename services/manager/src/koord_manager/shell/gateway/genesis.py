@@ -30,6 +30,8 @@ from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi
 from koord_manager.shell.gateway.listing import RequestRefused, list_pages
 
 BATCH: Final = 200
+_TOO_MANY_DIGITS: Final = 19
+"""Number of digits from which an epoch is none that a genesis has written."""
 
 Progress = Callable[[str], Awaitable[None]]
 
@@ -51,7 +53,7 @@ async def cluster_epoch(api: KubernetesApi, namespace: str) -> int:
     if not answer.ok:
         raise GenesisRefused(f"the ConfigMap {EPOCH_CONFIG_MAP} cannot be read: {answer.status} {answer.message()}")
     text = codec.decode(answer.body, ConfigMap).data.get("epoch", "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _TOO_MANY_DIGITS else 0
 
 
 async def genesis(
