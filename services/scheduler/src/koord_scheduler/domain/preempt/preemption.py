@@ -210,13 +210,13 @@ class _Search:
         return known
 
     def _in_turn(self, rows: Rows) -> Iterable[int]:
-        """Return all rows in the order of the names of nodes, starting at a place that depends only on the pod.
+        """Return all rows in the order of the hashes of their names, starting at a place that depends only on the pod.
 
         The positions of nodes depend on the history of the process: after a restart they are others.
         """
-        by_name = sorted(row_list(rows), key=self._state.nodes.names.__getitem__)
-        offset = text_hash(self._pod.uid) % len(by_name)
-        return (*by_name[offset:], *by_name[:offset])
+        by_hash = rows[np.argsort(self._state.nodes.name_hash[rows])]
+        offset = text_hash(self._pod.uid) % len(rows)
+        return row_list(np.roll(by_hash, -offset))
 
 
 def _found_nothing(nodes: int, without_victims: int, spared: int = 0) -> str:
