@@ -13,17 +13,17 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Event, namespaced_token
 from koordcore.events.registry import CATALOGUE
 
-_TOKEN: Final = re.compile(r"[!-)+\-/-=?-~]{1,253}")
-"""Names that a subject can have: printable ASCII without space, `*` and `>`, as long as the name of an object."""
+_NAME: Final = re.compile(r"[0-9A-Za-z.-]{1,253}")
+"""Characters and length of the name of an object, which become a token of a subject that no other name has."""
 
 
 def gang_ref(namespace: str, name: str) -> AggregateRef:
     """Return the aggregate of a gang: `gang.<namespace>=<name>`, each with `.` replaced by `_`.
 
-    An annotation may name a gang by any text of any length, and no subject can have such a name. Then the digest of the
-    name takes its place, behind a `~`, which is not allowed in names of objects. The facts contain the name.
+    An annotation may name a gang by any text of any length. If the name cannot be that of an object, its digest takes
+    its place, behind a `~`. So no two gangs share an aggregate. The facts contain the name.
     """
-    if not _TOKEN.fullmatch(name.replace(".", "_")):
+    if not _NAME.fullmatch(name):
         name = f"~{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
     return AggregateRef("gang", namespaced_token(namespace, name))
 
