@@ -79,7 +79,8 @@ async def find_sandbox(channel: grpc.aio.Channel, sandbox_id: str) -> PodRecord 
     request = cri_messages()["PodSandboxStatusRequest"](pod_sandbox_id=sandbox_id, verbose=True)
     try:
         answer = await _call(channel, "PodSandboxStatus", request)
-    except RuntimeAway:  # the runtime answers the client's own call, too
+    except RuntimeAway as error:  # the runtime answers the client's own call, too
+        _log.warning("status_not_read", sandbox=sandbox_id, error=str(error))
         return None
     if not answer.HasField("status") or answer.status.state != _READY:
         return None
