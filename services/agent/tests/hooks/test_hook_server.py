@@ -5,9 +5,9 @@ import json
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -266,15 +266,24 @@ async def test_a_socket_that_is_removed_or_cannot_be_created_is_served_again(
 
 async def test_a_server_without_a_thread_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(_: threading.Thread) -> None:
-        monkeypatch.setattr(threading.Thread, "start", whole)
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(unix_server, "LOOK_SECONDS", 0.01)
     agent, whole = Agent(tmp_path, FailurePolicy.IGNORE), threading.Thread.start
+    make, made = cast("Callable[..., grpc.Server]", grpc.server), list[grpc.Server]()
+
+    def counted(*args: object, **options: object) -> grpc.Server:
+        made.append(make(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(grpc, "server", counted)
     await asyncio.to_thread(agent.server.stop)  # the event loop has its thread
     with capture_logs() as lines:
         monkeypatch.setattr(threading.Thread, "start", no_room)
         serving = asyncio.create_task(agent.server.keep_serving(logger("t")))
+        await until(lambda: bool(lines), check=lambda: serving.done() and serving.result())
+        assert made == [], "a server that cannot start would never end"
+        monkeypatch.setattr(threading.Thread, "start", whole)
         await until(lambda: agent.server.is_serving, check=lambda: serving.done() and serving.result())
     assert await asyncio.to_thread(agent.call, "PreCreateContainerHook", container_request("LS"))
     serving.cancel()

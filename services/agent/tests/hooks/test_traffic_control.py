@@ -16,7 +16,13 @@ from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.hooking.traffic_control import CHECK_MS, CommandFailed, TrafficControl, run_command
+from koord_agent.shell.hooking.traffic_control import (
+    CHECK_MS,
+    CommandFailed,
+    CommandRefused,
+    TrafficControl,
+    run_command,
+)
 from koordcore.protocol import keys
 
 COMMANDS = ("ip", "tc", "ipset", "iptables")
@@ -131,12 +137,12 @@ class Kernel:
                 return '[{"dev": "eth0"}]'
             case ["iptables", *_, "--match-set", name, "src", "-j", "CLASSIFY", "--set-class", _]:
                 if name not in self.rules:
-                    raise CommandFailed("iptables: no such rule")
+                    raise CommandRefused("iptables: no such rule")
                 if "-D" in command:
                     self.rules.remove(name)
             case ["ipset", verb, name]:
                 if name not in self.sets or (verb == "destroy" and name in self.rules):
-                    raise CommandFailed("ipset: no such set, or it is in use")
+                    raise CommandRefused("ipset: no such set, or it is in use")
                 if verb == "destroy":
                     self.sets.remove(name)
             case ["tc", "-j", "qdisc", *_]:
@@ -150,7 +156,12 @@ class Kernel:
 
 @pytest.mark.parametrize(
     "refuses",
-    [("tc", "del"), *((verb, f"{name}_class") for verb in ("-D", "destroy") for name in ("system", "ls", "be"))],
+    [
+        ("tc", "del"),
+        *((verb, f"{name}_class") for verb in ("-D", "destroy") for name in ("system", "ls", "be")),
+        ("-C", "system_class"),
+        ("list", "be_class"),
+    ],
 )
 def test_what_could_not_be_removed_is_removed_by_the_next_cycle(refuses: tuple[str, ...]) -> None:
     kernel = Kernel()

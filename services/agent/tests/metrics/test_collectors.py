@@ -112,6 +112,19 @@ def test_a_slow_collector_that_fails_is_told_and_the_others_measure(monkeypatch:
     assert node.collectors.problems == []
 
 
+def test_a_collector_that_is_not_wanted_any_more_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    node = Node(pod("web", "LS", "4"), options=CollectOptions())
+    monkeypatch.setattr(node.host, "pressure", broken)
+    node.collectors.run(node.pods, 1_000, for_interference=True)
+    (problem,) = node.collectors.problems
+    assert problem.startswith("PSI is not measured: KeyError")
+    node.collectors.run(node.pods, 2_000)
+    assert node.collectors.problems == []
+
+
 def test_a_clock_that_is_set_back_silences_no_collector() -> None:
     node = Node(pod("web", "LS", "4"))
     node.run(30)
@@ -261,6 +274,7 @@ def test_models_of_pods_that_only_the_kubelet_knows_survive_a_restart(tmp_path: 
     predictor = PeakPredictor()
     after = agent_of(predictor)
     live(after, range(100, 200))
+    assert len(predictor) == len(stored), "they are used before the kubelet has listed its pods"
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == stored
     after.known = KnownPods(pods={"web": web}, at_ms=200_000)
     live(after, range(200, 202))

@@ -82,10 +82,10 @@ def test_training_is_due_every_minute_and_after_a_clock_that_was_set_back() -> N
 def test_a_restart_keeps_what_was_learnt(tmp_path: Path) -> None:
     before = trained()
     folder = CheckpointFolder(tmp_path / "checkpoints")
-    folder.restore(before, ())
+    folder.restore(before)
     assert folder.save(before, START + 180) is None
     after = PeakPredictor()
-    assert folder.restore(after, ["u"]) == len(before)
+    assert folder.restore(after) == len(before)
     allocatable = {"cpu": 16_000, "memory": 64 << 30}
     assert after.predict([prod_pod("u")], allocatable, {}, START + 240) == before.predict(
         [prod_pod("u")], allocatable, {}, START + 240
@@ -98,7 +98,8 @@ def test_checkpoints_of_gone_pods_and_broken_files_are_deleted(tmp_path: Path) -
     (tmp_path / "__node__").write_bytes(b'{"UID":"__node__","CPU":{"bucketWeights":{"9999":1}},"Memory":{}}')
     (tmp_path / "__node-sys__.tmp").write_bytes(b"half")
     after = PeakPredictor()
-    folder.restore(after, ())
+    folder.restore(after)
+    folder.delete_ended(after, ())
     left = sorted(file.name for file in tmp_path.iterdir())
     assert "u" not in left
     assert "__node__" not in left

@@ -8,7 +8,7 @@ Source: agent spec, 8.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -161,11 +161,17 @@ class PeakPredictor:
     def drop_expired(self, now: float) -> list[str]:
         """Delete models without a sample for too long, and return their UIDs. The caller deletes their checkpoints."""
         oldest = now - self._settings.expiration_seconds
-        expired = [uid for uid, model in self._models.items() if model.updated < oldest]
-        for uid in expired:
+        return self._dropped([uid for uid, model in self._models.items() if model.updated < oldest])
+
+    def drop_others(self, known: Set[str]) -> list[str]:
+        """Delete all models but those with these UIDs, and return the UIDs of the deleted ones."""
+        return self._dropped([uid for uid in self._models if uid not in known])
+
+    def _dropped(self, uids: list[str]) -> list[str]:
+        for uid in uids:
             del self._models[uid]
             self._saved.pop(uid, None)
-        return expired
+        return uids
 
     def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
         """Return UID and bytes of the models to store now, the longest unsaved first, and mark them as saved.

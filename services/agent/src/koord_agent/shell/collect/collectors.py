@@ -184,8 +184,11 @@ class Collectors:
             reading = replace(reading, be_requests_milli=requests)
         latest = self._monitor.observe(reading, now_ms, apps_with_page_cache=apps_with_page_cache)
         for slow in self._slow:
-            if (slow.always or for_interference) and self._is_due(slow.feature, slow.every_ms, now_ms):
-                with self._told(f"{slow.feature} is not measured"):
+            missing = f"{slow.feature} is not measured"
+            if not (slow.always or for_interference):
+                self._troubles.pop(missing, None)  # nobody wants it any more
+            elif self._is_due(slow.feature, slow.every_ms, now_ms):
+                with self._told(missing):
                     self._monitor.add(slow.collect(self._measured(slow.visits, pods), now_ms))
         if self._measures_cpi:
             self._measure_cycles(self._measured(PodCollector.CYCLES, pods), now_ms)

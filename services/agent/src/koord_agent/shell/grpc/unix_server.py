@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,8 @@ class UnixServer:
             OSError: The socket cannot be created.
             RuntimeError: The machine has no room for the thread of the server.
         """
+        # A server that is half started needs another thread to stop. So a thread is tried before.
+        threading.Thread(target=lambda: None, name=self._name).start()
         self._socket.parent.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
         make: Any = grpc.server

@@ -191,11 +191,11 @@ class CoreCookies:
                 return
             source = known[0]
             group = self._groups[container.group_id] = _Group(cookie, {source: None}, seen_ms=now_ms)
+        group.seen_ms = now_ms  # also if the cookie cannot be shared: the group lives
         missing = [process for process in known if process != source and cookies[process] != group.cookie]
         if missing:
             self._kernel.share(source, missing)
         group.processes.update(dict.fromkeys(known))
-        group.seen_ms = now_ms
 
     def _holder(self, group: _Group) -> int | None:
         """Return a process that still holds the cookie of a group. Those that lost it are forgotten."""

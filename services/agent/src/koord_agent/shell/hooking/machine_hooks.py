@@ -98,7 +98,7 @@ class MachineHooks:
     def apply(self, look: NodeLook) -> list[str]:
         """Run every reconciler once per interval: each writes the values that differ.
 
-        No-op until all pods are known: values of pods that are only unknown would be taken for left over.
+        No-op until all pods are known. Until then, a reconciler would remove the values of pods that it does not know.
 
         Args:
             look: Snapshot of the node.

@@ -32,23 +32,30 @@ Run: TypeAlias = Callable[[Sequence[str], str], str]
 
 
 class CommandFailed(Exception):
-    """A command is not installed, ended with an error, or took too long. The text says which and why."""
+    """A command failed. The text says which and why."""
+
+
+class CommandRefused(CommandFailed):
+    """A command ended with an error, or is not installed. So what it was to find is not there."""
 
 
 def run_command(command: Sequence[str], text: str) -> str:
     """Run a command with a standard input, and return its standard output.
 
     Raises:
-        CommandFailed: It failed.
+        CommandRefused: It ended with an error, or is not installed.
+        CommandFailed: It could not be started, or took too long.
     """
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=_SECONDS, check=False, errors="replace"
         )
+    except FileNotFoundError as error:
+        raise CommandRefused(f"{command[0]}: {error}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{command[0]}: {error}") from error
     if done.returncode:
-        raise CommandFailed(f"{' '.join(command)}: {done.stderr.strip() or f'status {done.returncode}'}")
+        raise CommandRefused(f"{' '.join(command)}: {done.stderr.strip() or f'status {done.returncode}'}")
     return done.stdout
 
 
@@ -188,7 +195,7 @@ class TrafficControl:
     def _succeeds(self, *command: str) -> bool:
         try:
             self._run(command, "")
-        except CommandFailed:
+        except CommandRefused:
             return False
         return True
 

@@ -24,14 +24,13 @@ class Predicting:
         self.last: ProdPrediction | None = None
         self._predictor = predictor
         self._folder = folder
-        self._restored = folder is None
+        self._is_restored = self._are_ended_deleted = folder is None
         self._trouble: str | None = None
 
     def learn(self, look: NodeLook) -> str | None:
         """Train the usage models, and store some of them, if it is due.
 
-        The stored models are loaded once all pods are known, because those of other pods are deleted then. Until then
-        none is stored, because it would replace a model of many days.
+        The first call loads the stored models. Those of other pods are deleted once all pods are known.
 
         Return a sentence if the disk failed the last time, otherwise None.
 
@@ -39,18 +38,21 @@ class Predicting:
             look: Snapshot of the node.
         """
         now = look.now_ms / 1000
-        if not self._restored and self._folder is not None and look.has_all_pods:
-            self._restored = True
+        if self._folder is not None and not self._is_restored:
+            self._is_restored = True
             try:
-                self._folder.restore(self._predictor, [pod.uid for pod in look.pods])
+                self._folder.restore(self._predictor)
             except OSError as error:
                 self._folder = None
                 self._trouble = f"checkpoints are not stored: {error}"
                 return self._trouble
+        if self._folder is not None and not self._are_ended_deleted and look.has_all_pods:
+            self._are_ended_deleted = True
+            self._folder.delete_ended(self._predictor, (pod.uid for pod in look.pods))
         if not self._predictor.is_due(now):
             return self._trouble
         self._predictor.train(look.metrics, look.pods, now)
-        if self._folder is not None and self._restored:
+        if self._folder is not None:
             self._trouble = self._folder.save(self._predictor, now)
         else:
             self._predictor.drop_expired(now)

@@ -4,7 +4,7 @@ Source: agent spec, 8.3.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,28 +20,29 @@ class CheckpointFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def restore(self, predictor: PeakPredictor, pods: Collection[str]) -> int:
-        """Load the stored usage models into the predictor, and return their number.
-
-        Files that are invalid, or that belong to pods which have ended, are deleted.
+    def restore(self, predictor: PeakPredictor) -> int:
+        """Load the stored usage models into the predictor, and return their number. Invalid files are deleted.
 
         Args:
             predictor: The models of the node.
-            pods: UIDs of existing pods.
 
         Raises:
             OSError: The folder cannot be created.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        known, restored = NODE_UIDS | set(pods), 0
+        restored = 0
         for file in sorted(self._folder.iterdir()):
-            if file.name in known and file.is_file():
+            if file.is_file():
                 with contextlib.suppress(OSError):
                     if predictor.restore(file.name, file.read_bytes()):
                         restored += 1
                         continue
             self._delete(file)
         return restored
+
+    def delete_ended(self, predictor: PeakPredictor, pods: Iterable[str]) -> None:
+        """Delete the models of pods that have ended, also from the predictor; `pods` are the UIDs of existing pods."""
+        self._delete_all(predictor.drop_others(NODE_UIDS.union(pods)))
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
         """Store the usage models that are due, and delete expired ones.
