@@ -69,20 +69,26 @@ async def ends(play: Play, weights: dict[str, int], text: bytes, *flags: str, ro
         await stack.aclose()
         await started(None)
 
+        going_on: dict[str, object] = {}
+
         async def all_ended() -> bool:
             await play.finish()
             state = ClusterState()
             for stored in await world.stored("migration"):
                 state.apply(stored)
             known = state.of_kind(MigrationState)
-            return all(
-                each.ended_at
-                if (each := known.get(f"uid-{name}"))
-                else "status" in document  # aborted by a user before it had any fact
-                for name, document in world.objects("PodMigrationJob").items()
-            )
+            going_on.clear()
+            for name, document in world.objects("PodMigrationJob").items():
+                each = known.get(f"uid-{name}")
+                # one without a fact was aborted by a user before it had any
+                if not (each.ended_at if each is not None else "status" in document):
+                    going_on[name] = (each, document)
+            return not going_on
 
-        await until(all_ended, every=0.05)
+        try:
+            await until(all_ended, every=0.05)
+        except AssertionError as error:
+            raise AssertionError(f"these jobs have not ended: {going_on}") from error
     kinds = ("podspec", "eviction", "migration")
     events = [(stored, event) for stored in await world.stored(*kinds) if (event := CATALOGUE.read(stored)) is not None]
     Checker().check(events)
