@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 from koord_descheduler.shell import drain_control, job_control, operation, refusals
+from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import PriorityClassObserved
+from koordcore.ports.leadership import Term
 from koordcore.protocol.objects import ObjectMeta, PriorityClass
-from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, ObjectChange
+from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, DeleteObject, ObjectChange
 from structlog.testing import capture_logs
 from support.descheduler.jobs import configuration, job
 from support.descheduler.world import AT, World
@@ -98,6 +100,82 @@ async def test_a_drain_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.Mo
             await until(lambda: looks.count > begin + LOOKS)
             assert attempts(world, name) == asked
     assert [line["event"] for line in lines].count("drain_change_refused") == 1
+
+
+EXPIRED: dict[str, Any] = {**DRAIN, "spec": {"nodeName": "b", "ttl": "1s"}}
+
+
+def deletions(world: World) -> int:
+    """How often the world was asked to delete the DrainNode."""
+    return sum(isinstance(each, DeleteObject) and each.kind == "DrainNode" for each in world.changes)
+
+
+async def test_the_deletion_of_a_drain_is_neither_asked_for_nor_logged_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 3600.0)
+    looks = Looks(monkeypatch, drain_control)
+    world = World()
+    await world.begin()
+    world.refuses = frozenset({"d"})
+    async with world.service(configuration(plugins=False)):
+        with capture_logs() as lines:
+            await world.custom("DrainNode", EXPIRED)
+            await until(lambda: deletions(world))
+            begin = looks.count
+            await until(lambda: looks.count > begin + LOOKS)
+    assert deletions(world) == 1
+    told = [line for line in lines if line["event"] == "drain_change_refused"]
+    assert [(line["drain"], line["reason"]) for line in told] == [("d", "not allowed")]
+
+
+async def test_a_deletion_of_a_drain_that_was_refused_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.01)
+    world = World()
+    await world.begin()
+    world.refuses = frozenset({"d"})
+    async with world.service(configuration(plugins=False)):
+        await world.custom("DrainNode", EXPIRED)
+        await until(lambda: deletions(world) > 1)
+        world.refuses = frozenset()
+        await until(lambda: not world.objects("DrainNode"))
+
+
+async def test_a_drain_that_waits_for_finalizers_is_not_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    looks = Looks(monkeypatch, drain_control)
+    world = World()
+    await world.begin()
+    async with world.service(configuration(plugins=False)):
+        await world.custom(
+            "DrainNode", {**EXPIRED, "metadata": {**EXPIRED["metadata"], "deletionTimestamp": AT, "finalizers": ["f"]}}
+        )
+        await until(lambda: _has_facts(world, "drain"))
+        begin = looks.count
+        await until(lambda: looks.count > begin + LOOKS)
+    assert not deletions(world)
+
+
+async def test_an_instance_that_leads_no_more_deletes_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drain_control, "LOOK_INTERVAL", 0.01)
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.0)
+    looks = Looks(monkeypatch, drain_control)
+
+    def is_over(_: Leading, term: Term) -> bool:
+        return True
+
+    world = World()
+    await world.begin()
+    world.refuses = frozenset({"d"})
+    async with world.service(configuration(plugins=False)):
+        await world.custom("DrainNode", EXPIRED)
+        await until(lambda: deletions(world))
+        monkeypatch.setattr(Leading, "is_over", is_over)
+        asked, begin = deletions(world), looks.count
+        await until(lambda: looks.count > begin + LOOKS)
+        assert deletions(world) == asked
 
 
 class AwayWorld(World):

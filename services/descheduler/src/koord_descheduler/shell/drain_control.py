@@ -88,7 +88,7 @@ class DrainControl:
     make_policy: Callable[[], DrainPolicy]
     wanted: asyncio.Event
     _refused: Refusals = field(default_factory=Refusals, init=False)
-    """Kind and name of an object that could not be created."""
+    """Kind and name of an object that could not be created, or the deletion of a DrainNode that was refused."""
     _waits: Newest[AggregateRef, str] = field(
         default_factory=lambda: Newest[AggregateRef, str](_MOST_WAITS), init=False
     )
@@ -173,7 +173,7 @@ class DrainControl:
         facts = viewing.state_of(self.builder.state, drain)
         before = progress_of(facts)
         if is_garbage(view, before):
-            await self.writer.change([DeleteObject(kind="DrainNode", name=drain.metadata.name, uid=drain.metadata.uid)])
+            await self._delete(drain, options)
             return
         step = look(view, before)
         now = rfc3339(self.clock.now())
@@ -189,6 +189,18 @@ class DrainControl:
                 event = event_of(drain, facts, progress, now=now, explain=explain)
         if event is not None:
             await self._record(_drain_ref(drain.metadata.name), drain.metadata.uid, event, options.term)
+
+    async def _delete(self, drain: DrainNode, options: "_LookOptions") -> None:
+        """Delete a drain that nobody needs any more. No-op if that was refused a short time ago.
+
+        No-op also if the drain is being deleted: then others have to remove its finalizers.
+        """
+        change = DeleteObject(kind="DrainNode", name=drain.metadata.name, uid=drain.metadata.uid)
+        if drain.metadata.deletion_timestamp is not None or self._refused.waits(change, options.now):
+            return
+        outcomes = await self._changed([change], options.term)
+        if self._refused.pause_after(change, outcomes, options.now) is not None:
+            self.logger.error("drain_change_refused", drain=drain.metadata.name, reason=outcomes[0].message)
 
     async def _carry_out(
         self, drain: DrainNode, step: DrainStep, view: DrainView, options: "_LookOptions"
