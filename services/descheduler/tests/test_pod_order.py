@@ -33,6 +33,7 @@ def test_order_is_that_of_sorting_all_pods(batches: list[dict[int, tuple[str, st
             if after is not None:
                 pods[uid] = after
         assert [id(pod) for pod in order.pods()] == [id(pod) for pod in in_order(pods.values())]
+        assert {each for each in "abc" if order.has_namespace(each)} == {pod.namespace for pod in pods.values()}
 
 
 def in_order(pods: Iterable[PodView]) -> list[PodView]:
@@ -47,6 +48,7 @@ def test_many_pods_come_and_go_in_order(seed: int) -> None:
     for pod in pods:
         order.change(None, pod)
     assert list(order.pods()) == in_order(pods)
+    assert [number for number in range(9) if order.has_namespace(f"n{number}")] == list(range(7))
     rng.shuffle(pods)
     for pod in pods[10:]:
         order.change(pod, None)

@@ -10,6 +10,7 @@ from koordcore.bus.factory import Bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
 from koordcore.service.bus_component import add_bus
+from koordcore.service.clock import SystemClock
 from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
@@ -120,7 +121,7 @@ def assemble(
         registry: Plugins that it can name.
     """
     builder = ViewBuilder(replaces_priority=shell.settings.feature_gates.enabled("PriorityTransformer"))
-    metrics = DeschedulerMetrics(shell.metrics.registry)
+    metrics = DeschedulerMetrics(shell.metrics.registry, builder, SystemClock())
     audit = AuditCounter(leadership, metrics)
     runner = view_runner(builder, bus, shell.metrics.bus, audit)
     leading = Leading(leadership, runner, bus.events, shell.log)

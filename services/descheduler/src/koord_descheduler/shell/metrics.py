@@ -6,13 +6,14 @@ Source:
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.ports.clock import Clock
 from koordcore.state.drains import DrainState
 from koordcore.state.migrations import MigrationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from koord_descheduler.domain.framework.eviction import Attempt, Result
@@ -24,6 +25,58 @@ if TYPE_CHECKING:
 
 _ROUND_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _JOB_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+KEPT_SECONDS: Final = 300.0
+"""Time for which evictions of a node or namespace that is gone are shown, so that Prometheus reads the last ones."""
+
+
+class EvictionCounter(Collector):
+    """Counts requests for evictions by result, plugin, namespace and node.
+
+    Nodes and namespaces come and go for as long as the process runs. The series of those that are gone are dropped
+    after `KEPT_SECONDS`: when the metric is read, and once per round.
+
+    Args:
+        builder: The folded cluster.
+        clock: Clock of the host.
+    """
+
+    def __init__(self, builder: ViewBuilder, clock: Clock) -> None:
+        self._builder = builder
+        self._clock = clock
+        self._counter = Counter(
+            "descheduler_pods_evicted",
+            "Requests for evictions by how they ended.",
+            ["result", "strategy", "namespace", "node"],
+            registry=None,
+        )
+        self._seen: dict[tuple[str, str, str, str], float] = {}
+        """Labels of a series -> when it was counted, or its node and namespace existed; in seconds."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metric without values."""
+        return self._counter.describe()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric, without the series of what is gone."""
+        self.forget_gone()
+        return self._counter.collect()
+
+    def add(self, result: Result, strategy: str, namespace: str, node: str) -> None:
+        """Count a request for an eviction."""
+        labels = (str(result), strategy, namespace, node)
+        self._counter.labels(*labels).inc()
+        self._seen[labels] = self._clock.monotonic()
+
+    def forget_gone(self) -> None:
+        """Drop the series of nodes and namespaces that have not existed for a while."""
+        now = self._clock.monotonic()
+        for labels in list(self._seen):
+            *_, namespace, node = labels
+            if self._builder.has_node(node) and self._builder.has_namespace(namespace):
+                self._seen[labels] = now
+            elif now - self._seen[labels] > KEPT_SECONDS:
+                del self._seen[labels]
+                self._counter.remove(*labels)
 
 
 class DeschedulerMetrics:
@@ -31,15 +84,13 @@ class DeschedulerMetrics:
 
     Args:
         registry: Receives the metrics.
+        builder: The folded cluster.
+        clock: Clock of the host.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.evicted = Counter(
-            "descheduler_pods_evicted",
-            "Requests for evictions by how they ended.",
-            ["result", "strategy", "namespace", "node"],
-            registry=registry,
-        )
+    def __init__(self, registry: CollectorRegistry, builder: ViewBuilder, clock: Clock) -> None:
+        self._evicted = EvictionCounter(builder, clock)
+        registry.register(self._evicted)
         self.round_seconds = Histogram(
             "descheduler_round_duration_seconds", "Time of one round.", registry=registry, buckets=_ROUND_SECONDS
         )
@@ -99,7 +150,8 @@ class DeschedulerMetrics:
         for attempt in attempts:
             result = Result.ERROR if attempt.pod.uid in refused else attempt.result
             if result is not Result.SUCCESS:
-                self.evicted.labels(str(result), attempt.plugin, attempt.pod.namespace, attempt.pod.node).inc()
+                self._evicted.add(result, attempt.plugin, attempt.pod.namespace, attempt.pod.node)
+        self._evicted.forget_gone()
 
     def called(self, trigger: str, namespace: str, node: str, *, is_done: bool) -> None:
         """Count the call of an eviction, by a migration job or without one.
@@ -110,7 +162,7 @@ class DeschedulerMetrics:
             node: Node of the pod.
             is_done: Whether the call succeeded.
         """
-        self.evicted.labels(str(Result.SUCCESS if is_done else Result.ERROR), trigger, namespace, node).inc()
+        self._evicted.add(Result.SUCCESS if is_done else Result.ERROR, trigger, namespace, node)
 
     def plugin(self, name: str) -> "AbstractContextManager[object]":
         """Return a context that measures the run of one plugin in a round."""

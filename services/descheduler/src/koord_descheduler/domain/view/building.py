@@ -258,6 +258,10 @@ class ViewBuilder:
         """Return whether a node exists."""
         return name_token(name) in self.state.of_kind(aggregates.NodeSpecState)
 
+    def has_namespace(self, name: str) -> bool:
+        """Return whether a namespace exists, or has pods. Without an API server, it may have pods and no object."""
+        return name_token(name) in self.state.of_kind(aggregates.NamespaceState) or self._order.has_namespace(name)
+
     def _note_custom(self, id_: str) -> None:
         """Remember the id of a custom resource by its kind, or forget it if the object does not exist any more."""
         self._decoded.pop(id_, None)

@@ -47,6 +47,15 @@ class PodOrder:
             self._pods = tuple([entry[3] for block in self._blocks for entry in block])
         return self._pods
 
+    def has_namespace(self, name: str) -> bool:
+        """Return whether there is a pod in a namespace."""
+        first = (name, "", "")
+        index = bisect_left(self._ends, first)
+        if index == len(self._ends):
+            return False
+        block = self._blocks[index]
+        return block[bisect_left(block, first)][0] == name
+
     def _remove(self, key: Key) -> None:
         index = bisect_left(self._ends, key)
         block = self._blocks[index]
