@@ -66,8 +66,8 @@ class Play:
                 for pod in self._one(self.pods - with_job):
                     await self._job(pod)
             case "place":
-                for name in self._one(reservations.keys() - self.placed):
-                    self.placed.add(name)
+                for name in self._one(name for name, each in reservations.items() if _uid(each) not in self.placed):
+                    self.placed.add(_uid(reservations[name]))
                     await self.world.placed_reservation(name, "a")
             case "leave":
                 for pod in self._one(self.asked & self.pods):
@@ -95,7 +95,7 @@ class Play:
                     await self.world.delete("Reservation", name)
             case "abort":
                 for name in self._one(jobs):
-                    await self.world.custom("PodMigrationJob", {**jobs[name], "status": {"phase": "Aborted"}})
+                    await self.world.patch("PodMigrationJob", name, {"status": {"phase": "Aborted"}})
             case "drain":
                 await self.drain(self.rng.choice([*ConfirmState][:2]))
             case "drain group":
@@ -151,10 +151,9 @@ class Play:
         self.pods.add(successor)
         jobs = self.world.objects("PodMigrationJob").values()
         names = {_reservation_of(each) for each in jobs if each["spec"]["podRef"]["name"] == pod}
-        reservations = self.placed & self.world.objects("Reservation").keys() & names
-        if reservations:
-            self.owned.add(min(reservations))
-            await self.world.owner(min(reservations), successor, "a")
+        if found := min(names & self._placed().keys(), default=""):
+            self.owned.add(self._placed()[found])
+            await self.world.owner(found, successor, "a")
         else:
             await self.world.pod(successor, "b")
 
@@ -164,8 +163,14 @@ class Play:
             await self.step(what)
         jobs = self.world.objects("PodMigrationJob").values()
         wanted = {_reservation_of(each) for each in jobs if each["spec"]["podRef"]["name"] in self.pods}
-        for name in (self.world.objects("Reservation").keys() & self.placed) - self.owned - wanted:
-            await self.world.delete("Reservation", name)
+        for name, uid in self._placed().items():
+            if uid not in self.owned and name not in wanted:
+                await self.world.delete("Reservation", name)
+
+    def _placed(self) -> dict[str, str]:
+        """Return name -> uid of the Reservations that exist and were placed."""
+        uids = {name: _uid(each) for name, each in self.world.objects("Reservation").items()}
+        return {name: uid for name, uid in uids.items() if uid in self.placed}
 
 
 class Checker:
@@ -232,6 +237,10 @@ def _check_steps(steps: Sequence[Event]) -> None:
 
 
 def _reservation_of(job: dict[str, Any]) -> str:
-    """Return the name of the Reservation of a job: the one of its drain, or one with the uid of the job."""
+    """Return the name of the Reservation of a job: the one of its drain, else the uid of the job."""
     given: dict[str, Any] = job["spec"].get("reservationOptions") or {}
-    return str(given["reservationRef"]["name"] if given else f"uid-{job['metadata']['name']}")
+    return str(given["reservationRef"]["name"] if given else _uid(job))
+
+
+def _uid(document: dict[str, Any]) -> str:
+    return str(document["metadata"]["uid"])

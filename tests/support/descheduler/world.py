@@ -1,6 +1,8 @@
 """A cluster on a log in memory for tests of the descheduler: nodes, pods, Reservations, and a writer of objects."""
 
+import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -58,7 +60,8 @@ _PLURALS = {
 class World:
     """A log in memory with two nodes, of which one has a taint, and writers for further facts.
 
-    It is also the writer of objects: it changes them as a manager without an API server does.
+    It is also the writer of objects: it changes them as a manager without an API server does. Objects change one after
+    the other, and a change that was begun is completed, whatever becomes of the service that asked for it.
 
     Attributes:
         log: The log in memory.
@@ -76,6 +79,8 @@ class World:
         self._customs: dict[str, dict[str, dict[str, Any]]] = {}
         self._last: dict[AggregateRef, int] = {}
         self._written = 0
+        self._changing = asyncio.Lock()
+        self._deleted = Counter[tuple[str, str]]()
 
     async def begin(self) -> None:
         """Write the two nodes: "a" with the taint, "b" without."""
@@ -89,7 +94,7 @@ class World:
         """Append a fact behind the last one of its aggregate."""
         origin = self._origin()
         outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, self._last.get(ref, 0))], origin))
-        if isinstance(outcome, Conflict):  # the service has written to the aggregate
+        while isinstance(outcome, Conflict):  # the service has written to the aggregate
             outcome = await self.bus.events.append(CATALOGUE.seal([Draft(ref, event, await self.last(ref))], origin))
         assert isinstance(outcome, Appended), outcome
         self._last[ref] = outcome.last_seq
@@ -145,23 +150,43 @@ class World:
 
     async def custom(self, kind: str, document: dict[str, Any]) -> None:
         """Write a custom resource."""
+        async with self._changing:
+            await self._custom(kind, document)
+
+    async def _custom(self, kind: str, document: dict[str, Any]) -> None:
         metadata = document["metadata"]
         ref = custom_ref(_PLURALS[kind], metadata.get("namespace", ""), metadata["name"])
         await self.write(ref, CustomObjectObserved(object=document))
         self._customs.setdefault(kind, {})[metadata["name"]] = document
 
     async def patch(self, kind: str, name: str, patch: dict[str, Any]) -> None:
-        """Merge a patch into a custom resource."""
-        await self.custom(kind, merged(self._customs[kind][name], patch))
+        """Merge a patch into a custom resource, if it exists."""
+        async with self._changing:
+            await self._patch(kind, name, patch)
+
+    async def _patch(self, kind: str, name: str, patch: dict[str, Any]) -> ChangeResult:
+        document = self._customs.get(kind, {}).get(name)
+        if document is None:
+            return ChangeResult.ABSENT
+        await self._custom(kind, merged(document, patch))
+        return ChangeResult.DONE
 
     async def delete(self, kind: str, name: str) -> None:
-        """Delete a custom resource."""
+        """Delete a custom resource, if it exists."""
+        async with self._changing:
+            await self._delete(kind, name)
+
+    async def _delete(self, kind: str, name: str) -> ChangeResult:
+        if name not in self._customs.get(kind, {}):
+            return ChangeResult.ABSENT
         await self.write(custom_ref(_PLURALS[kind], "", name), CustomObjectDeleted(kind=kind, name=name))
-        self._customs[kind].pop(name, None)  # the service may delete the same object meanwhile
+        del self._customs[kind][name]
+        self._deleted[kind, name] += 1
+        return ChangeResult.DONE
 
     async def placed_reservation(self, name: str, node: str) -> None:
         """Place a Reservation, which makes it Available."""
-        uid = f"uid-{name}"
+        uid = self._uid("Reservation", name)
         own = Allocation(reservation=ReservationUse(name=name, uid=uid))
         explanation = PlacementExplanation(
             nodes_considered=2, nodes_feasible=1, policy_version="t", based_on=BasedOn(1, 0)
@@ -175,7 +200,7 @@ class World:
 
     async def owner(self, reservation: str, name: str, node: str, *, ready: bool = True) -> None:
         """Write a running pod that takes a Reservation."""
-        used = Allocation(reservation=ReservationUse(name=reservation, uid=f"uid-{reservation}"))
+        used = Allocation(reservation=ReservationUse(name=reservation, uid=self._uid("Reservation", reservation)))
         await self.pod(name, node, ready=ready)
         await self._take(node, f"u-{name}", name, used)
 
@@ -207,21 +232,28 @@ class World:
         """Return name -> custom resource of a kind."""
         return dict(self._customs.get(kind, {}))
 
+    def _uid(self, kind: str, name: str) -> str:
+        return str(self._customs[kind][name]["metadata"]["uid"])
+
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
         """Change objects. See `ObjectWriter.change`.
 
         New objects are stored together, so that no look at the jobs of a round finds only a part of them.
         """
         self.changes += changes
+        return await asyncio.shield(self._changed_in_order(changes))
+
+    async def _changed_in_order(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
         new: list[Draft] = []
-        results = [
-            self._created(change, new) if isinstance(change, CreateObject) else await self._changed(change)
-            for change in changes
-        ]
-        if new:
-            outcome = await self.bus.events.append(CATALOGUE.seal(new, self._origin()))
-            assert isinstance(outcome, Appended), outcome
-            self._last |= {draft.ref: outcome.last_seq for draft in new}
+        async with self._changing:
+            results = [
+                self._created(change, new) if isinstance(change, CreateObject) else await self._changed(change)
+                for change in changes
+            ]
+            if new:
+                outcome = await self.bus.events.append(CATALOGUE.seal(new, self._origin()))
+                assert isinstance(outcome, Appended), outcome
+                self._last |= {draft.ref: outcome.last_seq for draft in new}
         why = {ChangeResult.REFUSED: "not allowed"}
         return [ChangeOutcome(result=result, message=why.get(result, "")) for result in results]
 
@@ -232,7 +264,9 @@ class World:
             return ChangeResult.REFUSED
         if name in self.objects(kind):
             return ChangeResult.EXISTS
-        metadata = {"uid": f"uid-{name}", "creationTimestamp": LATE, **change.document["metadata"]}
+        before = self._deleted[kind, name]
+        uid = f"uid-{name}-{before}" if before else f"uid-{name}"
+        metadata = {"uid": uid, "creationTimestamp": LATE, **change.document["metadata"]}
         document = {**change.document, "metadata": metadata}
         self._customs.setdefault(kind, {})[name] = document
         ref = custom_ref(_PLURALS[kind], metadata.get("namespace", ""), name)
@@ -243,18 +277,14 @@ class World:
         if change.name in self.refuses:
             return ChangeResult.REFUSED
         if isinstance(change, DeleteObject):
-            if change.name not in self.objects(change.kind):
-                return ChangeResult.ABSENT
-            await self.delete(change.kind, change.name)
-        elif isinstance(change, PatchObject) and change.kind == "Pod":
+            return await self._delete(change.kind, change.name)
+        if isinstance(change, PatchObject) and change.kind == "Pod":
             raw = self._pods[change.uid]
             raw["metadata"].setdefault("annotations", {}).update(change.patch["metadata"]["annotations"])
             ref = AggregateRef("podspec", change.uid)
             await self.write(ref, PodSpecChanged(object=pod_from_json(raw)))
         elif isinstance(change, PatchObject):
-            if change.name not in self.objects(change.kind):
-                return ChangeResult.ABSENT
-            await self.patch(change.kind, change.name, change.patch)
+            return await self._patch(change.kind, change.name, change.patch)
         else:
             node = changed_node(self._nodes[change.name], change)
             self._nodes[change.name] = node

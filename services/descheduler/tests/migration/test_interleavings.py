@@ -79,7 +79,7 @@ async def ends(play: Play, weights: dict[str, int], text: bytes, *flags: str, ro
             known = state.of_kind(MigrationState)
             going_on.clear()
             for name, document in world.objects("PodMigrationJob").items():
-                each = known.get(f"uid-{name}")
+                each = known.get(document["metadata"]["uid"])
                 # one without a fact was aborted by a user before it had any
                 if not (each.ended_at if each is not None else "status" in document):
                     going_on[name] = (each, document)
