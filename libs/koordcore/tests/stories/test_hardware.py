@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import pytest
 from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.protocol import keys
+from koordcore.protocol.hardware.node_topology import Zone
 from koordcore.protocol.objects import Node, ObjectMeta
 from koordcore.stories.device_cards import cards_of, gpu_totals
 from koordcore.stories.hardware import UNKNOWN, NodeHardware, node_hardware
@@ -51,6 +53,35 @@ def test_cores_hang_below_their_zone_and_socket_with_their_owner() -> None:
 def test_owned_cpus_count_in_their_zones_even_if_the_pod_has_no_numa_policy() -> None:
     found = hardware(pod("web", Allocation(cpuset="0-1,8-9,4")), topology=topology_document("n1"))
     assert [zone.amounts["cpu"].used for zone in found.zones] == [4000, 1000]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000 + "1" + "0" * 10])
+def test_a_zone_number_of_thousands_of_digits_is_refused_and_the_other_zones_stay(number: str) -> None:
+    document = topology_document("n1")
+    document["zones"].append({"name": f"node-{number}", "type": "Node", "resources": []})
+
+    found = hardware(topology=document)
+
+    rule = "must be of type Node and named node-<N> with N from 0 to 63"
+    assert found.problems == (f"NodeResourceTopology: zones[2]: {rule}, got {f'node-{number}'[:60]!r}",)
+    assert [zone.amounts["cpu"].total for zone in found.zones] == [8000, 8000]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("node-0", 0),
+        ("rack-7-node-12", 12),
+        ("node-" + "0" * 5000 + "3", 3),
+        ("node-2147483647", 2147483647),
+        ("node-2147483648", None),
+        ("node-" + "9" * 5000, None),
+        ("node-", None),
+    ],
+    ids=["zero", "last part", "zeros", "highest", "too high", "many digits", "no digits"],
+)
+def test_the_number_of_a_zone_is_an_int32_after_the_last_hyphen(name: str, number: int | None) -> None:
+    assert Zone(name=name).id == number
 
 
 def test_core_ids_that_repeat_between_sockets_stay_apart() -> None:

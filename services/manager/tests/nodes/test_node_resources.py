@@ -146,6 +146,15 @@ def test_zones_are_published_with_the_node_and_zeroed_with_it() -> None:
     assert published(made) is None, "withdrawn once"
 
 
+def test_a_zone_number_of_thousands_of_digits_keeps_no_node_from_its_batch_resources() -> None:
+    made, endless = world(), "node-" + "9" * 5000
+    made.custom("noderesourcetopologies", topology("node-0", endless))
+    made.report(cpu_milli=0)
+    event = published(made)
+    assert event is not None
+    assert {name: entry.batch_cpu_milli for name, entry in event.zones.items()} == {"node-0": 2950, endless: 2950}
+
+
 def test_our_own_agents_report_gives_the_zones_without_an_object() -> None:
     made = world(cpu_normalization={"enable": True, "ratioModel": {"X": {"baseRatio": 1.5}}})
     half = {"cpu": 5000, "memory": 50 * GIB}

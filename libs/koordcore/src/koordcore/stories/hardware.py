@@ -289,7 +289,8 @@ def _amounts(
         id_ = zone.id
         if zone.type != "Node" or id_ is None or id_ > HIGHEST_ZONE or zone.name != f"node-{id_}":
             problems.append(
-                f"NodeResourceTopology: zones[{index}]: must be of type Node and named node-<N>, got {zone.name[:60]!r}"
+                f"NodeResourceTopology: zones[{index}]: must be of type Node and named node-<N> with N from 0 to "
+                f"{HIGHEST_ZONE}, got {zone.name[:60]!r}"
             )
             continue
         listed = {each.name: each.allocatable for each in zone.resources}

@@ -6,7 +6,7 @@ Source:
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,9 @@ from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-_ZONE_ID = re.compile(r".*-([0-9]+)", re.DOTALL)
+_ZONE_ID = re.compile(r".*-0*([0-9]{1,10})", re.DOTALL)
+_HIGHEST_ID: Final = (1 << 31) - 1
+"""The zones in the annotation of an allocation are int32."""
 
 
 class ZoneResource(KubeStruct):
@@ -39,12 +41,15 @@ class Zone(KubeStruct):
 
     @property
     def id(self) -> int | None:
-        """Number of the NUMA node: the digits after the last `-` of the name; None without digits.
+        """Number of the NUMA node: the digits after the last `-` of the name.
+
+        None if there are no digits, or if the number is not an int32.
 
         Source: manager spec, 5.4.
         """
         match = _ZONE_ID.fullmatch(self.name)
-        return int(match[1]) if match else None
+        number = int(match[1]) if match else None
+        return None if number is None or number > _HIGHEST_ID else number
 
 
 class NodeResourceTopology(KubeStruct):
