@@ -25,6 +25,7 @@ from koordcore.events.descheduling.drain import DrainForgotten, DrainStarted
 from koordcore.events.descheduling.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, StoredEvent
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import (
@@ -139,6 +140,8 @@ class Churn:
             namespace="default", name=f"r-{life}", target="Deployment/web", cause="amounts"
         )
         write("recommendation", f"default=r-{life}", recommended)
+        rendered = QuotaProfileRendered(quota_namespace="default", quota_name=f"root-{life}")
+        write("quotaprofile", f"default=p-{life}", rendered)
         write("drain", f"d-{life}", DrainStarted(object_uid=f"d-{life}", node=name, pods=[]))
         moved = MigratedPod(namespace="default", name=f"pod-{life}", uid=uid)
         if self.is_whole:
@@ -172,6 +175,7 @@ class Churn:
         write("migration", f"m-{life}", MigrationForgotten())
         write("drain", f"d-{life}", DrainForgotten())
         write("recommendation", f"default=r-{life}", RecommendationDropped(namespace="default", name=f"r-{life}"))
+        write("quotaprofile", f"default=p-{life}", QuotaProfileDropped())
         write("workloadspec", f"w-{life}", WorkloadDeleted(namespace="default", name=f"web-{life}"))
         write("namespace", f"ns-{life}", NamespaceDeleted(name=f"ns-{life}"))
         write("reservation", f"uid-resv-{life}", ReservationSucceeded(name=f"resv-{life}", node="", owner=uid))

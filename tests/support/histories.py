@@ -105,7 +105,7 @@ from koordcore.events.management.nodepolicy import (
     OvercommitTerms,
     ZoneOvercommit,
 )
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.management.recommendation import (
     ContainerRecommendation,
     RecommendationComputed,
@@ -214,7 +214,7 @@ ACTIONS = (
     "reserve", "take",
     "reservation-wait", "reservation-end", "reservation-collect", "reservation-delete",
     "custom", "no-custom",
-    "recommend", "no-recommendation",
+    "recommend", "no-recommendation", "no-quota-profile",
     "bound", "bind-failed", "evict", "evicted", "evict", "evict-delayed", "not-evicted", "drift", "no-drift", "genesis",
 )  # fmt: skip
 
@@ -726,6 +726,8 @@ def _step(log: Recorder, action: Action) -> None:
             log.write("recommendation", "default=web", computed_status)
         case "no-recommendation":
             log.write("recommendation", "default=web", RecommendationDropped(namespace="default", name="web"))
+        case "no-quota-profile":
+            log.write("quotaprofile", "default=pool", QuotaProfileDropped())
         case "bad-config":
             meta = config.metadata
             rejected = ConfigRejected(

@@ -6,9 +6,11 @@ from typing import Any
 from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
 from koordcore.events.envelope import Draft
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import object_from_json
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import QuotaProfileState
 from support.manager.world import ManagerWorld
 from support.reachable import container_sizes
 
@@ -102,6 +104,41 @@ def test_profiles_that_came_and_went_leave_nothing_behind_in_the_controller() ->
     for number in range(5):
         live_and_die(f"p-{number}")
     assert container_sizes(controller) - before == {}
+
+
+def test_the_state_of_a_deleted_profile_is_dropped_and_its_quota_stays() -> None:
+    world, controller = ManagerWorld(), QuotaProfileController()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, controller)
+    before = quota(world)
+    delete_profile(world)
+    restored = ClusterState.restore(b"".join(world.view.state.snapshot()))
+
+    assert [type(event) for event in settle(world, controller)] == [QuotaProfileDropped]
+    assert (world.view.state.of_kind(QuotaProfileState), quota(world)) == ({}, before)
+    again = ManagerWorld()
+    again.view.load(restored)
+    assert [type(event) for event in settle(again, QuotaProfileController())] == [QuotaProfileDropped], "restarted"
+    assert ClusterState.restore(b"".join(world.view.state.snapshot())).hash() == world.view.state.hash()
+
+
+def test_a_profile_that_returns_is_rendered_again() -> None:
+    world, controller = ManagerWorld(), QuotaProfileController()
+    world.plain_node("a", pool="a")
+    world.custom("elasticquotaprofiles", profile())
+    settle(world, controller)
+    delete_profile(world)
+    settle(world, controller)
+    world.custom("elasticquotaprofiles", profile())
+    rendered = settle(world, controller)[0]
+    assert (type(rendered), rendered.nodes) == (QuotaProfileRendered, 1)
+    assert list(world.view.state.of_kind(QuotaProfileState)) == ["default=pool"]
+
+
+def delete_profile(world: ManagerWorld) -> None:
+    ref = custom_ref("elasticquotaprofiles", "default", "pool")
+    world.fact(ref, CustomObjectDeleted(kind="ElasticQuotaProfile", namespace="default", name="pool"))
 
 
 def test_what_the_log_refused_is_rendered_again() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.delete import Target
 from koord_manager.domain.enabled import GPU, PLUGINS
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
@@ -180,8 +181,12 @@ spec: {quotaName: pool-root, quotaLabels: {a: b}, resourceRatio: "0.9", nodeSele
         await story.report(1500)
         await story.manager.apply(pooled)
         await story.report(1500)
-    rendered = [stored for stored in story.events() if stored.type == "QuotaProfileRendered"]
-    assert len(rendered) == 2
+        target = Target("ElasticQuotaProfile", "kube-system", "pool")
+        [deleted] = await story.manager.intake.submit([target], "delete")
+        assert deleted.action == "deleted"
+        await story.report(1500)
+    types = [stored.type for stored in story.events()]
+    assert (types.count("QuotaProfileRendered"), types.count("QuotaProfileDropped")) == (2, 1)
     for begin in range(len(story.events())):
         tally = again(story.events(), story.reports, None, begin).tally
         assert tally.recorded == tally.rerun == tally.same

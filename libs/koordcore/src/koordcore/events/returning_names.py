@@ -15,6 +15,7 @@ RETURNING: Final = frozenset(
         "config",
         "customspec",
         "recommendation",
+        "quotaprofile",
         "drain",
         "draingroup",
         "drift",

@@ -155,6 +155,8 @@ def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
             if body.get("fault"):
                 return f"quota profile {_name(id_)} cannot be rendered: {body.get('fault')}"
             return f"quota profile {_name(id_)}: quota {quota} equals its {body.get('nodes', 0)} nodes"
+        case "QuotaProfileDropped":
+            return f"quota profile {_name(id_)} was deleted; its quota stays"
         case "RecommendationComputed":
             amounts = "; ".join(_recommended(container) for container in body.get("containers") or ())
             return (

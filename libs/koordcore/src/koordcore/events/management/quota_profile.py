@@ -40,3 +40,8 @@ class QuotaProfileRendered(Event, frozen=True, kw_only=True, omit_defaults=True)
     nodes: int = 0
     fault: str = ""
     profile_version: int = 0
+
+
+@CATALOGUE.register(kind="quotaprofile")
+class QuotaProfileDropped(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The ElasticQuotaProfile was deleted, so its computed root quota is dropped. The ElasticQuota object stays."""

@@ -13,7 +13,7 @@ from koordcore.events.management.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.state.aggregates import (
     ControllerState,
@@ -140,6 +140,7 @@ OF_THE_MANAGER: Final[dict[type[Event], Evolve]] = {
     NodeHealthAssessed: _health_assessed,
     MassAbnormalityChanged: lambda _, event, at: ControllerState(seq=at.seq, mass_abnormal=event.active),
     QuotaProfileRendered: _quota_profile_rendered,
+    QuotaProfileDropped: dropped,
     RecommendationComputed: _recommendation_computed,
     RecommendationDropped: dropped,
 }

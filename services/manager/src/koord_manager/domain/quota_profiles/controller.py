@@ -1,7 +1,8 @@
 """Keep the root quotas of ElasticQuotaProfiles up to date with the nodes that the profiles select.
 
 If a profile or any node changed, the root quota is computed, and recorded if it differs. Without an API server, a
-quota object that differs from the computed quota is corrected by a further fact.
+quota object that differs from the computed quota is corrected by a further fact. After the deletion of a profile, its
+recorded root quota is dropped, and its quota object stays.
 
 Source:
     manager spec, 14
@@ -12,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, object_from_json
@@ -46,29 +47,29 @@ class QuotaProfileController:
     def take(self, view: ManagerView, now: datetime) -> list[str]:
         """Return the ids of all profiles, except those in a back-off, if ten seconds have passed since the last run.
 
-        Otherwise return an empty list.
+        Deleted profiles whose root quota is still recorded are included. Otherwise return an empty list.
         """
         if self._last is not None and (now - self._last).total_seconds() < INTERVAL_SECONDS:
             return []
         self._last, self._nodes = now, None
         profiles = [id_ for id_, _ in view.customs(PROFILES)]
         self._rendered = {id_: self._rendered[id_] for id_ in profiles if id_ in self._rendered}
-        view.queue.resync(QUOTA_PROFILE, profiles)
+        view.queue.resync(QUOTA_PROFILE, dict.fromkeys([*profiles, *view.state.of_kind(QuotaProfileState)]))
         return view.queue.take(QUOTA_PROFILE)
 
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the fact that brings the root quota of a profile up to date.
+        """Return the fact that brings the root quota of a profile up to date, or that drops it with its profile.
 
-        Return an empty list if it is up to date, or if the profile was deleted.
+        Return an empty list if it is up to date, or if a deleted profile has none.
 
         Args:
             view: The folded state of the cluster.
             id_: Id of the profile, `<namespace>=<name>`.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
-        if stored is None:
-            return []
         state = view.state.of_kind(QuotaProfileState).get(id_)
+        if stored is None:
+            return [Draft(AggregateRef("quotaprofile", id_), QuotaProfileDropped(), state.seq)] if state else []
         inputs = (stored.seq, view.node_version)
         if self._rendered.get(id_) != inputs or state is None:
             if self._nodes is None:

@@ -245,6 +245,18 @@ class NodeDecisions:
             self.tally.rerun += 1
             self.tally.same += render(profile, nodes) == recorded
 
+    def repeat_dropped_quota(self, id_: str) -> None:
+        """Repeat that the recorded root quota of a profile is dropped, and count the result: equal without a profile.
+
+        Args:
+            id_: Id of the profile, `<namespace>=<name>`.
+        """
+        self.tally.recorded += 1
+        if QUOTA_PROFILE in self._flags.controllers:
+            is_gone = f"{PROFILES}={id_}" not in self.view.state.of_kind(CustomObjectState)
+            self.tally.rerun += is_gone
+            self.tally.same += is_gone
+
     def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
         """Apply an event to the policies of a node in the re-run, as if it had been published.
 

@@ -17,7 +17,7 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged
 from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.events.objects.gateway import PodEvictionRequested
 from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
@@ -42,6 +42,7 @@ _DECISIONS: Final = frozenset(
         MassAbnormalityChanged,
         ConfigWarned,
         QuotaProfileRendered,
+        QuotaProfileDropped,
         RecommendationComputed,
         RecommendationDropped,
         PodEvictionRequested,
@@ -201,6 +202,8 @@ class ManagerWhatIf:
         recorded = CATALOGUE.read(stored)
         if isinstance(recorded, QuotaProfileRendered):
             self.nodes.repeat_root_quota(stored.ref.id, recorded)
+        elif isinstance(recorded, QuotaProfileDropped):
+            self.nodes.repeat_dropped_quota(stored.ref.id)
         elif isinstance(recorded, MassAbnormalityChanged):
             self.nodes.repeat_guard(recorded)
         elif isinstance(recorded, ConfigWarned):
