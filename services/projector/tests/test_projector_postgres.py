@@ -650,7 +650,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_the_writer_refuses_a_position_that_is_not_the_databases(postgres_dsn: str) -> None:
     from koord_projector.domain.projection import Projection
-    from koord_projector.shell.postgres.writer import Moved
+    from koord_projector.shell.postgres.positions import Moved
 
     database = Database(postgres_dsn)
     await database.migrate()

@@ -9,7 +9,7 @@ from koordcore.service.clock import host_unix_nanos
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import open_feed
 from koord_projector.shell.projecting.halting import wait_for_skip
-from koord_projector.shell.projecting.recovery import SESSION_ERRORS, recover, session_backoff
+from koord_projector.shell.projecting.recovery import SESSION_ERRORS, Recovery
 from koord_projector.shell.projecting.refusals import FactsRefused, Refusals
 from koord_projector.shell.projecting.session import Session, open_session
 
@@ -19,20 +19,20 @@ async def project_facts(context: ProjectorContext) -> None:
 
     Cancellation rolls back the current transaction. The next start repeats it.
     """
-    backoff, refusals = session_backoff(), Refusals()
+    recovery, refusals = Recovery(context), Refusals()
     while True:
         try:
             # 1. load the projection from the tables
             async with open_session(context, refusals) as session:
-                backoff.reset()
-                await _project(session)
+                recovery.opened()
+                await _project(session, recovery)
         except SESSION_ERRORS as error:
             if isinstance(error, FactsRefused):
                 refusals.note(error)
-            await recover(context, error, backoff)
+            await recovery.after(error)
 
 
-async def _project(session: Session) -> None:
+async def _project(session: Session, recovery: Recovery) -> None:
     context, projection = session.context, session.projection
     async with open_feed(context.log, projection.position, context.progress) as feed:
         while True:
@@ -46,6 +46,7 @@ async def _project(session: Session) -> None:
                 committed = await session.commit()
                 # 5. report to metrics, readiness, traces and live tails
                 if committed:
+                    recovery.committed()
                     session.report(committed, began_nanos)
                 # 6. if an event cannot be read or stored, halt before it until an operator skips it
                 if unreadable is not None:

@@ -22,7 +22,8 @@ from koord_projector.domain.archive import LONGEST_TOKEN
 from koord_projector.domain.explanations import explanation_row
 from koord_projector.shell.metrics import ProjectorMetrics
 from koord_projector.shell.postgres.database import REFUSED, WRITE_ERRORS
-from koord_projector.shell.postgres.writer import EXPLANATIONS, OBSERVATIONS, Moved, Writer
+from koord_projector.shell.postgres.positions import EXPLANATIONS, OBSERVATIONS, Moved
+from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.progress import Progress
 from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line, session_backoff
 

@@ -22,6 +22,7 @@ class Progress:
         explanations: Position up to which explanations are archived.
         trouble: Reason why the fold has stopped; "" while it runs.
         rebuild_wanted: Set when an operator requested a rebuild.
+        has_folded: Whether this process has had the tables in its own version.
     """
 
     ready: Condition
@@ -32,6 +33,7 @@ class Progress:
     explanations: int = 0
     trouble: str = ""
     rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    has_folded: bool = False
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, position: int, occurred_at: str) -> None:

@@ -21,7 +21,8 @@ from koord_projector.domain.nodes import NODE_KINDS, NodeFigures
 from koord_projector.domain.pods import Episode, PodFacts
 from koord_projector.domain.projection import DEVICES, Projection
 from koord_projector.domain.series import Series
-from koord_projector.shell.postgres.writer import FACTS, Writer, projection_schema
+from koord_projector.shell.postgres.positions import FACTS, projection_schema
+from koord_projector.shell.postgres.writer import Writer
 
 _ROWS_AT_ONCE: Final = 5_000
 _LIVING_PODS: Final = """

@@ -21,9 +21,9 @@ from koord_projector.domain.projection import why_unstorable
 from koord_projector.shell.postgres import copytext
 from koord_projector.shell.postgres.database import LOCK_SECONDS
 from koord_projector.shell.postgres.partitions import PARTITIONS, Partitions
+from koord_projector.shell.postgres.positions import FACTS, set_position, take_tables
 from koord_projector.shell.postgres.shadow_rows import SCHEMA, SESSION, copy, index, query, run
 from koord_projector.shell.postgres.tables import FOLDED
-from koord_projector.shell.postgres.writer import FACTS, set_position, take_position
 
 CANNOT_EXCHANGE: Final = (psycopg.errors.InsufficientPrivilege, psycopg.errors.DependentObjectsStillExist)
 """Errors if the user may not create a schema, or if a view depends on a table. The tables stay as they were."""
@@ -124,11 +124,11 @@ class Shadow:
             (after, list(skipped)),
         )
 
-    async def exchange(self, after: int, position: int, event_id: str) -> None:
+    async def exchange(self, after: int | None, position: int, event_id: str) -> None:
         """Replace the tables by the shadow tables in one transaction.
 
         Args:
-            after: Position that the tables must have now.
+            after: Position from which the tables may be replaced (`take_tables`).
             position: Position of the rows in the shadow tables.
             event_id: Id of the fact at `position`.
 
@@ -141,7 +141,7 @@ class Shadow:
         connection = self._connection
         async with connection.transaction(), connection.cursor() as cursor:
             await run(connection, f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
-            await take_position(cursor, FACTS, after)
+            await take_tables(cursor, after)
             (schema,) = (await query(connection, "SELECT current_schema()"))[0]
             for privilege, table, role in await query(connection, _GRANTS, _NAMES):
                 await run(connection, f"GRANT {privilege} ON {SCHEMA}.{table} TO {role}")

@@ -1,8 +1,11 @@
 """Write rows and position in one transaction, so that each event is folded exactly once.
 
-Each transaction first locks its stream's row of `projection` and checks the position. So it detects a repeated write
-after a lost acknowledgement, a database that was restored to an older state, and a second projector. The caller then
-loads the projection again.
+Each transaction first locks its stream's row of `projection` and checks the position and the version of the rows. So
+it detects a repeated write after a lost acknowledgement, a database that was restored to an older state, and a second
+projector. The caller then loads the projection again.
+
+Each session that folds facts also holds an advisory lock (`hold_tables`), which does not exclude other sessions. If
+another version has replaced the tables of a projector, it stands by as long as another session holds the lock.
 
 Source:
     event-bus spec, 3.2 (checkpoint with the state) and 5
@@ -17,7 +20,6 @@ import psycopg
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent
 from koordcore.service.failpoints import failpoint
-from koordcore.state.cluster import schema_fingerprint
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 
@@ -27,13 +29,18 @@ from koord_projector.domain.projection import Changes
 from koord_projector.shell.postgres import copytext
 from koord_projector.shell.postgres.database import LOCK_SECONDS
 from koord_projector.shell.postgres.partitions import Partitions
+from koord_projector.shell.postgres.positions import (
+    EXPLANATIONS,
+    FACTS,
+    FOLD_LOCK,
+    OBSERVATIONS,
+    UPSERT_POSITION,
+    projection_schema,
+    set_position,
+    take_position,
+    take_tables,
+)
 from koord_projector.shell.postgres.tables import FOLDED
-
-FACTS: Final = "ev"
-OBSERVATIONS: Final = "obs"
-EXPLANATIONS: Final = "explanations"
-PROJECTION_VERSION: Final = 5
-"""Increment it if the same events give other rows. The projector then rebuilds the tables."""
 
 _POD_KEYS: Final = ("uid", "from_seq")
 _COPY_EVENTS: Final = copytext.copy_statement("events", copytext.EVENT_COLUMNS)
@@ -85,10 +92,6 @@ _UPSERT_SERIES: Final = (
     f"INSERT INTO cluster_series SELECT * FROM stage_series ON CONFLICT (second) DO UPDATE"  # noqa: S608  constants
     f" SET {_assignments(copytext.SERIES_COLUMNS, ('second',), 'EXCLUDED')}"
 )
-_UPSERT_POSITION: Final = (
-    "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, %s, %s, %s) ON CONFLICT (stream)"
-    " DO UPDATE SET position = EXCLUDED.position, event_id = EXCLUDED.event_id, schema = EXCLUDED.schema"
-)
 _OBSERVATION_COLUMNS: Final = (
     "token", "reported_at", "seq", "event_id", "cpu_used", "memory_used", "be_cpu_used", "be_memory_used",
     "system_cpu_used", "interval_seconds", "body",
@@ -96,22 +99,6 @@ _OBSERVATION_COLUMNS: Final = (
 _EXPLANATION_COLUMNS: Final = (
     "uid", "occurred_at", "event_id", "seq", "type", "attempt", "based_on", "actor", "traceparent", "body",
 )  # fmt: skip
-
-
-class Moved(Exception):
-    """The database has another position of a stream than the writer expected. The caller loads the projection again."""
-
-    def __init__(self, stream: str, believed: int, actual: int) -> None:
-        super().__init__(f"{stream}: the database is at position {actual}, not {believed}")
-        self.actual = actual
-
-
-def projection_schema() -> str:
-    """Return a text that identifies the version of the projection and the schemas of its states.
-
-    Rows with another text were written by other code and must be rebuilt.
-    """
-    return f"{PROJECTION_VERSION}:{schema_fingerprint()}"
 
 
 class Writer:
@@ -148,13 +135,37 @@ class Writer:
         """End the session."""
         await self._connection.close()
 
+    async def hold_tables(self) -> None:
+        """Show until the end of the session that it folds facts. Other sessions may do so, too.
+
+        Raises:
+            WRITE_ERRORS: Postgres is unavailable.
+        """
+        await self._connection.execute("SELECT pg_advisory_lock_shared(%s)", (FOLD_LOCK,))
+
+    async def tables_of_others(self) -> bool:
+        """Whether another version of the projector has made the tables, and some projector folds facts into them now.
+
+        Call it before `hold_tables`.
+
+        Raises:
+            WRITE_ERRORS: Postgres is unavailable.
+        """
+        async with self._connection.cursor() as cursor:
+            await cursor.execute("SELECT schema FROM projection WHERE stream = %s", (FACTS,))
+            row = await cursor.fetchone()
+            if row is None or row[0] == projection_schema():
+                return False
+            await cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", (FOLD_LOCK,))
+            return await cursor.fetchone() == (False,)
+
     async def write(self, changes: Changes) -> None:
         """Write all rows of a batch of facts, and the new position, in one transaction.
 
         After an error, load the projection again. Its position then shows whether the batch was written.
 
         Raises:
-            Moved: The database has another position than `changes.after`.
+            Moved: The database has another position than `changes.after`, or rows of another version.
             WRITE_ERRORS: Postgres is unavailable.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -201,13 +212,13 @@ class Writer:
         for pod in changes.pods:
             pod.stored = True
 
-    async def clear(self, after: int) -> None:
+    async def clear(self, after: int | None) -> None:
         """Delete all rows that are folded from facts and set their position to 0.
 
         Archived observations and explanations stay.
 
         Args:
-            after: Position that the tables must have now. So rows that another projector just wrote are kept.
+            after: Position from which the tables may be replaced (`take_tables`).
 
         Raises:
             Moved: The tables have another position than `after`.
@@ -215,11 +226,11 @@ class Writer:
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'".encode())
-            await take_position(cursor, FACTS, after)
+            await take_tables(cursor, after)
             # Partitions may begin at any position, because old ones are dropped.
             await self._partitions.drop_all(cursor)
             await cursor.execute(f"TRUNCATE {', '.join(table.name for table in FOLDED)}".encode())
-            await cursor.execute(_UPSERT_POSITION, (FACTS, 0, "", projection_schema()))
+            await cursor.execute(UPSERT_POSITION, (FACTS, 0, "", projection_schema()))
 
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
@@ -242,7 +253,7 @@ class Writer:
             lines = [_observation_line(*report) for report in reports]
             await _copy(cursor, copytext.copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
-            await cursor.execute(_UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
+            await cursor.execute(UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
         """Write explanations and the new position of their stream in one transaction.
@@ -279,7 +290,7 @@ class Writer:
             ]
             await _copy(cursor, copytext.copy_statement("stage_explanations", _EXPLANATION_COLUMNS), lines)
             await cursor.execute("INSERT INTO explanations SELECT * FROM stage_explanations ON CONFLICT DO NOTHING")
-            await cursor.execute(_UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
+            await cursor.execute(UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
         """Return the position up to which a stream is folded or archived; 0 if there is none.
@@ -295,40 +306,7 @@ class Writer:
     async def begin_stream_again(self, stream: str) -> None:
         """Set the position of an archived stream to 0, because the stream was created again on the server."""
         async with self._connection.cursor() as cursor:
-            await cursor.execute(_UPSERT_POSITION, (stream, 0, "", ""))
-
-
-async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> int:
-    """Return the position of the stream, and lock its row until the end of the transaction.
-
-    The row is created if it does not exist, so that two writers that both begin at 0 share a lock.
-    """
-    for _ in range(2):
-        await cursor.execute("SELECT position FROM projection WHERE stream = %s FOR UPDATE", (stream,))
-        row = await cursor.fetchone()
-        if row is not None:
-            return int(row[0])
-        await cursor.execute(
-            "INSERT INTO projection (stream, position, event_id, schema) VALUES (%s, 0, '', %s) ON CONFLICT DO NOTHING",
-            (stream, projection_schema()),
-        )
-    return 0
-
-
-async def take_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) -> None:
-    """Lock the position of a stream until the end of the transaction.
-
-    Raises:
-        Moved: The position differs from `after`.
-    """
-    actual = await _position(cursor, stream)
-    if actual != after:
-        raise Moved(stream, after, actual)
-
-
-async def set_position(cursor: AsyncCursor[TupleRow], stream: str, position: int, event_id: str) -> None:
-    """Write the position of a folded stream, with the id of its last fact and the version of the projection."""
-    await cursor.execute(_UPSERT_POSITION, (stream, position, copytext.escape(event_id), projection_schema()))
+            await cursor.execute(UPSERT_POSITION, (stream, 0, "", ""))
 
 
 async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[bytes]) -> None:

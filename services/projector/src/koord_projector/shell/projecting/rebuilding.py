@@ -38,14 +38,14 @@ class RowsRefused(Exception):
     """The process that folds cannot store the rows of a fact. The message has the reason, and may not name the fact."""
 
 
-async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bool:
+async def rebuild_tables(context: ProjectorContext, after: int | None, upto: int) -> bool:
     """Fold the log up to position `upto` into new tables, and replace the tables by them.
 
     If a fact cannot be read, the tables end before it.
 
     Args:
         context: Ports of the projector.
-        after: Position that the tables have now.
+        after: Position from which the tables may be replaced; None: from any (`take_tables`).
         upto: Position of the last fact to fold.
 
     Returns:
@@ -53,7 +53,7 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
         log is too short.
 
     Raises:
-        Moved: Another process wrote to the tables meanwhile.
+        Moved: Another projector of this version wrote to the tables meanwhile.
         HistoryGone: The first facts were deleted from the log.
         RebuildWanted: An operator requested a rebuild meanwhile.
         FoldEnded: The process that folds has failed.
@@ -78,7 +78,7 @@ async def rebuild_tables(context: ProjectorContext, after: int, upto: int) -> bo
     return True
 
 
-async def _exchange(context: ProjectorContext, shadow: Shadow, after: int, folded: Folded) -> None:
+async def _exchange(context: ProjectorContext, shadow: Shadow, after: int | None, folded: Folded) -> None:
     """Replace the tables by the shadow tables as soon as no query reads the old ones for long."""
     while True:
         try:

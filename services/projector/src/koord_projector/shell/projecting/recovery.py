@@ -7,58 +7,100 @@ from koordcore.ports.eventlog import HistoryGone
 from koordcore.retry import Backoff
 
 from koord_projector.shell.postgres.database import WRITE_ERRORS
-from koord_projector.shell.postgres.writer import Moved
+from koord_projector.shell.postgres.positions import Moved
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import RebuildWanted
 from koord_projector.shell.projecting.fold_process import FoldEnded
 from koord_projector.shell.projecting.refusals import FactsRefused
-from koord_projector.shell.projecting.session import LogChanged
+from koord_projector.shell.projecting.session import LogChanged, TablesTaken
 
 LOG_ERRORS: Final = (NoAnswer, NotConnected, TimeoutError)
 """Errors while the log is unavailable."""
 SESSION_ERRORS: Final = (
-    RebuildWanted, FoldEnded, FactsRefused, Moved, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS,
+    RebuildWanted, FoldEnded, FactsRefused, Moved, TablesTaken, HistoryGone, LogChanged, *LOG_ERRORS, *WRITE_ERRORS,
 )  # fmt: skip
+FIRST_PAUSE: Final = 0.2
+"""Nominal delay in real seconds after the first of several sessions that fail."""
 LONGEST_PAUSE: Final = 5.0
 """Largest nominal delay between two sessions in real seconds."""
+SETTLED_COMMITS: Final = 100
+"""Number of transactions after which a moved position is taken for new, and not for one more of a series."""
 
 
 def session_backoff() -> Backoff:
     """Return the delays between two database sessions if sessions fail repeatedly."""
-    return Backoff(0.2, LONGEST_PAUSE)
+    return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
 
-async def recover(context: ProjectorContext, error: Exception, backoff: Backoff) -> None:
-    """Log the error that ended a session, and wait until the next session may begin.
+class Recovery:
+    """What follows the errors that end the sessions of one projector: lines of the log, readiness, and pauses.
 
-    A requested rebuild and a moved position are not waited for. If the log is away, wait for the next delay of the
-    back-off. If Postgres is away, also report the fold as not ready. If facts are missing in the log, report it as not
-    ready and wait five seconds, or until an operator requests a rebuild.
+    Two projectors on one database move the position for each other. Each one has commits between, so the pauses after a
+    moved position become longer until `SETTLED_COMMITS` transactions went well.
+
+    Args:
+        context: Ports of the projector.
     """
-    log, progress = context.logger, context.progress
-    match error:
-        case RebuildWanted():
-            log.info("rebuild_begins")
-        case FactsRefused():
-            log.error("facts_refused", first=error.first, last=error.last, reason=error.reason)
-            await backoff.wait()
-        case Moved():
-            log.warning("position_moved", reason=str(error))
-        case FoldEnded():
-            progress.halt(f"rebuilding again: {error}")
-            log.warning("fold_ended", reason=str(error))
-            await backoff.wait()
-        case HistoryGone() | LogChanged():
-            progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
-            log.error("history_gone", reason=str(error))
-            await progress.rebuild_wanted_within(LONGEST_PAUSE)
-        case NoAnswer() | NotConnected() | TimeoutError():
-            log.warning("log_away", error=first_line(error))
-            await backoff.wait()
-        case _:
-            progress.halt(f"Postgres is away: {first_line(error)}")
-            log.warning("postgres_away", error=first_line(error))
-            await backoff.wait()
+
+    def __init__(self, context: ProjectorContext) -> None:
+        self._context = context
+        self._failures = session_backoff()
+        self._moves = session_backoff()
+        self._commits = SETTLED_COMMITS
+        """Number of transactions since the position moved last."""
+
+    def opened(self) -> None:
+        """Note that a session has loaded the tables. If all facts are written already, this is a success."""
+        if self._context.progress.position >= self._context.progress.head:
+            self._failures.reset()
+
+    def committed(self) -> None:
+        """Note that a session has committed facts."""
+        self._failures.reset()
+        self._commits += 1
+        if self._commits == SETTLED_COMMITS:
+            self._moves.reset()
+
+    async def after(self, error: Exception) -> None:
+        """Log the error that ended a session, and wait until the next session may begin.
+
+        A requested rebuild is not waited for. If the log is away, wait for the next delay of the back-off. If Postgres
+        is away, also report the fold as not ready. If the position moves again and again, log it once. If another
+        version folds into the tables, or facts are missing in the log, report the fold as not ready and wait five
+        seconds, or until an operator requests a rebuild.
+        """
+        log, progress = self._context.logger, self._context.progress
+        match error:
+            case RebuildWanted():
+                log.info("rebuild_begins")
+            case FactsRefused():
+                log.error("facts_refused", first=error.first, last=error.last, reason=error.reason)
+                await self._failures.wait()
+            case Moved():
+                (log.warning if self._commits >= SETTLED_COMMITS else log.debug)("position_moved", reason=str(error))
+                self._commits = 0
+                await self._moves.wait()
+            case FoldEnded():
+                progress.halt(f"rebuilding again: {error}")
+                log.warning("fold_ended", reason=str(error))
+                await self._failures.wait()
+            case TablesTaken():
+                trouble = f"stands by: {error}"
+                if progress.trouble != trouble:
+                    log.warning("stands_by", reason=str(error))
+                progress.halt(trouble)
+                await progress.rebuild_wanted_within(LONGEST_PAUSE)
+            case HistoryGone() | LogChanged():
+                progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
+                log.error("history_gone", reason=str(error))
+                await progress.rebuild_wanted_within(LONGEST_PAUSE)
+            case NoAnswer() | NotConnected() | TimeoutError():
+                log.warning("log_away", error=first_line(error))
+                await self._failures.wait()
+            case _:
+                progress.halt(f"Postgres is away: {first_line(error)}")
+                log.warning("postgres_away", error=first_line(error))
+                await self._failures.wait()
 
 
 def first_line(error: BaseException) -> str:

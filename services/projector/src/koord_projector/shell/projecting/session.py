@@ -27,6 +27,13 @@ EVENTS_WITHOUT_PAUSE: Final = 200
 """Number of events that are folded before other tasks may run: about 10 ms."""
 
 
+class TablesTaken(Exception):
+    """Another version of the projector has made the tables again, and folds facts into them."""
+
+    def __init__(self) -> None:
+        super().__init__("another version of the projector folds into the tables")
+
+
 class LogChanged(Exception):
     """The log is not the one whose facts the tables contain, for example because it was created again."""
 
@@ -116,8 +123,9 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         refusals: What the sessions before were refused. A rebuild clears it.
 
     Raises:
+        TablesTaken: Another version has taken the tables from this process, and still folds.
         LogChanged: The tables contain facts that are not in this log.
-        Moved: Another projector wrote to the tables meanwhile.
+        Moved: Another projector of this version wrote to the tables meanwhile.
         HistoryGone: A rebuild found that the first facts were deleted from the log.
         RebuildWanted: An operator requested a rebuild during a rebuild.
         FoldEnded: The process that folds during a rebuild has failed.
@@ -127,8 +135,12 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
     progress = context.progress
     writer = await Writer.open(context.dsn)
     try:
-        loaded = await load_projection(writer)
         wanted = progress.rebuild_wanted.is_set()
+        # Whoever began last keeps the tables. Otherwise, two versions would make them again in turn, without end.
+        if progress.has_folded and not wanted and await writer.tables_of_others():
+            raise TablesTaken
+        await writer.hold_tables()
+        loaded = await load_projection(writer)
         if wanted or not loaded.is_current:
             progress.halt("rebuilding from the first event")
             progress.rebuild_wanted.clear()
@@ -137,9 +149,10 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         projection = loaded.projection
         if wanted or not loaded.is_current or projection.position == 0:
             head = await context.log.head()
+            after = None if wanted else projection.position
             try:
-                if not await rebuild_tables(context, projection.position, head.last_seq):
-                    await writer.clear(projection.position)
+                if not await rebuild_tables(context, after, head.last_seq):
+                    await writer.clear(after)
             except BaseException:
                 if wanted:  # the next session must not forget the request
                     progress.rebuild_wanted.set()
@@ -149,6 +162,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         await _require_same_log(context.log, projection.position, loaded.event_id)
         progress.head = (await context.log.head()).last_seq
         progress.committed(projection.position, "")
+        progress.has_folded = True
         progress.going_on()
         context.logger.info(
             "projection_loaded",
