@@ -1,6 +1,7 @@
 """The projector on a real Postgres: rows and position are one, and nothing that happens to either loses the other."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,10 +12,12 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from koord_projector.domain.pods import PodBook
-from koord_projector.shell import retention
+from koord_projector.shell import archive, retention
 from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.postgres.positions import Moved
 from koord_projector.shell.postgres.tables import explanations, metadata, observations
 from koord_projector.shell.postgres.writer import Writer
+from koord_projector.shell.projecting.recovery import FIRST_PAUSE
 from koord_projector.shell.queries.moments import Moment, resolve
 from koord_projector.shell.queries.nodes import list_nodes
 from koord_projector.shell.queries.objects import aggregates_hash, list_objects, state_at
@@ -29,6 +32,7 @@ from koordcore.events.scheduling.placement_explanation import PlacementExplanati
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Namespace, ObjectMeta, Pod
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.finished_span import FinishedSpan
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.state import ClusterState
@@ -38,6 +42,7 @@ from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
 from psycopg import sql
 from sqlalchemy import Connection
+from structlog.testing import capture_logs
 from support.histories import Action, Recorder, every_kind_once, history
 from support.manual_clock import ManualClock
 from support.projector.refused_facts import INCOMPRESSIBLE, REFUSED_UID, refused_fact
@@ -492,6 +497,54 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
         assert connection.execute("SELECT count(*) FROM explanations").fetchone() == (len(cluster.explanations),)
 
 
+async def pauses_of_archive(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, outcomes: Sequence[Exception | None]
+) -> tuple[list[float], list[str]]:
+    """Pauses of an archive whose batches have these outcomes (None: stored), and its warnings."""
+    left, pauses = list(outcomes), list[float]()
+
+    async def store(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise outcome
+        return await archive.store_reports(writer, after, batch)
+
+    async def note(self: Backoff) -> None:
+        pauses.append(self.seconds())
+
+    monkeypatch.setattr(Backoff, "wait", note)
+    cluster = SyntheticCluster(nodes=3, pods=3, minutes=20)
+    async with projector(dsn) as it:
+        await it.database.migrate()
+        for message in cluster.reports[: sum(outcome is None for outcome in outcomes)]:
+            await it.observations.publish(message.ref, message.event, message.origin)
+        kept = dataclasses.replace(it.archives[0], store=store, batch=1)
+        with capture_logs() as lines:
+            task = asyncio.create_task(archive.keep_archive(kept))
+            await until(lambda: not left, check=lambda: task.done() and task.result())
+            task.cancel()
+            await asyncio.wait((task,))
+    return pauses, [str(line["event"]) for line in lines]
+
+
+async def test_after_a_stored_batch_an_archive_waits_as_little_as_at_first(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [psycopg.OperationalError("away")] * 6
+    pauses, _ = await pauses_of_archive(postgres_dsn, monkeypatch, [*away, None, *away[:1], None])
+    assert pauses[5] > 10 * FIRST_PAUSE
+    assert pauses[6] < 2 * FIRST_PAUSE
+
+
+async def test_an_archive_whose_position_moves_again_and_again_waits_longer_and_says_it_once(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = [outcome for at in range(6) for outcome in (Moved("obs", at, at + 1), None)]
+    pauses, lines = await pauses_of_archive(postgres_dsn, monkeypatch, moved)
+    assert pauses[5] > 10 * FIRST_PAUSE
+    assert lines == ["archive_moved"]
+
+
 async def test_the_life_of_a_pod_has_what_hooks_did_to_it_and_to_no_other(postgres_dsn: str) -> None:
     log = Recorder()
     explanation = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="t", based_on=BasedOn())
@@ -650,7 +703,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 async def test_the_writer_refuses_a_position_that_is_not_the_databases(postgres_dsn: str) -> None:
     from koord_projector.domain.projection import Projection
-    from koord_projector.shell.postgres.positions import Moved
 
     database = Database(postgres_dsn)
     await database.migrate()

@@ -25,7 +25,7 @@ from koord_projector.shell.postgres.database import REFUSED, WRITE_ERRORS
 from koord_projector.shell.postgres.positions import EXPLANATIONS, OBSERVATIONS, Moved
 from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.progress import Progress
-from koord_projector.shell.projecting.recovery import LOG_ERRORS, first_line, session_backoff
+from koord_projector.shell.projecting.recovery import LOG_ERRORS, Moves, first_line, session_backoff
 
 Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 """Function (writer, position before, messages) -> number of stored messages."""
@@ -58,24 +58,28 @@ class Archive:
 
 async def keep_archive(archive: Archive) -> None:
     """Archive a stream until cancelled. After an error, continue at the position that Postgres has."""
-    backoff = session_backoff()
+    backoff, moves = session_backoff(), Moves()
+
+    def stored() -> None:
+        backoff.reset()
+        moves.committed()
+
     while True:
         try:
             writer = await Writer.open(archive.dsn)
             try:
-                await _follow(archive, writer)
+                await _follow(archive, writer, stored)
             finally:
                 await writer.close()
         except (Moved, HistoryGone) as moved:
-            archive.logger.warning("archive_moved", stream=archive.stream, reason=str(moved))
-            backoff.reset()
-            await backoff.wait()
+            await moves.after(moved, archive.logger, "archive_moved", stream=archive.stream)
         except (*WRITE_ERRORS, *LOG_ERRORS) as error:
             archive.logger.warning("archive_waits", stream=archive.stream, error=first_line(error))
             await backoff.wait()
 
 
-async def _follow(archive: Archive, writer: Writer) -> None:
+async def _follow(archive: Archive, writer: Writer, stored: Callable[[], None]) -> None:
+    """Archive the messages behind the position that Postgres has. Call `stored` after each batch."""
     position = await writer.position_of(archive.stream)
     if position > (await archive.source.head()).last_seq:
         archive.logger.warning("stream_made_again", stream=archive.stream, position=position)
@@ -86,6 +90,7 @@ async def _follow(archive: Archive, writer: Writer) -> None:
     async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", follow)) as batches:
         async for batch in batches:
             kept, position = await _stored(archive, writer, position, batch)
+            stored()
             _note(archive, batch[-1].seq)
             archive.metrics.archived(archive.stream, kept, len(batch) - kept)
 

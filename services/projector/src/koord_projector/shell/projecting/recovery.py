@@ -5,6 +5,7 @@ from typing import Final
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.ports.eventlog import HistoryGone
 from koordcore.retry import Backoff
+from koordcore.service.telemetry.logging import Logger
 
 from koord_projector.shell.postgres.database import WRITE_ERRORS
 from koord_projector.shell.postgres.positions import Moved
@@ -32,11 +33,33 @@ def session_backoff() -> Backoff:
     return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
 
+class Moves:
+    """Lines of the log and pauses after a position that another projector has moved.
+
+    Two projectors on one database move it for each other again and again, with commits of both between. So only the
+    first time is logged, and the pauses become longer, until `SETTLED_COMMITS` transactions have succeeded in a row.
+    """
+
+    def __init__(self) -> None:
+        self._backoff = session_backoff()
+        self._commits = SETTLED_COMMITS
+        """Number of transactions since the position moved last."""
+
+    def committed(self) -> None:
+        """Note a transaction."""
+        self._commits += 1
+        if self._commits == SETTLED_COMMITS:
+            self._backoff.reset()
+
+    async def after(self, moved: Exception, log: Logger, event: str, **fields: object) -> None:
+        """Log a moved position as an event with fields, and wait until the next session may begin."""
+        is_first, self._commits = self._commits >= SETTLED_COMMITS, 0
+        (log.warning if is_first else log.debug)(event, **fields, reason=str(moved))
+        await self._backoff.wait()
+
+
 class Recovery:
     """What follows the errors that end the sessions of one projector: lines of the log, readiness, and pauses.
-
-    Two projectors on one database move the position for each other. Each one has commits between, so the pauses after a
-    moved position become longer until `SETTLED_COMMITS` transactions went well.
 
     Args:
         context: Ports of the projector.
@@ -45,9 +68,7 @@ class Recovery:
     def __init__(self, context: ProjectorContext) -> None:
         self._context = context
         self._failures = session_backoff()
-        self._moves = session_backoff()
-        self._commits = SETTLED_COMMITS
-        """Number of transactions since the position moved last."""
+        self._moves = Moves()
 
     def opened(self) -> None:
         """Note that a session has loaded the tables. If all facts are written already, this is a success."""
@@ -57,9 +78,7 @@ class Recovery:
     def committed(self) -> None:
         """Note that a session has committed facts."""
         self._failures.reset()
-        self._commits += 1
-        if self._commits == SETTLED_COMMITS:
-            self._moves.reset()
+        self._moves.committed()
 
     async def after(self, error: Exception) -> None:
         """Log the error that ended a session, and wait until the next session may begin.
@@ -77,9 +96,7 @@ class Recovery:
                 log.error("facts_refused", first=error.first, last=error.last, reason=error.reason)
                 await self._failures.wait()
             case Moved():
-                (log.warning if self._commits >= SETTLED_COMMITS else log.debug)("position_moved", reason=str(error))
-                self._commits = 0
-                await self._moves.wait()
+                await self._moves.after(error, log, "position_moved")
             case FoldEnded():
                 progress.halt(f"rebuilding again: {error}")
                 log.warning("fold_ended", reason=str(error))
