@@ -41,10 +41,7 @@ from koord_manager.shell.controllers.volumes import bind_claims
 from koord_manager.shell.controllers.workloads import reconcile_workloads
 from koord_manager.shell.desired_writes import write_desired_states
 from koord_manager.shell.failures import report_failures
-from koord_manager.shell.reconcile import LogFull
-
-FULL_SECONDS: Final = 30.0
-"""Longest time until a controller tries again whether the log takes facts, in the service's time."""
+from koord_manager.shell.reconcile import LogFull, pause_while_full
 
 
 class Controller(NamedTuple):
@@ -150,8 +147,7 @@ async def _run_controller(
     try:
         count = await controller.reconcile(context, controllers, now)
     except LogFull as full:
-        if queue.add_rate_limited(controller.name, "", longest_delay=FULL_SECONDS, requeue=False)[2]:
-            context.logger.warning("log_full", controller=controller.name, reason=str(full))
+        pause_while_full(context, controller.name, full)
         return 0
     except Exception as error:  # noqa: BLE001 - reported with its cause; one controller must not stop the others
         queue.fail(controller.name, "", error)

@@ -1,13 +1,25 @@
 """The colocation profile controller: pods that wait get managed profiles, bounded and not over and over."""
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from koord_manager.domain.admission.context.profiles import read_profile
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
 from koord_manager.domain.profile_controller import ControllerPolicy, ProfileUpdates
-from koord_manager.shell.profile_controller import merge_patch
+from koord_manager.shell.context import ManagerContext
+from koord_manager.shell.profile_controller import merge_patch, reconcile_profiles, run_profile_controller
+from koord_manager.shell.reconcile import LogFull
+from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.events.envelope import NewEvent
+from koordcore.ports.eventlog import AppendOutcome, Conflict, EventLog, Unavailable
+from structlog.testing import capture_logs
+from support.manager.loops import Manager, running
 from support.manager.webhook_world import webhook_world
 from support.until import until
 
@@ -62,6 +74,106 @@ async def test_a_profile_that_makes_no_pod_of_a_pod_holds_up_no_other(tmp_path: 
 
         await until(is_changed)
         assert not world.shell.service.stopping
+
+
+class RefusingLog:
+    """A log that gives all appends the same outcome while it has one. Everything else is that of the log."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.outcome: AppendOutcome | None = None
+        self.appends = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
+        self.appends += 1
+        return self.outcome or await self._log.append(events, deadline=deadline)
+
+
+PODS = 3
+POLICY = ControllerPolicy(interval=0.01)
+
+
+class Waiting:
+    """A manager with pods that wait for a profile, and a log that can refuse."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.manager = Manager(self.log)
+        self.refusing = RefusingLog(self.manager.context.log)
+        self.context: ManagerContext = self.manager.context._replace(log=cast("EventLog", self.refusing))
+        self.updates = ProfileUpdates(POLICY)
+
+    async def round(self) -> int:
+        return await reconcile_profiles(self.context, POLICY, self.updates, None, self.manager.clock.monotonic)
+
+    def seen(self) -> int:
+        pods = (self.manager.view.pod("default", f"web-{number}") for number in range(PODS))
+        return sum("seen" in found[1].object.metadata.labels for found in pods if found is not None)
+
+
+@asynccontextmanager
+async def waiting_pods() -> AsyncGenerator[Waiting]:
+    waiting = Waiting()
+    pods = [{**POD, "metadata": {**POD["metadata"], "name": f"web-{number}"}} for number in range(PODS)]
+    async with running(waiting.manager):
+        results = await waiting.manager.apply("\n---\n".join(map(json.dumps, [*pods, PROFILE])))
+        assert [result.action for result in results] == ["created"] * (PODS + 1)
+        yield waiting
+
+
+async def test_a_full_log_ends_the_round_and_loses_no_pod() -> None:
+    async with waiting_pods() as waiting:
+        waiting.log.max_events = waiting.log.last_seq
+        with pytest.raises(LogFull):
+            await waiting.round()
+        assert waiting.refusing.appends == 1
+        waiting.log.max_events = None
+        assert (await waiting.round(), waiting.seen()) == (PODS, PODS)
+
+
+async def test_a_log_that_is_away_ends_the_round_and_loses_no_pod() -> None:
+    async with waiting_pods() as waiting:
+        waiting.refusing.outcome = Unavailable("no answer")
+        with capture_logs() as lines:
+            assert await waiting.round() == 0
+        assert (waiting.refusing.appends, [line["reason"] for line in lines]) == (1, ["no answer"])
+        waiting.refusing.outcome = None
+        assert (await waiting.round(), waiting.seen()) == (PODS, PODS)
+
+
+async def test_a_pod_that_somebody_else_changes_gets_the_profile_in_the_next_round() -> None:
+    async with waiting_pods() as waiting:
+        waiting.refusing.outcome = Conflict()
+        assert (await waiting.round(), waiting.refusing.appends) == (0, PODS)
+        waiting.refusing.outcome = None
+        assert (await waiting.round(), waiting.seen()) == (PODS, PODS)
+
+
+async def test_a_full_log_is_told_once_for_each_pause_and_pods_get_the_profile_after_it() -> None:
+    async with waiting_pods() as waiting:
+        waiting.log.max_events = waiting.log.last_seq
+        clock, looks = waiting.manager.clock, count()
+
+        def halted() -> None:
+            next(looks)  # asked before each round
+
+        context = waiting.context._replace(halted=halted)
+        with capture_logs() as lines:
+            controller = asyncio.ensure_future(run_profile_controller(context, POLICY, None, clock.monotonic))
+            try:
+                await until(lambda: lines)
+                begun = next(looks)
+                await until(lambda: next(looks) > begun + 20)
+                assert (waiting.refusing.appends, [line["event"] for line in lines]) == (1, ["log_full"])
+                waiting.log.max_events = None
+                clock.jump(1)
+                await until(lambda: waiting.seen() == PODS)
+            finally:
+                controller.cancel()
+        assert [line["controller"] for line in lines if line["event"] == "log_full"] == ["colocationprofile"]
 
 
 def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> None:

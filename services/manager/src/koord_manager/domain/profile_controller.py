@@ -89,6 +89,11 @@ class ProfileUpdates:
         self._done[profile.version, uid] = now
         return True
 
+    def give_back(self, profile: ColocationProfile, uid: str) -> None:
+        """Undo `take`, because the log did not store the update."""
+        if self._done.pop((profile.version, uid), None) is not None:
+            self._room += 1
+
 
 def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
     """Return the profiles that the controller applies to existing pods, in order of name.

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.objects.mirror import PodSpecChanged
-from koordcore.ports.eventlog import Appended, Unsendable
+from koordcore.ports.eventlog import Appended, Conflict, Full, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
@@ -33,8 +33,9 @@ from koord_manager.domain.profile_controller import (
     waiting_pods,
 )
 from koord_manager.shell.appender import Decision, NotAppended, append_each
-from koord_manager.shell.context import ManagerContext, reason_not_to_decide
+from koord_manager.shell.context import ManagerContext, reached, reason_not_to_decide
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
+from koord_manager.shell.reconcile import LogFull, pause_while_full
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 
 PODS_AT_ONCE: Final = 500
@@ -44,10 +45,24 @@ CONFLICTS: Final = 3
 _CONFLICT: Final = 409
 
 
+class _NotStored(Exception):
+    """The log did not store a change: somebody else changed the pod, or the log does not answer.
+
+    Attributes:
+        is_away: Whether the log does not answer, so that each further pod would wait for it as long.
+    """
+
+    def __init__(self, reason: str, *, is_away: bool = False) -> None:
+        super().__init__(reason)
+        self.is_away = is_away
+
+
 async def run_profile_controller(
     context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
 ) -> None:
     """Apply managed colocation profiles to waiting pods every `interval` while this instance leads, until cancelled.
+
+    While the log is full, it is tried again after 1, 2, 4 ... `FULL_SECONDS`.
 
     Args:
         context: The services of the manager.
@@ -60,8 +75,14 @@ async def run_profile_controller(
         await asyncio.sleep(policy.interval)
         if await reason_not_to_decide(context) is not None:
             continue
+        context.view.queue.begin(context.clock.now().timestamp())
+        if context.view.queue.is_backing_off(COLOCATION_PROFILE, ""):
+            continue
         try:
             await reconcile_profiles(context, policy, updates, api, steady)
+            context.view.queue.forget(COLOCATION_PROFILE, "")
+        except LogFull as full:
+            pause_while_full(context, COLOCATION_PROFILE, full)
         except Exception as error:
             context.logger.error("profile_round_failed", error=f"{type(error).__name__}: {error}", exc_info=error)
 
@@ -75,12 +96,18 @@ async def reconcile_profiles(
 ) -> int:
     """Apply the managed colocation profiles to waiting pods once, and return the number of changed pods.
 
+    If the log is full or does not answer, the round ends, and its other pods are the first ones of the next round. A
+    pod that somebody else changes meanwhile is looked at again in the next round.
+
     Args:
         context: The services of the manager.
         policy: Settings of the profile controller.
         updates: Earlier updates and the rate limit.
         api: Client of the API server, or None if there is none; then pods are changed in the log.
         steady: Returns the seconds of a monotonic clock.
+
+    Raises:
+        LogFull: The log is full.
     """
     facts = context.view.admission
     queue, refused = context.view.queue, context.logger.warning
@@ -108,6 +135,15 @@ async def reconcile_profiles(
                     queue.add(COLOCATION_PROFILE, uid)
                     break
                 changed += await _change(context, uid, pod, profile, api)
+            except (LogFull, _NotStored) as error:
+                updates.give_back(profile, uid)
+                if isinstance(error, _NotStored) and not error.is_away:
+                    break
+                queue.add_all(COLOCATION_PROFILE, uids[number:])
+                if isinstance(error, LogFull):
+                    raise
+                refused("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(error))
+                return changed
             except Exception as error:
                 failed = True
                 if isinstance(error, InvalidInput):
@@ -160,9 +196,15 @@ async def _change(
             raise outcome.error
         context.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
         return 0
-    if not isinstance(outcome, Appended):
-        return 0  # somebody else changed the pod: looked at again when the profile is due
-    await context.folded(outcome.last_seq)
+    match outcome:
+        case Full(reason=reason):
+            raise LogFull(reason)
+        case Unavailable(reason=reason):
+            raise _NotStored(reason, is_away=True)
+        case Appended() | Conflict():
+            await context.folded(reached(outcome))
+    if isinstance(outcome, Conflict):
+        raise _NotStored("somebody else changed the pod")
     return 1
 
 

@@ -25,8 +25,21 @@ KEYS_AT_ONCE: Final = 20
 """Keys that are decided before other tasks run; some milliseconds."""
 
 
+FULL_SECONDS: Final = 30.0
+"""Longest time until a controller tries again whether the log takes facts, in the service's time."""
+
+
 class LogFull(Exception):
     """Raised if the log is full. The keys whose facts were not stored are in the queue again."""
+
+
+def pause_while_full(context: ManagerContext, controller: str, full: LogFull) -> None:
+    """Begin or prolong the back-off of a controller: 1, 2, 4 ... `FULL_SECONDS`. Log `full` once for each.
+
+    The queue tells when it is over: `WorkQueue.is_backing_off` of the controller and an empty key.
+    """
+    if context.view.queue.add_rate_limited(controller, "", longest_delay=FULL_SECONDS, requeue=False)[2]:
+        context.logger.warning("log_full", controller=controller, reason=str(full))
 
 
 class Decided(NamedTuple):
