@@ -134,17 +134,20 @@ def is_cold(points: Points, window_ms: int) -> bool:
 
 
 class Series:
-    """The samples of one series, in time order."""
+    """The samples of one series, in time order. Another thread may read it while one changes it.
 
-    __slots__ = ("_times", "_values", "retention_ms")
+    Each time has its value at any moment, because a value is appended before its time, and all other changes replace
+    both arrays at once. So a reader that has taken the arrays sees the samples of one moment.
+    """
+
+    __slots__ = ("_arrays", "retention_ms")
 
     def __init__(self, retention_ms: int) -> None:
         self.retention_ms = retention_ms
-        self._times = array("q")
-        self._values = array("d")
+        self._arrays = array("q"), array("d")
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._arrays[0])
 
     def append(self, at_ms: int, value: float) -> bool:
         """Add a sample. Return False if it is dropped because it is more than a minute older than the newest one.
@@ -152,16 +155,18 @@ class Series:
         Samples older than the retention are deleted when they are a quarter of all, so an append costs O(1) on
         average. Queries never return them.
         """
-        times, values = self._times, self._values
+        times, values = self._arrays
         if times and at_ms < times[-1]:
             if times[-1] - at_ms > OUT_OF_ORDER_MS:
                 return False
             place = bisect_right(times, at_ms)
+            times, values = times[:], values[:]
             times.insert(place, at_ms)
             values.insert(place, value)
+            self._arrays = times, values
         else:
-            times.append(at_ms)
             values.append(value)
+            times.append(at_ms)
         oldest_kept = times[-1] - self.retention_ms
         if len(times) >= 8 and times[len(times) // 4] < oldest_kept:
             self.drop_before(oldest_kept)
@@ -169,30 +174,29 @@ class Series:
 
     def drop_before(self, oldest_kept_ms: int) -> int:
         """Delete the samples of the series that are older than a time, and return their number."""
-        cut = bisect_left(self._times, oldest_kept_ms)
+        cut = bisect_left(self._arrays[0], oldest_kept_ms)
         if cut:
-            del self._times[:cut]
-            del self._values[:cut]
+            self._keep(cut, len(self))
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
         """Delete the samples of the series that are newer than a time, and return their number."""
-        cut = bisect_right(self._times, newest_kept_ms)
-        released = len(self._times) - cut
-        del self._times[cut:]
-        del self._values[cut:]
+        cut = bisect_right(self._arrays[0], newest_kept_ms)
+        released = len(self) - cut
+        if released:
+            self._keep(0, cut)
         return released
 
     def after(self, at_ms: int) -> Points:
         """Return the samples of the series that are newer than a time."""
-        low = bisect_right(self._times, at_ms)
-        return Points(times_ms=self._times[low:], values=self._values[low:])
+        times, values = self._arrays
+        low, high = bisect_right(times, at_ms), len(times)
+        return Points(times_ms=times[low:high], values=values[low:high])
 
     def drop_oldest_half(self) -> int:
         """Delete the older half of the samples (at least one) and return their number."""
-        cut = (len(self._times) + 1) // 2
-        del self._times[:cut]
-        del self._values[:cut]
+        cut = (len(self) + 1) // 2
+        self._keep(cut, len(self))
         return cut
 
     def between(self, start_ms: int, end_ms: int) -> Points:
@@ -200,22 +204,28 @@ class Series:
 
         Samples older than `end_ms` minus the retention are left out.
         """
+        times, values = self._arrays
         start_ms = max(start_ms, end_ms - self.retention_ms)
-        low, high = bisect_left(self._times, start_ms), bisect_right(self._times, end_ms)
-        return Points(times_ms=self._times[low:high], values=self._values[low:high])
+        low, high = bisect_left(times, start_ms), bisect_right(times, end_ms)
+        return Points(times_ms=times[low:high], values=values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
         """Return the newest value from start to end, both inclusive; None if there is none."""
-        high = bisect_right(self._times, end_ms)
-        if not high or self._times[high - 1] < start_ms:
+        times, values = self._arrays
+        high = bisect_right(times, end_ms)
+        if not high or times[high - 1] < start_ms:
             return None
-        low = bisect_left(self._times, self._times[high - 1])
-        return self._values[low]
+        return values[bisect_left(times, times[high - 1])]
 
     @property
     def newest_ms(self) -> int | None:
         """Time of the newest sample in milliseconds; None if there is none."""
-        return self._times[-1] if self._times else None
+        times, _ = self._arrays
+        return times[-1] if times else None
+
+    def _keep(self, begin: int, end: int) -> None:
+        times, values = self._arrays
+        self._arrays = times[begin:end], values[begin:end]
 
 
 class SeriesStore:
@@ -223,7 +233,8 @@ class SeriesStore:
 
     The argument `of` of its methods names the object: "" for the node itself, the value of the kind's one label, or
     the tuple of values in the order of `metric_kinds.LABELS`. A node has few series of its own and many of its
-    objects (pods, containers, ...), which may be kept for a shorter time.
+    objects (pods, containers, ...), which may be kept for a shorter time. One thread changes it. Other threads may read
+    series, their number and their size meanwhile, as a scrape of metrics does.
 
     Args:
         retention_ms: Milliseconds for which samples of the node itself are kept.
@@ -366,4 +377,4 @@ class SeriesStore:
 
     def _all(self) -> Iterator[Series]:
         for held in self._series.values():
-            yield from held.values()
+            yield from tuple(held.values())
