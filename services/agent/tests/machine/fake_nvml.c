@@ -1,5 +1,6 @@
 /* A libnvidia-ml for tests. Its GPUs are lines of the file $FAKE_NVML: "<uuid> <minor> <bus id> <bytes> <state> <name>".
-   state: ok, lost (every call fails), mute (no events). A file $FAKE_NVML.xid holds "<uuid> <xid>"; reading it removes it. */
+   state: ok, lost (every call fails), mute (no events), deaf (no processes). While the file $FAKE_NVML.hang exists, the
+   count of GPUs is not answered. A file $FAKE_NVML.xid holds "<uuid> <xid>"; reading it removes it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,14 @@ int nvmlInit_v2(void) { return SUCCESS; }
 int nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == LOST ? "GPU is lost" : "error"; }
-int nvmlDeviceGetCount_v2(unsigned *found) { look(); *found = count; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *found) {
+    char path[512];
+    snprintf(path, sizeof path, "%s.hang", getenv("FAKE_NVML"));
+    while (!access(path, F_OK)) usleep(1000);
+    look();
+    *found = count;
+    return SUCCESS;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
     if ((int)index >= count) return INVALID;
     *gpu = &gpus[index];
@@ -66,7 +74,7 @@ static int processes(void *gpu, Running *running, Sample *samples, unsigned *roo
     return fits || !found ? SUCCESS : 7; /* insufficient size */
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *count, Running *found) {
-    return processes(gpu, found, NULL, count, 0);
+    return strcmp(((Gpu *)gpu)->state, "deaf") ? processes(gpu, found, NULL, count, 0) : NOT_SUPPORTED;
 }
 int nvmlDeviceGetProcessUtilization(void *gpu, Sample *found, unsigned *count, unsigned long long since) {
     unsigned room = found ? *count : 0;

@@ -48,6 +48,7 @@ while True:
 """
 OK = "GPU-a 0 00000000:3B:00.0 85899345920 ok NVIDIA A100-SXM4-80GB\n"
 ODD = OK.replace("GPU-a", "GPU-\udcff")
+SIZE = 85899345920
 OTHER = "GPU-b 1 00000000:AF:00.0 85899345920 {state} NVIDIA A100-SXM4-80GB\n"
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library")
@@ -209,14 +210,34 @@ def test_gpu_without_events_is_not_trusted(machine: Machine) -> None:
     machine.until_health({"GPU-a": (None, ""), "GPU-b": (None, "")})
 
 
-def test_newest_sample_of_each_process_counts(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, USAGE_PROGRAM)
-    size = 85899345920
+@pytest.fixture
+def used_machine(tmp_path: Path) -> Iterator[Machine]:
+    found = Machine(tmp_path, USAGE_PROGRAM)
     try:
-        busy = [[0, "GPU-a", size, [[10, 30.0, 1000], [11, 20.0, 500]]], [1, "GPU-b", size, [[10, 5.0, 7]]]]
-        machine.until_used(busy, "GPU-a 10 30 1000", "GPU-a 11 20 500", "GPU-b 10 5 7")
-        later: list[Any] = [[0, "GPU-a", size, [[10, 90.0, 2000]]], [1, "GPU-b", size, []]]
-        machine.until_used(later, "GPU-a 10 90 2000")
+        yield found
     finally:
-        machine.process.kill()
-        machine.process.wait()
+        found.process.kill()
+        found.process.wait()
+
+
+def test_usage_is_unknown_while_a_call_hangs(used_machine: Machine) -> None:
+    busy: list[Any] = [[0, "GPU-a", SIZE, [[10, 30.0, 1000]]], [1, "GPU-b", SIZE, []]]
+    used_machine.until_used(busy, "GPU-a 10 30 1000")
+    hang = Path(f"{used_machine.gpus}.hang")
+    hang.touch()
+    until_blocking(lambda: used_machine.last()["devices"] == [])
+    hang.unlink()
+    until_blocking(lambda: [gpu[1] for gpu in used_machine.last()["devices"]] == ["GPU-a", "GPU-b"])
+
+
+def test_a_gpu_whose_processes_cannot_be_read_has_no_usage(used_machine: Machine) -> None:
+    until_blocking(lambda: [gpu[1] for gpu in used_machine.last()["devices"]] == ["GPU-a", "GPU-b"])
+    used_machine.answer(OK + OTHER.format(state="deaf"))
+    until_blocking(lambda: [gpu[1] for gpu in used_machine.last()["devices"]] == ["GPU-a"])
+
+
+def test_newest_sample_of_each_process_counts(used_machine: Machine) -> None:
+    busy = [[0, "GPU-a", SIZE, [[10, 30.0, 1000], [11, 20.0, 500]]], [1, "GPU-b", SIZE, [[10, 5.0, 7]]]]
+    used_machine.until_used(busy, "GPU-a 10 30 1000", "GPU-a 11 20 500", "GPU-b 10 5 7")
+    later: list[Any] = [[0, "GPU-a", SIZE, [[10, 90.0, 2000]]], [1, "GPU-b", SIZE, []]]
+    used_machine.until_used(later, "GPU-a 10 90 2000")

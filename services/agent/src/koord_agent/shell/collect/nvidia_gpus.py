@@ -5,6 +5,7 @@ Source: runtime spec, 9.3.
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -24,6 +25,8 @@ _log: Final = logger("agent.gpus")
 _nvml: Final[Any] = pynvml
 _SHORT_ADDRESS: Final = len("0000:3b:00.0")
 """Length of a PCI address in sysfs. NVML writes the domain with eight digits instead of four."""
+USAGE_READINGS: Final = 3
+"""Number of intervals between readings after which the usage of the last reading is too old to be used."""
 _LOST: Final = GpuFault("GpuIsLost", "the GPU has fallen off the bus")
 _UNWATCHED: Final = GpuFault("DeviceHealthCheckNotSupported", "the GPU does not report its critical errors")
 
@@ -47,7 +50,8 @@ class NvidiaGpus:
         self._unwatched: set[str] = set()
         self._watched: set[str] = set()
         self._report = DeviceReport()
-        self._usage: tuple[GpuReading, ...] = ()
+        self._usage: tuple[tuple[GpuReading, ...], float] = (), 0.0
+        """GPUs with their processes, and the time of this reading in monotonic seconds. It is replaced as a whole."""
         self._sampled_us: dict[str, int] = {}
         """UUID of a GPU -> time of its newest sample of processes in microseconds, as the driver counts."""
         self._troubles: dict[tuple[str, int | None], str] = {}
@@ -73,8 +77,13 @@ class NvidiaGpus:
         return self._report
 
     def usage(self) -> tuple[GpuReading, ...]:
-        """Return the GPUs with their processes that the thread found at its last reading. It never waits."""
-        return self._usage
+        """Return the GPUs with their processes that the thread found at its last reading. It never waits.
+
+        While a call blocks, or the GPUs are not listed, the last reading is repeated for `USAGE_READINGS` intervals.
+        After that, no GPU has a usage.
+        """
+        usage, read_at = self._usage
+        return usage if time.monotonic() - read_at <= USAGE_READINGS * self._every_ms / 1000 else ()
 
     def stop(self) -> None:
         """End the thread after the call in progress. A call that a broken GPU blocks is not waited for."""
@@ -138,6 +147,7 @@ class NvidiaGpus:
 
         If a call fails, the other GPUs are read all the same. A known GPU is lost if the driver refuses to describe it.
         If its description cannot be understood, its last one stays. If there is no list, all of the last result stays.
+        A GPU whose processes cannot be read has no usage.
         """
         count = self._safely("gpus_not_listed", lambda: int(_nvml.nvmlDeviceGetCount()))
         if isinstance(count, Exception):
@@ -158,8 +168,9 @@ class NvidiaGpus:
             found[index] = gpu
             self._register(handle, index, gpu, events)
             running = self._safely("gpu_usage_not_read", partial(self._processes, handle, gpu), index)
-            processes = () if isinstance(running, Exception) else running
-            usage.append(GpuReading(minor=gpu.minor, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes, processes=processes))
+            if not isinstance(running, Exception):
+                of_gpu = GpuReading(minor=gpu.minor, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes, processes=running)
+                usage.append(of_gpu)
         present = {gpu.bus_id for gpu in found.values()}
         self._faults = {bus_id: fault for bus_id, fault in self._faults.items() if bus_id in present}
         self._watched &= present
@@ -167,15 +178,14 @@ class NvidiaGpus:
         self._troubles = {key: reason for key, reason in self._troubles.items() if key[1] is None or key[1] < count}
         self._known = found
         self._report = self._made(found, lost)
-        self._usage = tuple(usage)
+        self._usage = tuple(usage), time.monotonic()
 
     def _processes(self, handle: Any, gpu: Gpu) -> tuple[GpuProcess, ...]:
         """Return the processes of a GPU. The newest sample of a process counts; without one its cores are unused."""
         memory: dict[int, int] = {}
         cores: dict[int, tuple[int, int]] = {}
-        with contextlib.suppress(_nvml.NVMLError):
-            for running in _nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                memory[int(running.pid)] = int(running.usedGpuMemory or 0)
+        for running in _nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            memory[int(running.pid)] = int(running.usedGpuMemory or 0)
         with contextlib.suppress(_nvml.NVMLError):  # no sample since the last reading is an error, too
             since = self._sampled_us.get(gpu.uuid, 0)
             for sample in _nvml.nvmlDeviceGetProcessUtilization(handle, since):
