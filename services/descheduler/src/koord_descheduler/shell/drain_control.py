@@ -12,7 +12,7 @@ Source:
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -118,12 +118,16 @@ class DrainControl:
             return None
 
     async def look_at_all(self, policy: DrainPolicy, term: Term) -> None:
-        """Look at every drain and every group once. An error in one drain does not delay the others."""
+        """Look at every drain and every group once, and let other tasks run in between.
+
+        An error in one drain does not delay the others.
+        """
         await views_are_current(self.builder)
         state, now = self.builder.state, self.clock.now().timestamp()
         self._refused.forget_old(now)
         found, of_groups = viewing.drains(self.builder), viewing.groups(self.builder)
-        look = _LookOptions(policy, now, term, self._refusals(policy, now), found)
+        of_node = viewing.drains_by_node(state, found.values())
+        look = _LookOptions(policy, now, term, self._refusals(policy, now), found, of_node)
         for token, facts in list(state.of_kind(DrainState).items()):
             name = name_from_token(token)
             if facts.object_uid and (name not in found or found[name].metadata.uid != facts.object_uid):
@@ -131,6 +135,7 @@ class DrainControl:
                 await self._guarded(_drain_ref(name), self._forget(name, facts, look))
         for name, drain in found.items():
             await self._guarded(_drain_ref(name), self._look(drain, look))
+            await asyncio.sleep(0)  # drains that have ended are looked at, too, and there may be one for each node
         for token, facts in list(state.of_kind(DrainGroupState).items()):
             name = name_from_token(token)
             if facts.object_uid and (name not in of_groups or of_groups[name].metadata.uid != facts.object_uid):
@@ -166,6 +171,7 @@ class DrainControl:
         view = viewing.drain_view(
             self.builder,
             drain,
+            of_node=options.of_node.get(drain.spec.node_name, ()),
             now=options.now,
             refusals=options.refusals,
             scheduler_names=options.policy.scheduler_names,
@@ -328,6 +334,7 @@ class _LookOptions:
         term: The term of this leader.
         refusals: The rule about pods.
         existing: Name -> DrainNode that exists.
+        of_node: Node -> names as tokens of all its drains.
     """
 
     policy: DrainPolicy
@@ -335,6 +342,7 @@ class _LookOptions:
     term: Term
     refusals: viewing.Refusals
     existing: Mapping[str, DrainNode]
+    of_node: Mapping[str, Set[str]]
 
 
 def _drain_ref(name: str) -> AggregateRef:

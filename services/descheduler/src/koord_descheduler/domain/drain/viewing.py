@@ -4,7 +4,7 @@ Source:
     descheduler spec, 11.2
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 from koordcore.events.envelope import name_token
@@ -46,6 +46,21 @@ def groups(builder: ViewBuilder) -> dict[str, DrainNodeGroup]:
     return {group.metadata.name: group for group in found}
 
 
+def drains_by_node(state: ClusterState, found: Iterable[DrainNode]) -> Mapping[str, Set[str]]:
+    """Return node -> names as tokens of all its drains: of those that have facts, and of the given objects.
+
+    Args:
+        state: The folded facts.
+        found: The DrainNodes that exist.
+    """
+    tokens: dict[str, set[str]] = {}
+    for token, facts in state.of_kind(DrainState).items():
+        tokens.setdefault(facts.node, set()).add(token)
+    for drain in found:
+        tokens.setdefault(drain.spec.node_name, set()).add(name_token(drain.metadata.name))
+    return tokens
+
+
 def state_of(state: ClusterState, drain: DrainNode) -> DrainState | None:
     """Return the facts of a drain; None if there are none, or if they are about an earlier object of this name."""
     found = state.of_kind(DrainState).get(name_token(drain.metadata.name))
@@ -59,19 +74,27 @@ def group_state_of(state: ClusterState, group: DrainNodeGroup) -> DrainGroupStat
 
 
 def drain_view(
-    builder: ViewBuilder, drain: DrainNode, *, now: float, refusals: Refusals, scheduler_names: frozenset[str]
+    builder: ViewBuilder,
+    drain: DrainNode,
+    *,
+    of_node: Iterable[str],
+    now: float,
+    refusals: Refusals,
+    scheduler_names: frozenset[str],
 ) -> DrainView:
     """Return the inputs from which the next steps of a drain are decided.
 
     Args:
         builder: The folded cluster.
         drain: The DrainNode.
+        of_node: Names as tokens of all drains of its node, see `drains_by_node`.
         now: Unix seconds.
         refusals: Returns the reasons why a pod must not be migrated; empty if it may be.
         scheduler_names: Schedulers that know Reservations.
     """
     node, state = drain.spec.node_name, builder.state
-    facts = state_of(state, drain)
+    facts, known = state_of(state, drain), state.of_kind(DrainState)
+    others = (known[token] for token in of_node if token in known)
     pods = builder.pods_on(node)
     names = [part_name(drain.metadata.name, pod.uid) for pod in pods]
     if facts is not None:
@@ -83,7 +106,7 @@ def drain_view(
         pods=pods,
         is_first=not any(
             other.node == node and other.phase == DrainPhase.RUNNING and other.object_uid != drain.metadata.uid
-            for other in state.of_kind(DrainState).values()
+            for other in others
         ),
         reservations={**dict(_reservations_on(state, node)), **_reservations_named(state, names)},
         jobs=_jobs(state, drain, facts, names, now),
