@@ -13,8 +13,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from koord_projector.domain.pods import PodBook
 from koord_projector.shell import archive, retention
+from koord_projector.shell.postgres import database
 from koord_projector.shell.postgres.database import Database
 from koord_projector.shell.postgres.positions import Moved
+from koord_projector.shell.postgres.shadow import Shadow
+from koord_projector.shell.postgres.shadow_rows import ShadowRows, query
 from koord_projector.shell.postgres.tables import explanations, metadata, observations
 from koord_projector.shell.postgres.writer import Writer
 from koord_projector.shell.projecting.recovery import FIRST_PAUSE
@@ -653,6 +656,31 @@ async def test_migrations_make_the_tables_that_the_statements_expect(postgres_ds
     async with database.engine.connect() as connection:
         assert await connection.run_sync(differences) == []
     await database.close()
+
+
+async def test_migrations_and_rebuilds_may_take_as_long_as_they_need(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(postgres_dsn, autocommit=True) as admin:
+        name = sql.Identifier(admin.info.dbname)
+        admin.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '20s'").format(name))
+    limits, upgrade = list[object](), database.upgrade_to_head
+
+    def look(connection: Connection) -> None:
+        limits.append(connection.exec_driver_sql("SHOW statement_timeout").scalar())
+        upgrade(connection)
+
+    monkeypatch.setattr(database, "upgrade_to_head", look)
+    migrated = Database(postgres_dsn)
+    await migrated.migrate()
+    async with migrated.reading() as connection:
+        reading = (await connection.exec_driver_sql("SHOW statement_timeout")).scalar()
+    await migrated.close()
+    shadow, rows = await Shadow.open(postgres_dsn), await ShadowRows.open(postgres_dsn)
+    for session in (shadow, rows):
+        limits += (await query(session._connection, "SHOW statement_timeout"))[0]  # pyright: ignore[reportPrivateUsage]
+        await session.close()
+    assert (limits, reading) == (["0", "0", "0"], "20s")
 
 
 async def test_postgres_that_comes_late_is_waited_for(postgres_dsn: str) -> None:

@@ -90,6 +90,8 @@ class Database:
             READ_ERRORS: Postgres is unavailable.
         """
         async with self.engine.begin() as connection:
+            # With a limit, a migration of many facts would be cancelled and begin again, without end.
+            await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
             await connection.run_sync(upgrade_to_head)
         self.is_migrated = True

@@ -22,6 +22,8 @@ SESSION: Final = (
     "SET jit = off",
     # ANALYZE of the default samples takes as long as the indexes. Autovacuum takes them when rows have changed.
     "SET default_statistics_target = 10",
+    # An index of many facts takes minutes. The database may have a limit for its other users.
+    "SET statement_timeout = 0",
     # The transaction of the rows waits for facts while the log is away.
     "SET idle_in_transaction_session_timeout = 0",
 )
