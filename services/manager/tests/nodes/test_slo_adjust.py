@@ -165,6 +165,29 @@ def test_switched_off_everybody_stands_as_configured() -> None:
     assert rounds(made, health, 3, n0=9900) == []
 
 
+def test_what_the_log_refused_when_it_was_switched_off_is_said_in_the_next_cycle() -> None:
+    made = world()
+    health = HealthController()
+    rounds(made, health, 2, n0=9900)
+    made.configure(colocation=COLOCATION)
+    assert len(health.drafts(made.policies, made.view, made.now)) == 1  # and then the log does not take it
+    (restored,) = made.take(health.drafts(made.policies, made.view, made.now))
+    assert isinstance(restored, NodeHealthAssessed)
+    assert (restored.cause, restored.reported_weight) == ("off", 100)
+    assert health.drafts(made.policies, made.view, made.now) == []
+
+
+def test_what_another_leader_lowered_is_reset_by_an_instance_that_leads_again() -> None:
+    made = world(enable=False)
+    first = HealthController()
+    assert rounds(made, first, 1) == []
+    made.configure(colocation=COLOCATION, slo_adjust={"enable": True})
+    rounds(made, HealthController(), 2, n0=9900)
+    made.configure(colocation=COLOCATION)
+    (restored,) = rounds(made, first, 1)
+    assert (restored.cause, restored.reported_weight) == ("off", 100)
+
+
 def replaced(made: ManagerWorld, name: str) -> None:
     """Another node has the name of a node that was deleted."""
     made.fact(AggregateRef("nodespec", name), NodeSpecDeleted(name=name))

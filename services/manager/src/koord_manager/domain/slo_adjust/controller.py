@@ -69,7 +69,8 @@ class HealthController:
 
     def __init__(self) -> None:
         self._last: datetime | None = None
-        self._adjusted = True
+        self._reset_at: datetime | None = None
+        """When no lowered node was found after health was switched off; None if one was found or nobody has looked."""
         self._is_looking = False
         self._seen: dict[str, Seen] = {}
 
@@ -81,12 +82,8 @@ class HealthController:
         """
         policy = policies.slo_adjust
         if not policy.enable:
-            if not self._adjusted:
-                return []
-            self._adjusted = False
-            self._is_looking, self._seen = False, {}
-            return switched_off_drafts(view)
-        self._adjusted = True
+            return self._switched_off(policy, view, now)
+        self._reset_at = None
         queue = view.queue
         if not self._is_looking:
             if self._last is not None and (now - self._last).total_seconds() < policy.interval_seconds:
@@ -106,6 +103,19 @@ class HealthController:
         self._is_looking = False
         present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
         return health_drafts(policies, policy, view, present)
+
+    def _switched_off(self, policy: SloAdjustPolicy, view: ManagerView, now: datetime) -> list[Draft]:
+        """Return the facts that reset all lowered nodes. What the log does not store is returned again.
+
+        If there is none, look again every `intervalSeconds`, because another leader may have lowered nodes meanwhile.
+        """
+        self._is_looking, self._seen = False, {}
+        if self._reset_at is not None and (now - self._reset_at).total_seconds() < policy.interval_seconds:
+            return []
+        view.queue.take(HEALTH)
+        drafts = switched_off_drafts(view)
+        self._reset_at = None if drafts else now
+        return [draft for draft in drafts if not view.queue.is_backing_off(HEALTH, draft.ref.id)]
 
 
 def health_drafts(
