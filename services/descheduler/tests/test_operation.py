@@ -1,13 +1,16 @@
 """The audit has changes of the configuration, dry runs, soft evictions and closed nodes: who, when, why."""
 
+import asyncio
+
 import msgspec
 import pytest
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.shell.operation import OperationRecorder
 from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
 from koordcore.events.descheduling.inputs import Number
-from koordcore.events.descheduling.operation import DeschedulerConfigured
+from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.gateway import PodEvicted
 from koordcore.events.objects.mirror import NodeSpecChanged
@@ -59,6 +62,21 @@ async def test_a_changed_configuration_is_recorded_once_with_its_changes_and_an_
     assert [record.configuration for record in records] == [first.configuration_hash, second.configuration_hash]
     assert [record.asked_by for record in records] == [first.asked_by, second.asked_by]
     assert path in records[1].reasons[0]
+
+
+async def test_dry_runs_that_are_answered_at_the_same_time_are_all_recorded() -> None:
+    world = World()
+    await world.begin()
+    notes = [
+        DryRunAnswered(asked_by=f"user-{number}", configuration_hash="h", rounds=1, moves=0, without_place=0)
+        for number in range(4)
+    ]
+    async with world.service(FIRST) as (_, rounds):
+        await until(lambda: configured(world))
+        recorder = OperationRecorder(rounds.builder, rounds.leading, rounds.facts, load(FIRST, BUILT_IN), None)
+        assert await asyncio.gather(*map(recorder.asked, notes)) == [True] * len(notes)
+    recorded = [each.asked_by for each in await world.facts("descheduler") if isinstance(each, DryRunAnswered)]
+    assert recorded == [note.asked_by for note in notes]
 
 
 async def test_later_records_name_the_configuration_of_their_moment() -> None:

@@ -47,6 +47,8 @@ class OperationRecorder:
         self._facts = facts
         self._configuration = configuration
         self._source = "" if source is None else str(source)
+        self._writing = asyncio.Lock()
+        """Held while a fact is appended and folded. Each fact expects the one before; users ask at the same time."""
 
     async def run(self) -> None:
         """At the start of each term, record the configuration if it differs from the former leader's.
@@ -89,9 +91,10 @@ class OperationRecorder:
         return self._builder.state.of_kind(DeschedulerState).get(_REF.id)
 
     async def _append(self, event: Event, term: Term) -> bool:
-        position, known = self._builder.state.position, self._before
-        draft = Draft(_REF, event, 0 if known is None else known.seq)
-        stored = await self._facts.append([draft], f"operation/{position}/{type(event).__name__}", position, term)
-        if stored is not None:
-            await self._leading.folded(stored.last_seq)
-        return stored is not None
+        async with self._writing:
+            position, known = self._builder.state.position, self._before
+            draft = Draft(_REF, event, 0 if known is None else known.seq)
+            stored = await self._facts.append([draft], f"operation/{position}/{type(event).__name__}", position, term)
+            if stored is not None:
+                await self._leading.folded(stored.last_seq)
+            return stored is not None
