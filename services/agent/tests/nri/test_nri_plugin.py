@@ -1,5 +1,6 @@
 """The NRI plugin against a runtime that speaks ttrpc: registration, events, answers, trouble."""
 
+import os
 import socket
 import struct
 import sys
@@ -12,6 +13,7 @@ import pytest
 from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod
 from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
+from koord_agent.shell.nri import ttrpc
 from koord_agent.shell.nri.messages import envs_of, nri_messages
 from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from support.agent.cri import message
@@ -157,6 +159,39 @@ def test_an_error_that_nobody_expected_ends_neither_thread_nor_connection(
             runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
         hooks.raises = None
         assert fields_of(runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))).get(1, b"") == b""
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_an_error_with_the_name_of_a_file_in_any_bytes_goes_to_the_runtime(
+    runtime: NriRuntime, settings: NriSettings, raises: bool
+) -> None:
+    hooks, name = RecordingHooks(), os.fsdecode(b"/x/\xff")
+    with running_plugin(settings, hooks):
+        runtime.accept()
+        runtime.start_up()
+        hooks.error, hooks.raises = (name, None) if not raises else ("", OSError(2, "No such file", name))
+        with pytest.raises(RuntimeError, match="2: "):
+            runtime.call("CreateContainer", message((1, POD), (2, CONTAINER)))
+
+
+def test_an_error_of_the_plugin_itself_ends_the_connection_and_not_the_thread(
+    runtime: NriRuntime, settings: NriSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decode, failures = ttrpc.decode_request, [MemoryError(), KeyError("what nobody thought of")]
+
+    def failing(body: bytes) -> ttrpc.TtrpcRequest:
+        if failures:
+            raise failures.pop()
+        return decode(body)
+
+    monkeypatch.setattr(ttrpc, "decode_request", failing)
+    with running_plugin(settings, RecordingHooks()):
+        for _ in range(2):
+            runtime.accept()
+            with pytest.raises(ConnectionError):
+                runtime.start_up()
+        runtime.accept()
+        assert runtime.start_up() == 141
 
 
 def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, settings: NriSettings) -> None:

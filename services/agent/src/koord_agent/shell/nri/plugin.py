@@ -134,6 +134,10 @@ class NriPlugin:
                 if str(error) != trouble:
                     trouble = str(error)
                     _log.warning("nri_away", socket=str(settings.socket), error=trouble)
+            except Exception as error:  # noqa: BLE001 - without the thread, no hook would run any more
+                if repr(error) != trouble:
+                    trouble = repr(error)
+                    _log.error("nri_failed", socket=str(settings.socket), exc_info=error)
             finally:
                 self.is_connected = False
             if time.monotonic() - began >= settings.connect_seconds:

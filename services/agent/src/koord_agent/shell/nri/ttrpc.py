@@ -149,7 +149,8 @@ def encode_response(payload: bytes, *, code: int = OK, message: str = "") -> byt
     """
     response = _classes()["Response"](payload=payload)
     if code != OK:
-        response.status.code, response.status.message = code, message
+        # The name of a file may have bytes that are not UTF-8.
+        response.status.code, response.status.message = code, message.encode(errors="backslashreplace").decode()
     body: bytes = response.SerializeToString()
     return body
 
