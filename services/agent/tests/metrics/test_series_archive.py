@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.metrics.metric_kinds import LABELS, Kind
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.shell.store.series_archive import SEGMENT_MS, SeriesArchive
 
@@ -74,6 +74,18 @@ def test_damaged_files_give_fewer_samples_never_wrong_ones(
     points = dict(zip(expected.times_ms, expected.values, strict=True))
     found = after.between(Kind.NODE_CPU, START, now)
     assert all(points[at] == value for at, value in zip(found.times_ms, found.values, strict=True))
+
+
+def test_series_with_the_labels_of_another_version_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, now = filled(tmp_path, 2)
+    labels = {**LABELS, Kind.POD_CPU: ("pod_uid", "cpu"), Kind.CONTAINER_CPI: ()}
+    monkeypatch.setattr(f"{SeriesStore.__module__}.LABELS", labels)
+    after = SeriesStore(retention_ms=3_600_000)
+    SeriesArchive(tmp_path).restore(after, now)
+    assert len(after.between(Kind.NODE_CPU, START, now).values) > 0
+    assert len(after) == 1
 
 
 def test_segments_beyond_retention_or_size_are_deleted(tmp_path: Path) -> None:

@@ -17,9 +17,17 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.series import DEFAULT_MAX_BYTES, DEFAULT_RETENTION_MS, Of, Points, SeriesStore
+from koord_agent.domain.metrics.series import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_RETENTION_MS,
+    Of,
+    Points,
+    SeriesStore,
+    require_labels,
+)
 
 SAVE_EVERY_MS: Final = 60_000
 SEGMENT_MS: Final = 600_000
@@ -59,7 +67,7 @@ class SeriesArchive:
         """Load the stored samples into new time series, and return their number.
 
         Samples older than the retention of the store are left out, and so are samples of the future, which exist if the
-        clock was set back.
+        clock was set back. Series are left out if another version of the agent gave them other labels.
 
         Raises:
             OSError: The folder cannot be created.
@@ -142,4 +150,8 @@ def _records(segment: Path) -> Iterator[tuple[Kind, Of, Points]]:
             if one.kind in set(Kind):
                 times, values = array("q", one.times), array("d", one.values)
                 of: Of = one.labels if isinstance(one.labels, str) else tuple(one.labels)
+                try:
+                    require_labels(Kind(one.kind), of)
+                except InvalidInput:
+                    continue
                 yield Kind(one.kind), of, Points(times_ms=times, values=values)
