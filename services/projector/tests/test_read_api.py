@@ -20,10 +20,12 @@ from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.descheduling.decisions import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.objects.custom import custom_ref
 from koordcore.events.objects.mirror import PodSpecAdded, PriorityClassObserved
 from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
+from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod, PriorityClass
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Condition
@@ -292,6 +294,33 @@ async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_w
                     answer = (await client.get("/api/pending")).json()
     assert (answer["pending"], answer["examined"], answer["judged"], answer["reasons"]) == (1, 1, 1, [])
     assert (answer["attempted"], answer["pods"][0]["attempts"]) == (attempts > 0, attempts)
+
+
+async def test_a_pod_that_a_round_refused_before_it_was_pending_is_told_why_it_is_pending(
+    postgres_server_dsn: str,
+) -> None:
+    log = MemoryLog()
+    metadata = ObjectMeta(name="g", namespace="n", uid="u", annotations={keys.GANG_NAME: "gang"})
+    origin = Origin(causation_id="c", correlation_id="u", actor="test", occurred_at="2026-01-01T00:00:00.000000Z")
+    [sealed] = CATALOGUE.seal(
+        [Draft(AggregateRef("podspec", "u"), PodSpecAdded(object=Pod(metadata=metadata)), 0)], origin
+    )
+    log.store(sealed.ref, sealed.headers, sealed.body)
+    bus = memory_bus(log=log)
+    move = RoundMove(
+        namespace="n", name="g", uid="u", node="m", profile="f", plugin="LowNodeLoad", reason="hot", round="at ten"
+    )
+    later = msgspec.structs.replace(origin, occurred_at="2026-01-01T00:00:09.000000Z")
+    await bus.explanations.publish(AggregateRef("refusal", "u"), EvictionRefused(move=move, codes=["pvc"]), later)
+    await bus.explanations.publish(AggregateRef("pod", "u"), GATED, origin)
+    with fresh_database(postgres_server_dsn) as dsn:
+        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+            paths = ("/api/pending", "/api/pods", "/api/pods/u", "/api/gangs")
+            pending, pods, pod, gangs = [(await client.get(path)).raise_for_status().json() for path in paths]
+    assert [pod["message"] for pod in pending["pods"]] == [GATED.message]
+    assert [pod["message"] for pod in pods["pods"]] == [GATED.message]
+    assert pod["pod"]["message"] == GATED.message
+    assert [gang["message"] for gang in gangs["gangs"]] == [GATED.message]
 
 
 def test_events_are_paged_backwards_and_filtered(client: httpx.Client) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.shell.queries.moments import Moment
 from koord_projector.shell.queries.objects import states_at
-from koord_projector.shell.queries.pods import HELD_PODS
+from koord_projector.shell.queries.pods import HELD_PODS, WHY_PENDING
 
 _GANGS: Final = """
     SELECT g.*, w.body AS explanation FROM (
@@ -30,7 +30,7 @@ _GANGS: Final = """
             GROUP BY namespace, gang ORDER BY namespace COLLATE "C", gang COLLATE "C" LIMIT :limit
     ) AS g
       LEFT JOIN LATERAL (
-           SELECT body FROM explanations WHERE uid = g.pending_member AND occurred_at <= :until
+           SELECT body FROM explanations WHERE uid = g.pending_member AND occurred_at <= :until AND {why_pending}
             ORDER BY occurred_at DESC LIMIT 1
       ) AS w ON true
      ORDER BY g.namespace COLLATE "C", g.gang COLLATE "C"
@@ -94,7 +94,7 @@ async def list_gangs(connection: AsyncConnection, moment: Moment, *, after: str,
         "after_gang": gang,
         "limit": limit,
     }
-    statement = text(_GANGS.format(pods=HELD_PODS[moment.live]))
+    statement = text(_GANGS.format(pods=HELD_PODS[moment.live], why_pending=WHY_PENDING))
     rows = (await connection.execute(statement, asked)).all()
     ids = [gang_ref(row.namespace, row.gang).id for row in rows]
     groups = [custom_ref("podgroups", row.namespace, row.gang).id for row in rows]

@@ -51,16 +51,18 @@ _COLUMNS = f"""
 """
 HELD_PODS = {live: f"SELECT {_COLUMNS} FROM ({held}) AS held" for live, held in _HELD.items()}  # noqa: S608  constants
 """Whether the moment is the present -> statement that selects the pods of the moment, with their phases."""
-_EXPLANATION_OF_PENDING = """
+WHY_PENDING = "type IN ('PodUnschedulable', 'PodGated', 'DecisionAbandoned')"
+"""Condition on the explanations that say why a pod is pending. Others say why it was not evicted when it ran."""
+_EXPLANATION_OF_PENDING = f"""
     LEFT JOIN LATERAL (
          SELECT v.body, v.type AS explanation,
                 (SELECT max(a.attempt) FROM explanations AS a
                   WHERE a.uid = p.uid AND a.occurred_at <= :until) AS attempt
            FROM explanations AS v
-          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until
+          WHERE v.uid = p.uid AND p.phase = 'pending' AND v.occurred_at <= :until AND v.{WHY_PENDING}
           ORDER BY v.occurred_at DESC LIMIT 1
     ) AS w ON true
-"""
+"""  # noqa: S608  constants
 _decode_unschedulable = msgspec.json.Decoder(PodUnschedulable).decode
 _decode_gated = msgspec.json.Decoder(PodGated).decode
 _decode_abandoned = msgspec.json.Decoder(DecisionAbandoned).decode
