@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from koord_descheduler.shell import drain_control, job_control, operation, refusals
+from koord_descheduler.shell import drain_control, job_control, operation, refusals, round_effects
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
+from koordcore.events.descheduling.decisions import RoundMove
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import PriorityClassObserved
 from koordcore.ports.leadership import Term
@@ -278,6 +279,54 @@ async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.Monk
             await until(lambda: looks.count > begin + LOOKS)
     assert attempts(world, "uid-j") == 1
     assert [line["event"] for line in lines].count("job_change_refused") == 1
+
+
+async def test_a_pass_says_once_that_old_jobs_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_control, "INTERVAL", 0.0)
+    world = World()
+    await crowded(world)
+    world.refuses = frozenset({"j", "k"})
+    async with world.service(configuration(plugins=False), flags=("--log-level=warning",)):
+        with capture_logs() as lines:
+            for name in "jk":
+                old = job(name, "p", mode="EvictDirectly", ttl="1s")
+                old["metadata"]["creationTimestamp"] = AT
+                await world.custom("PodMigrationJob", old)
+
+            def told() -> list[tuple[int, str, str]]:
+                refused = [line for line in lines if line["event"] == "deletions_refused"]
+                return [(line["deletions"], line["first"], line["reason"]) for line in refused]
+
+            await until(lambda: (2, "PodMigrationJob j", "not allowed") in told())
+    assert set(world.objects("PodMigrationJob")) == {"j", "k"}
+
+
+async def test_the_jobs_of_a_round_wait_once_for_a_manager_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(round_effects, "_CHANGES_AT_ONCE", 1)
+    asked = 0
+
+    class CountedWorld(AwayWorld):
+        async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
+            nonlocal asked
+            asked += 1
+            return await super().change(changes)
+
+    world = CountedWorld()
+    await crowded(world)
+    moves = [
+        RoundMove(
+            namespace="d", name=f"replica-{number}", uid=f"u-replica-{number}", node="a", profile="p", plugin="t",
+            reason="r", job=f"j-{number}",
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    async with world.service(configuration(plugins=False)) as (_, rounds):
+        term = await rounds.leading.term()
+        cluster = rounds.builder.view(0.0)
+        refused = await rounds.effects.move(moves, cluster, rounds.builder.state.position, term)
+    assert (refused, asked) == ({move.uid for move in moves}, 1)
 
 
 async def test_jobs_wait_while_the_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ from koord_descheduler.domain.view.workloads import replicas_of
 from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
-from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
+from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter, log_refused_deletions
 from koord_descheduler.shell.refusals import Refusals
 from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import Problem
@@ -170,7 +170,7 @@ class JobControl:
     async def _advance_plans(self, jobs: Sequence[MigrationJob], now: float, term: Term) -> None:
         """Commit the plans whose Reservations are all available, roll back those that cannot succeed, drop old ones."""
         steps: list[list[Draft]] = []
-        given_back: list[ObjectChange] = []
+        given_back: list[DeleteObject] = []
         by_name = {job.name: job for job in jobs}
         for id_, state in self.builder.state.of_kind(RepackState).items():
             event: Event | None = RepackForgotten() if is_forgettable(state, now) else None
@@ -183,7 +183,7 @@ class JobControl:
                 given_back += (DeleteObject(kind="Reservation", name=name) for name in reservations_of(state, by_name))
             if event is not None:
                 steps.append([Draft(repack_ref(id_), event, state.seq)])
-        await self._changed(given_back, term)
+        log_refused_deletions(self.logger, given_back, await self._changed(given_back, term))
         await self._append(steps, term)
 
     async def _arbitrate(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
@@ -209,7 +209,7 @@ class JobControl:
         given_back = [
             DeleteObject(kind="Reservation", name=job.reservation) for job in found.dropped if job.reservation
         ]
-        await self._changed(given_back, term)
+        log_refused_deletions(self.logger, given_back, await self._changed(given_back, term))
         await self._append([[self._draft(job, event)] for job, event in recorded], term)
 
     async def _advance(self, jobs: Sequence[MigrationJob], controller: JobController, now: float, term: Term) -> None:
@@ -342,12 +342,12 @@ class JobControl:
         old = [job for job in jobs if is_collectable(job, now)]
         ended = [job.aborted("the job is too old") for job in old if job.is_in_flight]
         await self._append([[self._draft(job, recording.ended_event(job))] for job in ended], term)
-        changes: list[ObjectChange] = []
+        changes: list[DeleteObject] = []
         for job in old:
             if job.reservation:
                 changes.append(DeleteObject(kind="Reservation", name=job.reservation))
             changes.append(DeleteObject(kind=KIND, name=job.name, uid=job.uid))
-        await self._changed(changes, term)
+        log_refused_deletions(self.logger, changes, await self._changed(changes, term))
 
     def _draft(self, job: MigrationJob, event: Event) -> Draft:
         ref = recording.migration_ref(job)

@@ -7,7 +7,8 @@ from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.requests import RequestFailed, ask
 from koordcore.requests.catalogue import MANAGER_CHANGE_OBJECTS
-from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ObjectChange
+from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ChangeResult, DeleteObject, ObjectChange
+from koordcore.service.telemetry.logging import Logger
 
 SECONDS: Final = 20.0
 """Real seconds after which a request is given up. The next look asks again."""
@@ -33,6 +34,15 @@ class ObjectWriter(Protocol):
             NotWritten: There is no answer with outcomes. All, some or none of the changes may have been made.
         """
         ...
+
+
+def log_refused_deletions(logger: Logger, changes: Sequence[DeleteObject], outcomes: Sequence[ChangeOutcome]) -> None:
+    """Log in one line how many deletions were refused, with the first of them and its reason. No-op if none was."""
+    both = zip(changes, outcomes, strict=True)
+    refused = [(change, outcome) for change, outcome in both if outcome.result is ChangeResult.REFUSED]
+    for change, outcome in refused[:1]:
+        first = f"{change.kind} {change.name}"
+        logger.warning("deletions_refused", deletions=len(refused), first=first, reason=outcome.message)
 
 
 class ManagerWriter:

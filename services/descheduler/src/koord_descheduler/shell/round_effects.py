@@ -158,7 +158,10 @@ class RoundEffects:
         return await self.facts.append(drafts, cause, position, term) is not None
 
     async def _create(self, moves: Sequence[RoundMove], cluster: ClusterView, term: Term) -> frozenset[str]:
-        """Create the jobs of a round. Return the uids of the pods whose job was not created."""
+        """Create the jobs of a round. Return the uids of the pods whose job was not created.
+
+        If the manager does not answer, the other jobs are not tried: each request would hold up the round for as long.
+        """
         known = [move for move in moves if move.profile in self.migrating]
         refused = {move.uid for move in moves if move.profile not in self.migrating}
         for begin in range(0, len(known), _CHANGES_AT_ONCE):
@@ -169,9 +172,9 @@ class RoundEffects:
                     raise NotWritten("this instance does not lead any more")
                 outcomes = await self.writer.change(changes)
             except NotWritten as error:
-                self.logger.warning("jobs_not_created", jobs=len(part), reason=str(error))
-                refused |= {move.uid for move in part}
-                continue
+                left = known[begin:]
+                self.logger.warning("jobs_not_created", jobs=len(left), reason=str(error))
+                return frozenset(refused | {move.uid for move in left})
             for move, outcome in zip(part, outcomes, strict=True):
                 if outcome.result in (ChangeResult.DONE, ChangeResult.EXISTS):
                     self._created[move.job] = job_of_pod(move.job, cluster.pod_by_uid[move.uid]), cluster.now
