@@ -14,7 +14,7 @@ from koord_projector.shell.postgres import shadow as shadow_module
 from koord_projector.shell.postgres.shadow import Shadow
 from koord_projector.shell.postgres.shadow_rows import SCHEMA
 from koord_projector.shell.projecting import folding, rebuilding
-from koord_projector.shell.projecting.fold_process import as_sent
+from koord_projector.shell.projecting.fold_process import FoldEnded, FoldProcess, as_sent
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from psycopg import sql
@@ -192,6 +192,41 @@ async def test_a_killed_fold_begins_again(postgres_dsn: str) -> None:
             await until(lambda: folding_processes() not in ([], [first]))
             await it.caught_up()
             assert all_of(postgres_dsn) == once
+
+
+async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_closed(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, index, finish, close = list[str](), Shadow.index_facts, FoldProcess.finish, Shadow.close
+
+    async def endless(self: Shadow) -> None:
+        monkeypatch.setattr(Shadow, "index_facts", index)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            steps.append("given up")
+
+    async def ended(self: FoldProcess) -> folding.Folded:
+        monkeypatch.setattr(FoldProcess, "finish", finish)
+        raise FoldEnded("it was killed")
+
+    async def closed(self: Shadow) -> None:
+        steps.append("closed")
+        await close(self)
+
+    async with projector(postgres_dsn) as it:
+        it.write(small())
+        async with it.running():
+            await it.caught_up()
+            once = all_of(postgres_dsn)
+            monkeypatch.setattr(Shadow, "index_facts", endless)
+            monkeypatch.setattr(FoldProcess, "finish", ended)
+            monkeypatch.setattr(Shadow, "close", closed)
+            it.progress.rebuild_wanted.set()
+            await until(lambda: steps.count("closed") == 2)
+            await it.caught_up()
+            assert all_of(postgres_dsn) == once
+    assert steps == ["given up", "closed", "closed"]
 
 
 async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None:

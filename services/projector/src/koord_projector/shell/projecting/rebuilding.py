@@ -23,7 +23,7 @@ from koord_projector.shell.postgres.database import REFUSED
 from koord_projector.shell.postgres.shadow import CANNOT_EXCHANGE, TABLES_IN_USE, Shadow
 from koord_projector.shell.projecting.context import ProjectorContext
 from koord_projector.shell.projecting.feed import FactFeed, open_feed
-from koord_projector.shell.projecting.fold_process import fold_process
+from koord_projector.shell.projecting.fold_process import FoldProcess, fold_process
 from koord_projector.shell.projecting.folding import Folded
 
 WORTH_EVENTS: Final = 20_000
@@ -110,12 +110,28 @@ async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
             await shadow.add_facts(events)
             position = events[-1].seq
             context.progress.halt(f"rebuilding: {position:,} of {upto:,} facts")
-        folded, _ = await asyncio.gather(fold.finish(), shadow.index_facts())
+        folded = await _finish(fold, shadow)
     if folded.refused:
         raise RowsRefused(folded.refused)
     if folded.skipped or folded.position < position:
         await shadow.leave_out(folded.position, folded.skipped)
     return folded
+
+
+async def _finish(fold: FoldProcess, shadow: Shadow) -> Folded:
+    """Wait until all rows are committed and the facts have their indexes. If one of them fails, give up the other."""
+    folding, indexing = asyncio.create_task(fold.finish()), asyncio.create_task(shadow.index_facts())
+    both = folding, indexing
+    try:
+        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        return folding.result()
+    finally:
+        # An index takes minutes. Postgres would go on with it, and with the lock of the rebuild, after its session.
+        for task in both:
+            task.cancel()
+        await asyncio.wait(both)
 
 
 async def _batch(feed: FactFeed, upto: int) -> list[StoredEvent]:
