@@ -193,8 +193,8 @@ def _count_weight(desk: Desk, decision: AdmissionDecision) -> None:
     if not decision.steps or decision.object is None:
         return
     quota = read_quota(decision.object)
-    for name, amount in resources_of(quota.annotations, keys.QUOTA_SHARED_WEIGHT).items():
-        desk.metrics.shared_weight.labels(quota.name, name).set(amount.nano / 1e9)
+    weights = resources_of(quota.annotations, keys.QUOTA_SHARED_WEIGHT)
+    desk.metrics.shared_weights.set(quota.name, {name: amount.nano / 1e9 for name, amount in weights.items()})
 
 
 def _remember(desk: Desk, request: Request) -> None:

@@ -4,9 +4,13 @@ Source:
     manager spec, 17.1
 """
 
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from koord_manager.domain.admission.webhooks import WEBHOOKS
 
@@ -18,10 +22,76 @@ _OTHER: Final = "other"
 """Label for unknown resources, because each text of a client would be a new series."""
 
 
-class WebhookMetrics:
-    """Prometheus metrics of the webhooks: numbers and durations of requests by kind of object and decision."""
+KEPT_SECONDS: Final = 300.0
+"""Time for which the weights of a quota that does not exist are shown. An accepted quota is folded a moment later."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+
+class QuotaWeights(Collector):
+    """The default shared weights of the quotas that the webhook has seen, without those that do not exist any more.
+
+    Args:
+        exists: Whether the fold has a quota of a name.
+        now: Returns the seconds of a monotonic clock.
+    """
+
+    def __init__(self, exists: Callable[[str], bool], now: Callable[[], float]) -> None:
+        self._exists = exists
+        self._now = now
+        self._gauge = Gauge(
+            "koord_manager_webhook_quota_shared_weight",
+            "Default shared weight of a quota",
+            ["elasticquota_name", "resource_name"],
+            registry=None,
+        )
+        self._seen: dict[str, tuple[float, frozenset[str]]] = {}
+        """Name of a quota -> seconds at which it was set or existed, and its resources."""
+
+    def set(self, quota: str, weights: Mapping[str, float]) -> None:
+        """Set the weights of a quota by resource, instead of those that it had before."""
+        self._forget_gone()
+        self._remove(quota)
+        for resource, weight in weights.items():
+            self._gauge.labels(quota, resource).set(weight)
+        if weights:
+            self._seen[quota] = self._now(), frozenset(weights)
+
+    def describe(self) -> Iterable[Metric]:
+        """Return the metric without values."""
+        return self._gauge.describe()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric."""
+        self._forget_gone()
+        return self._gauge.collect()
+
+    def _forget_gone(self) -> None:
+        now = self._now()
+        for quota, (at, resources) in list(self._seen.items()):
+            if self._exists(quota):
+                self._seen[quota] = now, resources
+            elif now - at > KEPT_SECONDS:
+                self._remove(quota)
+
+    def _remove(self, quota: str) -> None:
+        for resource in self._seen.pop(quota, (0.0, frozenset[str]()))[1]:
+            self._gauge.remove(quota, resource)
+
+
+class WebhookMetrics:
+    """Prometheus metrics of the webhooks: numbers and durations of requests by kind of object and decision.
+
+    Args:
+        registry: Receives the metrics.
+        has_quota: Whether the fold has a quota of a name.
+        now: Returns the seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        has_quota: Callable[[str], bool] = lambda _: True,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         # the reference observes seconds despite the name
         self.duration = Histogram(
             "koord_manager_webhook_webhook_duration_milliseconds",
@@ -31,12 +101,8 @@ class WebhookMetrics:
             buckets=BUCKETS,
         )
         self._durations: dict[tuple[str, ...], Histogram] = {}
-        self.shared_weight = Gauge(
-            "koord_manager_webhook_quota_shared_weight",
-            "Default shared weight of a quota",
-            ["elasticquota_name", "resource_name"],
-            registry=registry,
-        )
+        self.shared_weights = QuotaWeights(has_quota, now)
+        registry.register(self.shared_weights)
         self.binding_decisions = Counter(
             "koord_manager_webhook_binding_admission_decisions",
             "Validated bindings, by decision",

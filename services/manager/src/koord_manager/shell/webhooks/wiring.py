@@ -73,7 +73,7 @@ def add_webhooks(
     """
     settings = shell.settings
     environment = environment or read_environment(os.environ)
-    metrics = WebhookMetrics(shell.metrics.registry)
+    metrics = WebhookMetrics(shell.metrics.registry, lambda name: view.admission.quotas.get(name) is not None)
     policy = UpdatePolicy(
         max_retries=settings.quota_update_max_retries,
         jitter_seconds=settings.quota_update_retry_jitter,
