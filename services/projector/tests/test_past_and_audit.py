@@ -19,6 +19,7 @@ from koord_projector.shell.postgres import database as database_module
 from koord_projector.shell.postgres import partitions
 from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
 from koord_projector.shell.postgres.database import Database
+from koord_projector.shell.projecting import rebuilding
 from koord_projector.shell.queries.audit import AuditFilter, page_modifications
 from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.objects import list_objects, state_at
@@ -218,6 +219,45 @@ async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_s
             await it.caught_up()
         async with it.database.reading() as connection:
             await compare_with_fold(connection, facts, 300)
+
+
+@pytest.mark.parametrize("worth", [1, 1_000_000], ids=["by copy", "batch by batch"])
+async def test_facts_of_tables_that_were_made_again_meanwhile_are_not_dropped(
+    postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int
+) -> None:
+    monkeypatch.setattr(rebuilding, "WORTH_EVENTS", worth)
+    keep_states = fact_retention._keep_states  # pyright: ignore[reportPrivateUsage]
+    place = open_place(str(tmp_path / "archive"), create=True)
+    async with projector(postgres_dsn) as it:
+        it.write(facts)
+        async with it.running():
+            await it.caught_up()
+            await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
+            retention = fact_retention.FactRetention(
+                database=it.database,
+                archive=place,
+                clock=ManualClock(unix_seconds(facts[-1].occurred_at) + 3600),
+                days=1 / 24,
+                progress=it.progress,
+                metrics=it.context.metrics,
+                logger=it.context.logger,
+            )
+
+            async def rebuilt_meanwhile(database: Database, position: int) -> None:
+                await keep_states(database, position)
+                it.progress.rebuild_wanted.set()
+                await until(lambda: not it.progress.rebuild_wanted.is_set())
+                await it.caught_up()
+
+            monkeypatch.setattr(fact_retention, "_keep_states", rebuilt_meanwhile)
+            assert await fact_retention.drop_round(retention) == 0
+            async with it.database.reading() as connection:
+                await compare_with_fold(connection, facts, 300)
+            monkeypatch.setattr(fact_retention, "_keep_states", keep_states)
+            assert await fact_retention.drop_round(retention) == 2_099
+            async with it.database.reading() as connection:
+                for position in (2_099, 2_613, FACTS):
+                    await compare_with_fold(connection, facts, position)
 
 
 async def test_old_facts_are_dropped_in_a_later_round_if_a_query_reads_facts_for_long(

@@ -11,6 +11,7 @@ Source:
     event-bus spec, 7
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -37,6 +38,10 @@ from koord_projector.shell.retention import LOOK_SECONDS, ROWS_AT_ONCE, delete_i
 STATES_AT_ONCE: Final = 1_000
 
 _POSITION: Final = text("SELECT position FROM projection WHERE stream = 'ev'")
+_LOCK_POSITION: Final = text("SELECT position FROM projection WHERE stream = 'ev' FOR UPDATE")
+_TABLES: Final = text(
+    "SELECT name, CAST(CAST(to_regclass(name) AS oid) AS bigint) AS id FROM unnest(CAST(:names AS text[])) AS n(name)"
+)
 _LIVING: Final = text(
     f"SELECT id FROM ({living_then('kind = :kind AND id > :after')}) AS q ORDER BY id LIMIT :limit"  # noqa: S608  constants
 )
@@ -111,19 +116,25 @@ async def drop_round(retention: FactRetention) -> int:
 
     Raises:
         READ_ERRORS: Postgres is unavailable, or queries read facts for longer than `LOCK_SECONDS`. No partition is
-            dropped. A later round tries again.
+            dropped, as if the tables are made again meanwhile. A later round tries again.
         PlaceTrouble, InvalidArchive: The archive cannot be read.
     """
     archived = await read_list(retention.archive)
     before = rfc3339(retention.clock.now() - timedelta(days=retention.days))
     async with retention.database.reading() as connection:
         partitions = await _droppable(connection, 0 if archived is None else archived.last, before)
+        tables = await _tables_of(connection, partitions)
     if not partitions:
         return 0
     end = partitions[-1].end - 1
     await _keep_states(retention.database, end)
     async with retention.database.engine.begin() as connection:
         await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
+        # Whoever makes the tables again locks the position, too. New tables have no versions from `_keep_states`.
+        await connection.execute(_LOCK_POSITION)
+        if await _tables_of(connection, partitions) != tables:
+            retention.logger.info("facts_not_dropped", upto=end, reason="the tables were made again meanwhile")
+            return 0
         for partition in partitions:
             await connection.execute(text(f"DROP TABLE {partition.name}"))
     retention.logger.info("facts_dropped", upto=end, partitions=len(partitions), older_than=before)
@@ -147,6 +158,12 @@ async def _droppable(connection: AsyncConnection, archived: int, before: str) ->
             break
         found.append(partition)
     return found
+
+
+async def _tables_of(connection: AsyncConnection, partitions: Sequence[Partition]) -> dict[str, int | None]:
+    """Return name of a partition -> id of its table, None if there is none. A table made again has another id."""
+    rows = await connection.execute(_TABLES, {"names": [partition.name for partition in partitions]})
+    return {row.name: row.id for row in rows}
 
 
 async def _keep_states(database: Database, position: int) -> None:
