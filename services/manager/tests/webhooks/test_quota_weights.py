@@ -43,6 +43,6 @@ def test_a_resource_that_a_quota_has_no_more_has_no_weight() -> None:
 def test_weights_of_requests_that_made_no_quota_do_not_collect() -> None:
     it = Shown()
     for number in range(100):
-        it.metrics.shared_weights.set(f"dry-run-{number}", {"cpu": 1.0})
+        it.metrics.shared_weights.set(f"refused-{number}", {"cpu": 1.0})
         it.clock.jump(KEPT_SECONDS / 2)
     assert max(container_sizes(it.metrics.shared_weights).values()) < 50

@@ -16,8 +16,9 @@ storing, with pods and custom resources as they would be stored.
 
 import asyncio
 import uuid
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_token
@@ -35,6 +36,7 @@ from koordcore.state.aggregates import (
 from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.pieces import array_pieces, object_pieces
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -103,34 +105,44 @@ class ManagerApi:
         return _json({"results": merged}, _status(merged))
 
     async def list_objects(self, request: Request) -> Response:
-        """Handle `GET /v1/objects/{kind}`: return all objects of a kind in order of namespace and name."""
+        """Handle `GET /v1/objects/{kind}`: return all objects of a kind in order of namespace and name.
+
+        The objects are those at `position`. They are encoded in pieces, so that other tasks run in between; computed
+        fields, such as the node of a pod, may be newer.
+        """
         kind = _kind(request)
-        namespace = request.query_params.get("namespace")
-        items = self._custom_items(kind, namespace) if kind not in AGGREGATES else self._items(kind, namespace)
-        items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"].get("name", "")))
-        return _json({"apiVersion": "v1", "kind": "List", "items": items, "position": self._view.state.position})
-
-    def _items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
-        own = [
-            self._shown(kind, ref.id, found)
-            for ref, found in objects_of_kind(self._view, kind)
-            if not isinstance(found, dict) and namespace in (None, found.metadata.namespace)
+        namespace, position = request.query_params.get("namespace"), self._view.state.position
+        found = [
+            item
+            for item in (self._custom_items(kind) if kind not in AGGREGATES else self._items(kind))
+            if namespace in (None, item.namespace)
         ]
-        mirrored = [
-            state.object
-            for _, state in (self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ())
-            if namespace in (None, state.object["metadata"].get("namespace"))
-        ]
-        return own + mirrored
+        found.sort(key=lambda item: (item.namespace, item.name))
+        members: dict[str, Iterable[bytes]] = {
+            "apiVersion": [codec.encode("v1")],
+            "kind": [codec.encode("List")],
+            "items": array_pieces(item.shown() for item in found),
+            "position": [codec.encode(position)],
+        }
+        body: list[bytes] = []
+        for piece in object_pieces(members):
+            body.append(piece)
+            await asyncio.sleep(0)
+        return Response(b"".join(body), media_type="application/json")
 
-    def _custom_items(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+    def _items(self, kind: str) -> Iterator["_Item"]:
+        for ref, found in objects_of_kind(self._view, kind):
+            if not isinstance(found, dict):
+                meta = found.metadata
+                yield _Item(meta.namespace, meta.name, partial(self._shown, kind, ref.id, found))
+        for _, state in self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ():
+            yield _Item.of_document(state.object, partial(_unchanged, state.object))
+
+    def _custom_items(self, kind: str) -> Iterator["_Item"]:
         resource = resource_of_kind(kind)
         assert resource is not None, "_kind gives known kinds only"
-        return [
-            self._shown_custom(resource, state.object)
-            for _, state in self._view.customs(resource.plural)
-            if namespace in (None, state.object["metadata"].get("namespace"))
-        ]
+        for _, state in self._view.customs(resource.plural):
+            yield _Item.of_document(state.object, partial(self._shown_custom, resource, state.object))
 
     async def get_object(self, request: Request) -> Response:
         """Handle `GET /v1/objects/{kind}/{name}`: return one object, or status 404 if it does not exist."""
@@ -186,6 +198,30 @@ class ManagerApi:
 
     def _runs(self, uid: str, node: str) -> bool:
         return uid in self._view.running_on(name_token(node))
+
+
+class _Item(NamedTuple):
+    """An object of a list.
+
+    Attributes:
+        namespace: Its namespace; "" for none.
+        name: Its name.
+        shown: Returns it as it is shown.
+    """
+
+    namespace: str
+    name: str
+    shown: Callable[[], dict[str, Any]]
+
+    @classmethod
+    def of_document(cls, document: dict[str, Any], shown: Callable[[], dict[str, Any]]) -> "_Item":
+        """Return the item of a custom resource."""
+        meta = document["metadata"]
+        return cls(meta.get("namespace", ""), meta.get("name", ""), shown)
+
+
+def _unchanged(document: dict[str, Any]) -> dict[str, Any]:
+    return document
 
 
 def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
