@@ -56,20 +56,29 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         print(report.longreprtext, *captured, sep="\n", file=sys.stderr, flush=True)
 
 
-@pytest.fixture(autouse=True)
-def own_logging() -> Generator[None]:
-    """Each test begins with logs as no service has configured them, whatever ran in this process before.
+@pytest.fixture(autouse=True, scope="session")
+def no_cached_loggers() -> Generator[None]:
+    """What is configured holds for the loggers that exist already, too, also if the fixture of a module does it.
 
-    What a test configures holds for the loggers that exist already, too, and ends with it: a logger that kept what it
-    was first used with would not be heard by `structlog.testing.capture_logs` in a later test.
+    A logger that kept what it was first used with would not be heard by `structlog.testing.capture_logs` in a later
+    test.
     """
-    configure, root = structlog.configure, logging.getLogger()
-    handlers = root.handlers[:]
+    configure = structlog.configure
 
     def configure_all(*arguments: Any, **options: Any) -> None:
         configure(*arguments, **{**options, "cache_logger_on_first_use": False})
 
-    configure_all(
+    structlog.configure = configure_all
+    yield
+    structlog.configure = configure
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Generator[None]:
+    """Each test begins with logs as no service has configured them, whatever ran in this process before."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
@@ -80,9 +89,7 @@ def own_logging() -> Generator[None]:
         logger_factory=structlog.PrintLoggerFactory(),
     )
     set_level("info")
-    structlog.configure = configure_all
     yield
-    structlog.configure = configure
     structlog.reset_defaults()
     set_level("info")
     root.handlers[:] = handlers
