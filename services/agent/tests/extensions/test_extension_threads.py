@@ -8,7 +8,7 @@ import threading
 import pytest
 from koord_agent.domain.extending.extension_points import Point
 from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions, NotAsked
-from koord_agent.shell.extending.extension_controllers import controller_components
+from koord_agent.shell.extending.extension_controllers import LONGEST_PAUSE_SECONDS, controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
 from koordcore.service.telemetry.logging import logger
 
@@ -222,6 +222,29 @@ async def test_a_controller_that_fails_or_ends_is_told_once_and_begun_again(capl
     del task, component
     gc.collect()
     assert caplog.messages == [], "asyncio has nothing left to tell"
+
+
+async def test_a_controller_that_ran_for_long_is_begun_again_as_soon_as_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extensions, pauses, now, lives = Extensions(), list[float](), [0.0], [0.5] * 8 + [LONGEST_PAUSE_SECONDS, 0.5]
+
+    async def run() -> None:
+        now[0] += lives.pop(0)
+        raise RuntimeError
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if not lives:
+            raise asyncio.CancelledError
+
+    extensions.add_controller("c", run)
+    (component,) = controller_components(extensions, LOG, clock=lambda: now[0])
+    assert component.run is not None
+    monkeypatch.setattr(f"{controller_components.__module__}.sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        await component.run()
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 1, 2]
 
 
 async def test_a_controller_without_a_thread_is_begun_again(

@@ -6,7 +6,9 @@ growing delays.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+import time
+from asyncio import sleep
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
@@ -19,10 +21,15 @@ from koord_agent.domain.failure import failure
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Longest pause. A controller that ran for this long has worked, so its next pause is the first one again."""
 
 
 def controller_components(
-    extensions: Extensions, logger: Logger, *, first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    extensions: Extensions,
+    logger: Logger,
+    *,
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Component]:
     """Return a component of the service for each controller of installed packages.
 
@@ -30,31 +37,44 @@ def controller_components(
         extensions: Everything that packages registered.
         logger: Receives failures.
         first_pause_seconds: Pause before a controller that failed is started again; it doubles with each failure.
+        clock: Returns monotonic seconds.
     """
     return [
-        Component(name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds).run)
+        Component(
+            name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds, clock).run
+        )
         for name, run in extensions.controllers.items()
     ]
 
 
 class _Controller:
     def __init__(
-        self, name: str, run: RunController, extensions: Extensions, logger: Logger, first_pause_seconds: float
+        self,
+        name: str,
+        run: RunController,
+        extensions: Extensions,
+        logger: Logger,
+        first_pause_seconds: float,
+        clock: Callable[[], float],
     ) -> None:
         self._name = name
         self._run = run
         self._extensions = extensions
         self._logger = logger
         self._pause = first_pause_seconds
+        self._clock = clock
 
     async def run(self) -> None:
         """Run the controller repeatedly until cancelled."""
         pause = self._pause
         while True:
+            began = self._clock()
             reason = await self._once()
+            if self._clock() - began >= LONGEST_PAUSE_SECONDS:
+                pause = self._pause
             self._extensions.failures[Point.CONTROLLER, self._name] += 1
             self._logger.error("extension_failed", point=str(Point.CONTROLLER), name=self._name, reason=reason)
-            await asyncio.sleep(pause)
+            await sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> str:
