@@ -1,16 +1,19 @@
-"""A list of many objects lets other tasks run, such as admission and the renewal of the lease."""
+"""Answers about many objects let other tasks run, such as admission and the renewal of the lease."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
+from koordcore.state import ClusterState
 from koordcore.values import codec
 from koordcore.values.pieces import PIECE
 from starlette.requests import Request
 from support.manager.loops import AlwaysLeading
 from support.manager.world import ManagerWorld
 
+T = TypeVar("T")
 PODS = 5 * PIECE
 
 
@@ -39,25 +42,42 @@ def crowded() -> ManagerWorld:
     return world
 
 
-async def test_other_tasks_run_while_many_objects_are_listed() -> None:
-    world, turns = crowded(), 0
+class Other:
+    """Another task of the process: it counts its turns."""
 
-    async def other() -> None:
-        nonlocal turns
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def run(self) -> None:
         while True:
-            turns += 1
+            self.turns += 1
             await asyncio.sleep(0)
 
-    task = asyncio.ensure_future(other())
-    await asyncio.sleep(0)
-    begun = turns
-    found = await listed(world, "pods")
-    task.cancel()
-    assert turns - begun >= PODS // PIECE
+    async def turns_during(self, work: Awaitable[T]) -> tuple[int, T]:
+        task = asyncio.ensure_future(self.run())
+        await asyncio.sleep(0)
+        begun = self.turns
+        result = await work
+        task.cancel()
+        return self.turns - begun, result
+
+
+async def test_other_tasks_run_while_many_objects_are_listed() -> None:
+    turns, found = await Other().turns_during(listed(crowded(), "pods"))
+    assert turns >= PODS // PIECE
     assert (found["apiVersion"], found["kind"], found["position"]) == ("v1", "List", PODS)
     names = [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in found["items"]]
     assert names == sorted(names)
     assert len(names) == PODS
+
+
+async def test_other_tasks_run_while_the_hash_of_many_objects_is_computed() -> None:
+    world = crowded()
+    api = ManagerApi(world.view, Intake(), AlwaysLeading(leads=True), standalone=True)
+    turns, response = await Other().turns_during(api.state(asked("")))
+    assert turns >= PODS // PIECE
+    expected = ClusterState.restore(b"".join(world.view.state.snapshot())).hash()
+    assert codec.decode(bytes(response.body), dict[str, Any]) == {"position": PODS, "hash": expected}
 
 
 async def test_a_pod_that_is_deleted_meanwhile_is_listed_as_it_was() -> None:

@@ -168,15 +168,29 @@ class ClusterState:
 
         Only the digests of aggregates that changed since the last call are computed.
         """
-        for ref in self._dirty:
+        self.digest_some(len(self._dirty))
+        return f"{self._sum % _MODULUS:032x}"
+
+    def digest_some(self, most: int) -> bool:
+        """Compute digests that `hash` needs, so that other tasks can run between two calls before it.
+
+        After a start, the digests of all aggregates are missing: seconds of work in a large cluster.
+
+        Args:
+            most: Largest number of digests to compute now.
+
+        Returns:
+            Whether none is missing.
+        """
+        for _ in range(min(most, len(self._dirty))):
+            ref = self._dirty.pop()
             self._sum -= self._digests.pop(ref, 0)
             state = self._states[ref.kind].get(ref.id)
             if state is not None:
                 digest = aggregate_digest(ref, state)
                 self._digests[ref] = digest
                 self._sum += digest
-        self._dirty.clear()
-        return f"{self._sum % _MODULUS:032x}"
+        return not self._dirty
 
     def snapshot(self) -> Iterator[bytes]:
         """Return the position and all states as JSON in pieces; joined, they are the input of `restore`.

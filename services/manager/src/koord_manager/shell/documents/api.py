@@ -36,7 +36,7 @@ from koordcore.state.aggregates import (
 from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.pieces import array_pieces, object_pieces
+from koordcore.values.pieces import PIECE, array_pieces, object_pieces
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -164,8 +164,15 @@ class ManagerApi:
         return _json(self._shown(kind, ref.id, found))
 
     async def state(self, request: Request) -> Response:
-        """Handle `GET /v1/state`: return the position and the canonical hash of the fold."""
+        """Handle `GET /v1/state`: return the position and the canonical hash of the fold.
+
+        The digests that the hash needs are computed in pieces, so that other tasks run in between.
+        """
         del request
+        is_complete = False
+        while not is_complete:
+            is_complete = self._view.state.digest_some(PIECE)
+            await asyncio.sleep(0)
         return _json({"position": self._view.state.position, "hash": self._view.state.hash()})
 
     async def leader(self, request: Request) -> Response:
