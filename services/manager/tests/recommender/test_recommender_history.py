@@ -3,12 +3,15 @@
 import asyncio
 
 import msgspec
+import pytest
 from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
 from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.settings import read_settings
 from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore
+from koordcore.bus.client.connection import NoAnswer
 from koordcore.events.envelope import AggregateRef, Origin
+from koordcore.ports.eventlog import LogHead
 from koordcore.ports.snapshots import state_digest
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.timestamps import rfc3339
@@ -113,3 +116,36 @@ async def test_a_checkpoint_of_another_shape_is_passed_over_and_history_read_ins
     restarted = RecommenderController()
     await recall(restarted, made.view, other, observations, LOGGER)
     assert restarted.book.models == good.book.models
+
+
+AWAY = 6
+"""Requests that a log leaves unanswered."""
+
+
+class AwayObservations(MemoryObservationLog):
+    """Leaves the first requests for its head unanswered."""
+
+    asked = 0
+
+    async def head(self) -> LogHead:
+        self.asked += 1
+        if self.asked <= AWAY:
+            raise NoAnswer("no answer")
+        return await super().head()
+
+
+async def test_a_log_that_is_away_is_told_once_and_asked_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, observations, delays, pause = world(), AwayObservations(), list[float](), asyncio.sleep
+
+    async def slept(seconds: float) -> None:
+        delays.append(seconds)
+        await pause(0)
+
+    rounds = RecommenderController()
+    with capture_logs() as lines, monkeypatch.context() as patch:
+        patch.setattr(asyncio, "sleep", slept)
+        await recall(rounds, made.view, None, observations, LOGGER)
+    assert [line["event"] for line in lines] == ["recommender_history_away"]
+    assert observations.asked == AWAY + 1
+    assert delays[AWAY - 1] > 4 * delays[0]
+    assert not rounds.loading

@@ -12,6 +12,7 @@ from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.ports.observations import ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 from koordcore.protocol.recommendations import PLURAL
+from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
@@ -21,7 +22,8 @@ from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
 CHECKPOINT_SECONDS: Final = 600
-_RETRY_SECONDS: Final = 1.0
+_PAUSES: Final = (1.0, 30.0)
+"""First and longest pause in seconds while the log does not answer."""
 
 
 async def recall(
@@ -35,7 +37,8 @@ async def recall(
 
     Call this function before reports are followed. Without a checkpoint, or with one that was learned under other
     settings, all retained reports are read. If there is no Recommendation, or all reports have expired, no reports are
-    read. Invalid reports are skipped.
+    read. Invalid reports are skipped. While the log does not answer, it is asked again after 1, 2, 4 ... 30 seconds, and
+    only the first failure is logged.
 
     Args:
         rounds: The controller whose models are loaded.
@@ -45,7 +48,7 @@ async def recall(
         logger: Logs what was loaded and what was skipped.
     """
     rounds.loading = True
-    book = rounds.book
+    book, backoff, is_told = rounds.book, Backoff(*_PAUSES), False
     while True:
         try:
             if snapshots is not None:
@@ -60,8 +63,10 @@ async def recall(
             logger.warning("recommender_checkpoint_unreadable", reason=str(error))
             snapshots = None
         except (NoAnswer, NotConnected) as error:
-            logger.warning("recommender_history_away", reason=str(error))
-            await asyncio.sleep(_RETRY_SECONDS)
+            if not is_told:
+                logger.warning("recommender_history_away", reason=str(error))
+            is_told = True
+            await backoff.wait()
     if book.position < head.last_seq and not head.is_empty and view.customs(PLURAL):
         async for batch in observations.follow(book.position, batch=REPORTS_AT_ONCE):
             for stored in batch:
