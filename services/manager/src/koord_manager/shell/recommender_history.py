@@ -37,8 +37,8 @@ async def recall(
 
     Call this function before reports are followed. Without a checkpoint, or with one that was learned under other
     settings, all retained reports are read. If there is no Recommendation, or all reports have expired, no reports are
-    read. Invalid reports are skipped. While the log does not answer, it is asked again after 1, 2, 4 ... 30 seconds, and
-    only the first failure is logged.
+    read. Invalid reports are skipped. While the log does not answer, it is asked again after 1, 2, 4 ... 30 seconds and
+    one line is logged.
 
     Args:
         rounds: The controller whose models are loaded.
