@@ -126,11 +126,11 @@ class ClosedStore:
         self.is_open = False
         self.denied = 0
 
-    async def put(self, desired: DesiredNode) -> None:
-        await self.store.put(desired)
+    async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
+        await self.store.put(desired, check)
 
-    async def delete(self, node: str) -> None:
-        await self.store.delete(node)
+    async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
+        await self.store.delete(node, check)
 
     async def get(self, node: str) -> DesiredNode | None:
         if not self.is_open:

@@ -1,6 +1,6 @@
 """A log or a bucket that takes nothing more: the controllers try again at growing intervals, and then all is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.work_queue import FIRST_DELAY_SECONDS
@@ -31,7 +31,7 @@ class FullBucket(MemoryDesiredStore):
 
     writes = 0
 
-    async def put(self, desired: DesiredNode) -> None:
+    async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
         self.writes += 1
         raise BucketRefused("desired: 503/10047 insufficient storage resources available")
 

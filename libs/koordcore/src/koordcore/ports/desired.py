@@ -4,7 +4,7 @@ Source:
     event-bus spec, 2 (KV koord_desired), 3.3
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -63,8 +63,13 @@ class Push(msgspec.Struct, frozen=True):
 class DesiredStore(Protocol):
     """Key-value store with the desired state of each node. The manager writes it, agents read it."""
 
-    async def put(self, desired: DesiredNode) -> None:
-        """Replace the desired state of a node."""
+    async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
+        """Replace the desired state of a node.
+
+        Args:
+            desired: The desired state.
+            check: Called before each attempt to write; if it raises, the write ends with its exception. None: no check.
+        """
         ...
 
     async def get(self, node: str) -> DesiredNode | None:
@@ -74,8 +79,13 @@ class DesiredStore(Protocol):
         """
         ...
 
-    async def delete(self, node: str) -> None:
-        """Delete the desired state of a node after the node was deleted. No-op if there is none."""
+    async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
+        """Delete the desired state of a node after the node was deleted. No-op if there is none.
+
+        Args:
+            node: Name of the node.
+            check: As for `put`.
+        """
         ...
 
 

@@ -25,7 +25,7 @@ class TermState:
     """State of this process in its present term of leadership.
 
     Attributes:
-        nodes: Tokens of the nodes whose desired state this process has written.
+        nodes: Tokens of the nodes whose desired state this process has written in this term.
         flushed_at: Time of the last write of collected changes of desired states, in seconds of the event loop's
             clock.
         epoch: Number of the term at whose beginning the log was folded to its head; 0 before the first.
@@ -102,6 +102,7 @@ async def reason_not_to_decide(context: ManagerContext) -> str | None:
         if halted is not None:
             return halted
         context.term_state.epoch = term.epoch
+        context.term_state.nodes.clear()  # those of the term before; some may have been deleted meanwhile
     return None
 
 

@@ -9,12 +9,12 @@ Source:
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from nats.errors import Error as NatsError
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer
-from koordcore.bus.client.wire import decode_headers
+from koordcore.bus.client.wire import Reply, decode_headers
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.direct_get import newest_of
 from koordcore.bus.write.outcome import read_answer
@@ -47,13 +47,23 @@ class JetStreamDesiredStore:
         self._names = names
         self._deadline = deadline
 
-    async def put(self, desired: DesiredNode) -> None:
-        """Replace the value of the node's key. The bucket keeps the last three values."""
-        await self._write(desired.node, codec.encode(desired), b"")
+    async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
+        """Replace the value of the node's key. The bucket keeps the last three values.
 
-    async def delete(self, node: str) -> None:
-        """Write a deletion marker for the node's key. Afterwards, `get` returns None."""
-        await self._write(node, b"", b"KV-Operation: DEL\r\n")
+        Args:
+            desired: The desired state.
+            check: Called before each attempt to write; if it raises, the write ends with its exception. None: no check.
+        """
+        await self._write(desired.node, codec.encode(desired), b"", check)
+
+    async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
+        """Write a deletion marker for the node's key. Afterwards, `get` returns None.
+
+        Args:
+            node: Name of the node.
+            check: As for `put`.
+        """
+        await self._write(node, b"", b"KV-Operation: DEL\r\n", check)
 
     async def get(self, node: str) -> DesiredNode | None:
         """Return the value of the node's key; None if it was never written or is deleted.
@@ -66,11 +76,15 @@ class JetStreamDesiredStore:
             return None
         return codec.decode(found[1], DesiredNode)
 
-    async def _write(self, node: str, value: bytes, header: bytes) -> None:
+    async def _write(self, node: str, value: bytes, header: bytes, check: Callable[[], None] | None) -> None:
         subject, connection = self._names.desired_subject(name_token(node)), self._connection
-        reply = await connection.patiently(
-            lambda: connection.request(subject, value, header=header), subject, deadline=self._deadline
-        )
+
+        async def attempt() -> Reply:
+            if check is not None:
+                check()
+            return await connection.request(subject, value, header=header)
+
+        reply = await connection.patiently(attempt, subject, deadline=self._deadline)
         answer = read_answer(reply.data)
         if answer.code:
             raise BucketRefused(f"{self._names.desired_bucket}: {answer.code}/{answer.err_code} {answer.description}")

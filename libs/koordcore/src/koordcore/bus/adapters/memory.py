@@ -7,7 +7,7 @@ cover this module too.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
@@ -259,16 +259,20 @@ class MemoryDesiredStore:
     def __init__(self) -> None:
         self._desired: dict[str, DesiredNode] = {}
 
-    async def put(self, desired: DesiredNode) -> None:
-        """Replace the desired state of the node."""
+    async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
+        """Replace the desired state of the node, unless `check` raises."""
+        if check is not None:
+            check()
         self._desired[desired.node] = desired
 
     async def get(self, node: str) -> DesiredNode | None:
         """Return the last written desired state of the node; None if there is none."""
         return self._desired.get(node)
 
-    async def delete(self, node: str) -> None:
-        """Delete the desired state of the node. No-op if there is none."""
+    async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
+        """Delete the desired state of the node, unless `check` raises. No-op if there is none."""
+        if check is not None:
+            check()
         self._desired.pop(node, None)
 
 
