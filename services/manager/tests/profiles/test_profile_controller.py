@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -13,11 +13,14 @@ from koord_manager.domain.admission.context.profiles import read_profile
 from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
 from koord_manager.domain.profile_controller import ControllerPolicy, ProfileUpdates
 from koord_manager.shell.context import ManagerContext
+from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 from koord_manager.shell.profile_controller import merge_patch, reconcile_profiles, run_profile_controller
 from koord_manager.shell.reconcile import LogFull
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import NewEvent
 from koordcore.ports.eventlog import AppendOutcome, Conflict, EventLog, Unavailable
+from koordcore.values import codec
 from structlog.testing import capture_logs
 from support.manager.loops import Manager, running
 from support.manager.webhook_world import webhook_world
@@ -106,8 +109,8 @@ class Waiting:
         self.context: ManagerContext = self.manager.context._replace(log=cast("EventLog", self.refusing))
         self.updates = ProfileUpdates(POLICY)
 
-    async def round(self) -> int:
-        return await reconcile_profiles(self.context, POLICY, self.updates, None, self.manager.clock.monotonic)
+    async def round(self, api: ObjectsApi | None = None) -> int:
+        return await reconcile_profiles(self.context, POLICY, self.updates, api, self.manager.clock.monotonic)
 
     def seen(self) -> int:
         pods = (self.manager.view.pod("default", f"web-{number}") for number in range(PODS))
@@ -115,11 +118,11 @@ class Waiting:
 
 
 @asynccontextmanager
-async def waiting_pods() -> AsyncGenerator[Waiting]:
+async def waiting_pods(profile: Json = PROFILE) -> AsyncGenerator[Waiting]:
     waiting = Waiting()
     pods = [{**POD, "metadata": {**POD["metadata"], "name": f"web-{number}"}} for number in range(PODS)]
     async with running(waiting.manager):
-        results = await waiting.manager.apply("\n---\n".join(map(json.dumps, [*pods, PROFILE])))
+        results = await waiting.manager.apply("\n---\n".join(map(json.dumps, [*pods, profile])))
         assert [result.action for result in results] == ["created"] * (PODS + 1)
         yield waiting
 
@@ -174,6 +177,82 @@ async def test_a_full_log_is_told_once_for_each_pause_and_pods_get_the_profile_a
             finally:
                 controller.cancel()
         assert [line["controller"] for line in lines if line["event"] == "log_full"] == ["colocationprofile"]
+
+
+DELAYS = (0, 1, 2, 4)
+"""Seconds before the first attempts for one pod."""
+
+
+async def tried(waiting: Waiting, api: ObjectsApi | None = None) -> list[int]:
+    """Return how often a profile was not applied in each of some rounds, which are as far apart as the back-off."""
+    counts: list[int] = []
+    for delay in DELAYS:
+        waiting.manager.clock.jump(delay)
+        for _ in range(2):  # the second one is within the back-off
+            with capture_logs() as lines:
+                await waiting.round(api)
+            counts.append(sum(line["event"] == "profile_not_applied" for line in lines))
+    return counts
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"containers": "none"}},
+        {"spec": {"priority": 7, "containers": [{"name": "main", "resources": {"requests": {"cpu": "7"}}}]}},
+    ],
+    ids=["not a pod", "immutable fields"],
+)
+async def test_a_pod_whose_patch_is_not_valid_is_tried_again_at_growing_intervals(patch: Json) -> None:
+    spec = {"selector": PROFILE["spec"]["selector"], "patch": patch}
+    async with waiting_pods({**PROFILE, "spec": spec}) as waiting:
+        assert await tried(waiting) == [PODS, 0] * len(DELAYS)
+
+
+class Api:
+    """An API server that gives each request the same answer: a status, or none. It counts the requests."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.requests = 0
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> ApiResponse:
+        del method, parameters, body, content_type
+        self.requests += 1
+        if not self.status:
+            raise Unreachable(path)
+        return ApiResponse(self.status, codec.encode({**POD, "message": "no"}))
+
+
+@pytest.mark.parametrize("status", [403, 500])
+async def test_a_pod_that_the_api_server_refuses_is_tried_again_at_growing_intervals(status: int) -> None:
+    async with waiting_pods() as waiting:
+        assert await tried(waiting, Api(status)) == [PODS, 0] * len(DELAYS)
+
+
+async def test_an_api_server_that_does_not_answer_ends_the_round_and_no_pod_is_done() -> None:
+    async with waiting_pods() as waiting:
+        api = Api(0)
+        with capture_logs() as lines:
+            assert await waiting.round(api) == 0
+        assert (api.requests, [line["event"] for line in lines]) == (1, ["profile_not_applied"])
+        api.status = 200
+        assert await waiting.round(api) == PODS - 1  # the other one waits for its back-off
+        waiting.manager.clock.jump(1)
+        assert await waiting.round(api) == 1
+
+
+async def test_a_pod_that_is_gone_at_the_api_server_is_done() -> None:
+    async with waiting_pods() as waiting:
+        assert await tried(waiting, Api(404)) == [0, 0] * len(DELAYS)
 
 
 def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> None:

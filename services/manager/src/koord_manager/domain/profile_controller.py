@@ -94,6 +94,10 @@ class ProfileUpdates:
         if self._done.pop((profile.version, uid), None) is not None:
             self._room += 1
 
+    def failed(self, profile: ColocationProfile, uid: str) -> None:
+        """Record that an update failed, so that it is due again at once. The rate limit still counts it."""
+        self._done.pop((profile.version, uid), None)
+
 
 def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
     """Return the profiles that the controller applies to existing pods, in order of name.

@@ -42,6 +42,7 @@ PODS_AT_ONCE: Final = 500
 """Pods checked before other tasks run."""
 CONFLICTS: Final = 3
 """Maximum number of attempts to patch one pod."""
+_NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
 
@@ -50,6 +51,18 @@ class _NotStored(Exception):
 
     Attributes:
         is_away: Whether the log does not answer, so that each further pod would wait for it as long.
+    """
+
+    def __init__(self, reason: str, *, is_away: bool = False) -> None:
+        super().__init__(reason)
+        self.is_away = is_away
+
+
+class NotPatched(Exception):
+    """A pod cannot be changed now, so that it is tried again after a back-off.
+
+    Attributes:
+        is_away: Whether the API server does not answer, so that each further pod would wait for it as long.
     """
 
     def __init__(self, reason: str, *, is_away: bool = False) -> None:
@@ -96,8 +109,9 @@ async def reconcile_profiles(
 ) -> int:
     """Apply the managed colocation profiles to waiting pods once, and return the number of changed pods.
 
-    If the log is full or does not answer, the round ends, and its other pods are the first ones of the next round. A
-    pod that somebody else changes meanwhile is looked at again in the next round.
+    If the log is full or does not answer, the round ends, and its other pods are the first ones of the next round. The
+    same holds if the API server does not answer. A pod that somebody else changes meanwhile is looked at again in the
+    next round. A pod that cannot be changed is tried again after 1, 2, 4 ... 300 seconds.
 
     Args:
         context: The services of the manager.
@@ -146,7 +160,14 @@ async def reconcile_profiles(
                 return changed
             except Exception as error:
                 failed = True
-                if isinstance(error, InvalidInput):
+                updates.failed(profile, uid)
+                if isinstance(error, NotPatched):
+                    refused("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(error))
+                    if error.is_away:
+                        queue.add_rate_limited(COLOCATION_PROFILE, uid)
+                        queue.add_all(COLOCATION_PROFILE, uids[number + 1 :])
+                        return changed
+                elif isinstance(error, InvalidInput):
                     refused("profile_not_applied", profile=profile.name, pod_uid=uid, reason=error.sentence())
                 else:
                     reason = f"{type(error).__name__}: {error}"
@@ -178,8 +199,7 @@ async def _change(
     try:
         refuse_immutable_changes(changed.spec, present.spec)
     except InvalidManifest as refused:
-        context.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(refused))
-        return 0
+        raise NotPatched(str(refused)) from refused
     draft = Draft(AggregateRef("podspec", uid), PodSpecChanged(object=changed), spec[1].seq)
     term = context.leadership.term
     origin = Origin(
@@ -194,8 +214,7 @@ async def _change(
     if isinstance(outcome, NotAppended):
         if not isinstance(outcome.error, Unsendable):
             raise outcome.error
-        context.logger.warning("profile_not_applied", profile=profile.name, pod_uid=uid, reason=str(outcome.error))
-        return 0
+        raise NotPatched(str(outcome.error)) from outcome.error
     match outcome:
         case Full(reason=reason):
             raise LogFull(reason)
@@ -211,26 +230,29 @@ async def _change(
 async def patch_waiting_pod(context: ManagerContext, pod: Pod, profile: ColocationProfile, api: ObjectsApi) -> int:
     """Apply a colocation profile to a pod at the API server. Return 1 if the pod changed, otherwise 0.
 
-    After a conflict, the pod is read and patched again, up to three times in all. Other errors are logged. A pod that
-    has a node by now is not changed.
+    After a conflict, the pod is read and patched again, up to three times in all. A pod that does not exist or has a
+    node by now is not changed.
+
+    Raises:
+        NotPatched: The API server refuses the patch or does not answer.
     """
     path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
     reason = ""
     for _ in range(CONFLICTS):
         try:
-            written = await _patch_once(context, path, profile, api)
-        except (Unreachable, codec.DecodeError) as error:
-            reason = str(error)
-            break
-        if written is None:
+            answer = await _patch_once(context, path, profile, api)
+        except Unreachable as error:
+            raise NotPatched(str(error), is_away=True) from error
+        except codec.DecodeError as error:
+            raise NotPatched(f"{path}: {error}") from error
+        if answer is None or answer.status == _NOT_FOUND:
             return 0
-        if written.ok:
+        if answer.ok:
             return 1
-        reason = written.message()  # immutable fields, for one
-        if written.status != _CONFLICT:
+        reason = f"{path}: {answer.status} {answer.message()}"  # immutable fields, for one
+        if answer.status != _CONFLICT:
             break
-    context.logger.warning("profile_not_applied", profile=profile.name, pod=path, reason=reason)
-    return 0
+    raise NotPatched(reason)
 
 
 async def _patch_once(
@@ -238,11 +260,12 @@ async def _patch_once(
 ) -> ApiResponse | None:
     """Patch a pod once and return the response, or None if nothing has to be changed.
 
-    The whole pod is read first, because the log has only a part of it and a merge patch replaces lists.
+    The whole pod is read first, because the log has only a part of it and a merge patch replaces lists. If it cannot be
+    read, the response to the read is returned.
     """
     answer = await api.request("GET", path)
     if not answer.ok:
-        return None
+        return answer
     document: dict[str, Any] = codec.decode(answer.body, dict[str, Any])
     if msgspec.convert(document.get("spec") or {}, dict[str, Any]).get("nodeName"):
         return None
