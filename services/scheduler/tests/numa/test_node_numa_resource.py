@@ -91,6 +91,21 @@ def test_cores_that_are_given_back_are_given_again() -> None:
     assert allocation_of(scheduler, "q").cpuset == "0-15"
 
 
+def test_a_node_that_imposes_for_the_first_time_may_return_with_pods() -> None:
+    log = SmallLog()
+    log.add_node(node("a"))
+    log.add_pod(pod("p", {"cpu": "1"}))
+    scheduler = Scheduler(log)
+    scheduler.run()
+    log.remove_node("a")
+    scheduler.follow()
+    log.add_node(node("a", labels={keys.CPU_BIND_POLICY: "FullPCPUsOnly"}))
+    scheduler.follow()
+    row = scheduler.state.nodes.row("a")
+    assert row is not None
+    assert scheduler.state.nodes.requested[scheduler.state.nodes.column("cpu"), row] == 1000
+
+
 def test_a_node_that_imposes_full_cores_binds_plain_pods_too() -> None:
     log = SmallLog()
     log.add_pod(pod("plain", {"cpu": "2"}))

@@ -31,7 +31,6 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     before = state.nodes.shape.position
     row, may_help = state.nodes.put(name, shape)
     state.cluster.put_node(row, node, shape)
-    read_again_if_imposed(state, trigger)
     has_new_shape = state.nodes.shape.position != before
     state.assumed.recheck_node(name, is_changed=has_new_shape)
     if has_new_shape:
@@ -39,6 +38,9 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     if is_new:
         state.assumed.ledgers.node_appeared(name)
         state.mirror.node_gone_by.pop(name, None)
+    # Not before a new node has the pods of its ledger, because reading a pod again replaces it there.
+    read_again_if_imposed(state, trigger)
+    if is_new:
         _settle_placed_on(state, name, trigger)
     if may_help:
         state.hints.room_appeared(name, trigger)
