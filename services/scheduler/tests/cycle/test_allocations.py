@@ -99,6 +99,20 @@ def of_others(uid: str, name: str, cpuset: str) -> Pod:
     return found
 
 
+def test_the_labels_of_a_pod_that_others_bound_count_as_they_are_now() -> None:
+    log = cluster("n")
+    scheduler = Scheduler(log)
+    log.add_pod(with_metadata(of_others("foreign", "n", "0"), labels={"app": "a"}))
+    scheduler.run()
+    log.add_pod(with_metadata(of_others("foreign", "n", "0"), labels={"app": "b"}))
+    term = {"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    log.add_node(node("n", labels={"kubernetes.io/hostname": "n"}))
+    log.add_pod(pod("p", {"cpu": "1"}, affinity=apart))
+    scheduler.run()
+    assert not scheduler.state.pods["p"].node
+
+
 def cluster(*names: str) -> SmallLog:
     log = SmallLog()
     for name in names:

@@ -80,7 +80,7 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
         return
     runs = bool(spec.spec.node_name or pod.node) and not is_finished(spec)
     state.cluster.put_pod(pod.uid, spec, dict(pod.subject.pod_class.requests), assigned=runs)
-    for node in {pod.node, pod.work_node} - {""}:
+    for node in {pod.node, pod.work_node, pod.bound_node} - {""}:
         state.assumed.ledgers.describe(node, pod.pod_info())
 
 
