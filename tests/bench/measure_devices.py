@@ -10,7 +10,7 @@ from random import Random
 
 from bench.options import BenchOptions
 from bench.results import Better, Result
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.evaluate.decision import Placed
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.pods.info import PodInfo

@@ -12,7 +12,7 @@ from random import Random
 from bench.options import BenchOptions
 from bench.results import Better, Result
 from koord_scheduler.configuration import shipped_configuration
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.decision import Placed
 from koord_scheduler.domain.evaluate.optimisations import Optimisations

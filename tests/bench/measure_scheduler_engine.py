@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.evaluate.decision import Placed
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.pods.info import PodInfo

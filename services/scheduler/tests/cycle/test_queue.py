@@ -1,7 +1,8 @@
 """Order, backoff, waiting and waking of the queue."""
 
 import pytest
-from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue

@@ -37,11 +37,10 @@ def picture(state: SchedulerState) -> dict[str, Any]:
         "position": state.log.position,
         "nodes": {
             name: {
-                resource: (int(nodes.allocatable[column, row]), int(nodes.requested[column, row]))
-                for column, resource in enumerate(nodes.resources)
-                if nodes.allocatable[column, row] or nodes.requested[column, row]
+                **nodes.amounts_on(row),
+                "non_zero": nodes.non_zero[:, row].tolist(),
+                "pods": sorted(state.assumed.ledgers.pods(name)),
             }
-            | {"non_zero": nodes.non_zero[:, row].tolist(), "pods": sorted(state.assumed.ledgers.pods(name))}
             for name in sorted(nodes.node_names())
             if (row := nodes.row(name)) is not None
         },

@@ -4,7 +4,7 @@ from random import Random
 
 import msgspec
 import pytest
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.evaluate.decision import Placed
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.optimisations import Optimisations

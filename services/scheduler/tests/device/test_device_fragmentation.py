@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.device.allocator import Terms, allocate
 from koord_scheduler.domain.device.fragmentation import FragmentationScores

@@ -5,7 +5,7 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
 from koord_scheduler.domain.device.columns import NAMES
 from koord_scheduler.domain.device.gpus.one_share import Shares, part_of_one_gpu

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.free_index import FreeIndex
 from koord_scheduler.domain.columns.label_index import LabelIndex
-from koord_scheduler.domain.columns.node_columns import node_shape, row_list
+from koord_scheduler.domain.columns.node_columns import row_list
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.optimisations import Optimisations
 from koord_scheduler.domain.facts.cluster import Cluster

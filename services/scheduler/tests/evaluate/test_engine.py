@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.evaluate.by_domain import best_by_domain
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
 from koord_scheduler.domain.evaluate.engine import Engine

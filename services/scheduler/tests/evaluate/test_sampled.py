@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.configuration import shipped_configuration
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
 from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
 from koord_scheduler.domain.evaluate.optimisations import Optimisations

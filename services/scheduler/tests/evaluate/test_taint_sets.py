@@ -2,7 +2,8 @@
 
 import hypothesis.strategies as st
 from hypothesis import given
-from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.columns.taint_sets import TaintSets
 from koord_scheduler.domain.evaluate.decision import Unschedulable
 from koord_scheduler.domain.runtime.frameworks import Frameworks

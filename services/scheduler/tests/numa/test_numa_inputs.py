@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from koord_scheduler.domain.columns.node_columns import node_shape
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import PAGES

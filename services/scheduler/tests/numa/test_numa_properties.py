@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.numa.accumulator import BindPolicy, CpuRequest, CpuUse, ExclusivePolicy, take_cpus

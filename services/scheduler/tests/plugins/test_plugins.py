@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from koord_scheduler.domain.columns.node_columns import NodeColumns, node_shape
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.node_shape import NodeShape
 from koord_scheduler.domain.pods.claims import Claims
 from koord_scheduler.domain.volumes.books import VolumeBooks
 from koord_scheduler.domain.volumes.matching import Matching

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, node_shape, row_list
+from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, row_list
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.args.kubernetes import InterPodAffinityArgs, PodTopologySpreadArgs
 from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilter, CrossNodeScore
 from koord_scheduler.domain.nodes.population import Population

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, node_shape
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns
+from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.args.kubernetes import (
     FitScoringStrategy,
     NodeResourcesFitArgs,

@@ -1,29 +1,38 @@
 """Node columns: one row per node and one array per property, so that a plugin evaluates all nodes at once.
 
-A column is created when its resource, label key or set of taints is first used. A change is recorded in two journals
-(`shape`: properties of the node itself, `load`: any change), from which `views` update cached answers. Amounts are
-int64: milli-cores, bytes, whole units.
+A column is created when its label key or set of taints is first used. A resource gets its column when a node first
+offers it, because a pod may request any name and a column costs memory for all nodes. A change is recorded in two
+journals (`shape`: properties of the node itself, `load`: any change), from which `views` update cached answers. Amounts
+are int64: milli-cores, bytes, whole units.
 """
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
 import numpy as np
-from koordcore.protocol.objects import Node, Taint
-from koordcore.protocol.reservation import node_reservation, trim_allocatable
-from koordcore.protocol.resource_names import CPU, DEPRECATED, GPU_SHARED, MEMORY, PODS, rename_resources
+from koordcore.protocol.objects import Taint
+from koordcore.protocol.resource_names import (
+    BATCH_CPU,
+    BATCH_MEMORY,
+    CPU,
+    GPU_SHARED,
+    MEMORY,
+    MID_CPU,
+    MID_MEMORY,
+    PODS,
+)
 from koordcore.values.amount_limits import at_most_max, clamped
-from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import amount_of, parse_resources
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.label_column import LabelColumn, grown_to
 from koord_scheduler.domain.columns.label_index import LabelIndex
+from koord_scheduler.domain.columns.node_shape import NodeShape
 from koord_scheduler.domain.columns.taint_sets import TaintSets
+from koord_scheduler.domain.columns.unoffered_amounts import UnofferedAmounts
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -32,6 +41,11 @@ Rows: TypeAlias = NDArray[np.intp]
 
 PODS_COLUMN: Final = 0
 """Column of the number of pods, a resource of which every pod takes one."""
+_ALWAYS: Final = (CPU, MEMORY, BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+"""Resources with a column from the beginning. The manager offers batch and mid resources when many pods may wait."""
+NOT_OFFERED: Final = 1 + len(_ALWAYS)
+"""Column of every resource without a column of its own. All its amounts are always 0, so a request fits on no node."""
+_NO_COLUMNS: Final = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,50 +55,22 @@ class Demand:
     Attributes:
         columns: Resource columns, shape (J,): the number of pods first, then each resource with a request above 0.
         amounts: The amount for each of these columns, shape (J,): milli-cores, bytes, whole units.
-        pairs: `columns` and `amounts` as pairs (column, amount).
+        pairs: `columns` and `amounts` as pairs (column, amount). Filters compare them with the free amounts.
+        names: The resource of each pair.
         non_zero: CPU in milli-cores and memory in bytes, with defaults for containers that request none.
         requests: The requests from which the demand was made, each at most `MAX_AMOUNT`.
+        taken: The pairs without the column `NOT_OFFERED`: what changes on a node if the pod comes or leaves.
+        unoffered: (resource, amount) of each pair with the column `NOT_OFFERED`.
     """
 
     columns: Rows
     amounts: IntArray
     pairs: tuple[tuple[int, int], ...]
+    names: tuple[str, ...]
     non_zero: tuple[int, int]
     requests: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShape:
-    """The properties of a node that do not depend on the pods on it.
-
-    Attributes:
-        allocatable: Resource -> amount, after node reservation and renaming of deprecated names.
-        weight: Factor of its total score in percent, below 100 for an unhealthy node (manager spec, 16.4).
-    """
-
-    allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False
-    weight: int = 100
-
-
-def node_shape(node: Node) -> NodeShape:
-    """Return allocatable, labels, taints and flags of a node object. A malformed resource list counts as empty.
-
-    Source: scheduler-core spec, 3 (node transformers); protocol spec, 7.4.
-    """
-    try:
-        quantities = parse_resources(rename_resources(node.status.allocatable, DEPRECATED))
-    except InvalidInput:
-        quantities = {}
-    trimmed = trim_allocatable(quantities, node_reservation(node.metadata.annotations))
-    return NodeShape(
-        allocatable={name: amount_of(name, quantity) for name, quantity in trimmed.items()},
-        labels=node.metadata.labels,
-        taints=tuple(node.spec.taints),
-        unschedulable=node.spec.unschedulable,
-    )
+    taken: tuple[tuple[int, int], ...]
+    unoffered: tuple[tuple[str, int], ...]
 
 
 class NodeColumns:
@@ -94,7 +80,8 @@ class NodeColumns:
     (2, N) is requested cpu and memory with defaults. `free_at[column, row]` and the like are single elements, which
     is faster. `taint_set` int32 (N,) indexes `taint_sets`. `name_hash` uint64 (N,) orders nodes of equal totals (see
     `ranking`), `row_at` is its inverse. `weight` int64 (N,) is the factor of the total score in percent. `unhealthy`
-    counts nodes whose weight is not 100. `alive` is False for a row that is no node.
+    counts nodes whose weight is not 100. `alive` is False for a row that is no node. `first_offered` are the resources
+    that a node has offered for the first time, until the pods that request them are read again.
     """
 
     def __init__(self, capacity: int = 64) -> None:
@@ -102,6 +89,7 @@ class NodeColumns:
         self.shape = Journal()
         self.load = Journal()
         self.resources: list[str] = [PODS]
+        self.first_offered: set[str] = set()
         self.taint_sets = TaintSets()
         self.allocatable = np.zeros((8, capacity), np.int64)
         self.requested = np.zeros((8, capacity), np.int64)
@@ -121,9 +109,12 @@ class NodeColumns:
         self._shapes: dict[int, NodeShape] = {}
         self.label_index = LabelIndex(self._shapes)
         self._column_of: dict[str, int] = {PODS: PODS_COLUMN}
+        self._offered: set[str] = set()
+        self._unoffered = UnofferedAmounts()
         self._label_columns: dict[str, LabelColumn] = {}
-        self.column(CPU)
-        self.column(MEMORY)
+        for resource in _ALWAYS:
+            self.column(resource)
+        self.resources.append("")  # NOT_OFFERED
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -152,7 +143,7 @@ class NodeColumns:
     def column(self, resource: str) -> int:
         """Return the index of a resource in the first dimension of `free` and the like.
 
-        Create it if the resource is new.
+        Create it if the resource is new. The column stays for ever, so never call this for a name from a pod.
         """
         column = self._column_of.get(resource)
         if column is None:
@@ -164,7 +155,33 @@ class NodeColumns:
                 self.requested = grown_to(self.requested, shape)
                 self.free = grown_to(self.free, shape)
                 self._look_at_single()
+            for row, amount in self._unoffered.removed(resource).items():
+                self.requested[column, row], self.free[column, row] = amount, -amount
         return column
+
+    def column_of(self, resource: str) -> int:
+        """Return the column of a resource; `NOT_OFFERED` if no node has offered it and no plugin has asked for it."""
+        return self._column_of.get(resource, NOT_OFFERED)
+
+    def free_of(self, resource: str, row: int) -> int:
+        """Return the free amount of a resource on a node, also of a resource that no node offers."""
+        column = self._column_of.get(resource)
+        if column is None:
+            return -self._unoffered.of(resource, row)
+        return self.free.item(column, row)
+
+    def amounts_on(self, row: int) -> dict[str, tuple[int, int]]:
+        """Return resource -> (allocatable, requested) on a node, if one of both is not 0."""
+        found = {
+            resource: (self.allocatable.item(column, row), self.requested.item(column, row))
+            for column, resource in enumerate(self.resources)
+        }
+        found |= {resource: (0, amount) for resource, amount in self._unoffered.on(row).items()}
+        return {resource: both for resource, both in found.items() if any(both)}
+
+    def is_overfull(self, row: int) -> bool:
+        """Return whether the pods of a node take more of a resource than it has, also of one that no node offers."""
+        return bool((self.free[:, row] < 0).any()) or any(amount > 0 for amount in self._unoffered.on(row).values())
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
         """Return the amounts that a pod takes: one pod, and all requests above 0 except `gpu.shared` (see DeviceShare).
@@ -174,14 +191,38 @@ class NodeColumns:
         """
         requests = at_most_max(requests)
         counted = [(name, amount) for name, amount in requests.items() if amount > 0 and name != GPU_SHARED]
-        pairs = [(PODS_COLUMN, 1), *((self.column(name), amount) for name, amount in counted)]
+        pairs = ((PODS_COLUMN, 1), *[(self.column_of(name), amount) for name, amount in counted])
+        unoffered = tuple([each for each in counted if each[0] not in self._column_of])
         return Demand(
             columns=np.array([column for column, _ in pairs], np.intp),
             amounts=np.array([amount for _, amount in pairs], np.int64),
-            pairs=tuple(pairs),
+            pairs=pairs,
+            names=(PODS, *[name for name, _ in counted]),
             non_zero=(clamped(non_zero.get(CPU, 0)), clamped(non_zero.get(MEMORY, 0))),
             requests=requests,
+            taken=tuple([each for each in pairs if each[0] != NOT_OFFERED]) if unoffered else pairs,
+            unoffered=unoffered,
         )
+
+    def change(self, amounts: Mapping[str, int], non_zero: tuple[int, int]) -> Demand:
+        """Return amounts that may be negative and that are counted without a pod, only for `take` and `give`."""
+        taken = tuple([(self._column_of[name], more) for name, more in amounts.items() if name in self._column_of])
+        unoffered = tuple([each for each in amounts.items() if each[0] not in self._column_of])
+        return Demand(_NO_COLUMNS, _NO_COLUMNS, (), (), non_zero, amounts, taken, unoffered)
+
+    def is_outdated(self, demand: Demand) -> bool:
+        """Return whether a resource of the demand has a column now that it did not have when the demand was made.
+
+        Until the pod is read again, filters refuse it everywhere. `take` and `give` are right nevertheless.
+        """
+        return any(name in self._column_of for name, _ in demand.unoffered)
+
+    def renewed(self, demand: Demand) -> Demand:
+        """Return the demand with the present columns of its resources: the same object unless it is outdated."""
+        if not self.is_outdated(demand):
+            return demand
+        cpu, memory = demand.non_zero
+        return self.demand(demand.requests, {CPU: cpu, MEMORY: memory})
 
     def put(self, name: str, shape: NodeShape) -> tuple[int, bool]:
         """Add or change a node. Return its position, and whether the change may make a waiting pod schedulable."""
@@ -195,7 +236,10 @@ class NodeColumns:
         self._shapes[row] = shape
         self._weigh(row, shape.weight)
         for resource in shape.allocatable:
-            self.column(resource)
+            if resource not in self._offered:
+                self._offered.add(resource)
+                self.first_offered.add(resource)
+                self.column(resource)
         before_free = self.free[:, row].copy()
         amounts = np.zeros(len(self.allocatable), np.int64)
         for resource, amount in shape.allocatable.items():
@@ -225,6 +269,7 @@ class NodeColumns:
         self._weigh(row, 100)
         for array in (self.allocatable, self.requested, self.free, self.non_zero):
             array[:, row] = 0
+        self._unoffered.leave(row)
         self.label_index.changed(row, self._shapes.pop(row).labels, {})
         for column in self._label_columns.values():
             column.put(row, None)
@@ -242,9 +287,11 @@ class NodeColumns:
     def take(self, row: int, demand: Demand) -> None:
         """Add the amounts of a pod to the requested amounts of the node at position `row`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
-        for column, amount in demand.pairs:
+        for column, amount in demand.taken:
             requested[column, row] += amount
             free[column, row] -= amount
+        for name, amount in demand.unoffered:
+            self._count(row, name, amount)
         non_zero[0, row] += demand.non_zero[0]
         non_zero[1, row] += demand.non_zero[1]
         self.load.record(row)
@@ -252,12 +299,23 @@ class NodeColumns:
     def give(self, row: int, demand: Demand) -> None:
         """Subtract the amounts of a pod from the node at position `row`: the exact inverse of `take`."""
         requested, free, non_zero = self.requested_at, self.free_at, self.non_zero_at
-        for column, amount in demand.pairs:
+        for column, amount in demand.taken:
             requested[column, row] -= amount
             free[column, row] += amount
+        for name, amount in demand.unoffered:
+            self._count(row, name, -amount)
         non_zero[0, row] -= demand.non_zero[0]
         non_zero[1, row] -= demand.non_zero[1]
         self.load.record(row)
+
+    def _count(self, row: int, resource: str, amount: int) -> None:
+        """Add to the requested amount of a resource that had no column when the demand was made."""
+        column = self._column_of.get(resource)
+        if column is None:
+            self._unoffered.add(resource, row, amount)
+        else:
+            self.requested_at[column, row] += amount
+            self.free_at[column, row] -= amount
 
     def judge_anew(self) -> None:
         """Make cached filter and score results of all nodes invalid, because data outside the columns has changed."""

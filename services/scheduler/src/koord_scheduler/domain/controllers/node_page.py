@@ -59,11 +59,7 @@ def node_page(state: SchedulerState, name: str) -> NodePage | None:
     row = nodes.row(name)
     if row is None:
         return None
-    amounts = {
-        resource: (int(nodes.allocatable[column, row]), int(nodes.requested[column, row]))
-        for column, resource in enumerate(nodes.resources)
-    }
-    shown = {resource: both for resource, both in amounts.items() if any(both)}
+    shown = nodes.amounts_on(row)
     pod_infos = state.assumed.ledgers.pod_infos(name)
     return NodePage(
         node=name,

@@ -89,6 +89,6 @@ def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
         pod_info: The pod.
         sign: 1 if the pod leaves the node, -1 if it comes.
     """
-    for column, amount in pod_info.demand.pairs:
+    for column, amount in pod_info.demand.taken:
         if column in left:
             left[column] += sign * amount

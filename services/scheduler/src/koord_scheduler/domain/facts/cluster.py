@@ -22,7 +22,8 @@ from koordcore.protocol.storage.claims import has_ephemeral_claims
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import NodeColumns, NodeShape
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.node_shape import NodeShape
 from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs, ElasticQuotaArgs
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.device.inventories import Inventories

@@ -5,7 +5,7 @@ from typing import Final
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.requests.fit import Headroom, Shortage
 
-from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, Rows
+from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.state.state import SchedulerState
 
@@ -24,11 +24,12 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
     found = _of_quota(state, pod)
-    for column, needed in pod.subject.pod_class.demand.pairs:
+    demand = pod.subject.pod_class.demand
+    for resource, (column, needed) in zip(demand.names, demand.pairs, strict=True):
         free = state.nodes.free[column, rows].clip(min=0)
         found.append(
             Headroom(
-                resource=_name_of(state, column),
+                resource=resource,
                 needed=needed,
                 free=int(free.sum()),
                 largest=int(free.max(initial=0)),
@@ -56,7 +57,8 @@ def shortage_of(state: SchedulerState, pod: PodRecord, refused: PodUnschedulable
     if not refusals:
         return _before_nodes(state, pod, refused, without)
     first = max(refusals, key=lambda each: len(each.rows))
-    names = {_name_of(state, column): (column, needed) for column, needed in pod.subject.pod_class.demand.pairs}
+    demand = pod.subject.pod_class.demand
+    names = dict(zip(demand.names, demand.pairs, strict=True))
     resource = _PODS if first.reason == _TOO_MANY_PODS else first.reason.removeprefix(_INSUFFICIENT)
     if resource not in names:
         return Shortage(plugin=first.plugin, reason=first.reason, message=refused.message, nodes=len(first.rows))
@@ -121,7 +123,3 @@ def _of_quota(state: SchedulerState, pod: PodRecord) -> list[Headroom]:
                 )
             )
     return found
-
-
-def _name_of(state: SchedulerState, column: int) -> str:
-    return _PODS if column == PODS_COLUMN else state.nodes.resources[column]

@@ -7,8 +7,8 @@ from koordcore.events.management.adjustment import NodeHealthAssessed
 from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
 from koordcore.protocol.objects import Node
 
-from koord_scheduler.domain.columns.node_columns import node_shape
-from koord_scheduler.domain.folding.pods import read_again_if_imposed
+from koord_scheduler.domain.columns.node_shape import node_shape
+from koord_scheduler.domain.folding.pods import read_again_if_imposed, read_again_if_offered
 from koord_scheduler.domain.nodes.policies import NO_POLICY
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.state.state import SchedulerState
@@ -40,6 +40,7 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
         state.mirror.node_gone_by.pop(name, None)
     # Not before a new node has the pods of its ledger, because reading a pod again replaces it there.
     read_again_if_imposed(state, trigger)
+    read_again_if_offered(state)
     if is_new:
         _settle_placed_on(state, name, trigger)
     if may_help:

@@ -106,6 +106,25 @@ def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
                 state.assumed.reconcile(pod, trigger or pod.trigger)
 
 
+def read_again_if_offered(state: SchedulerState) -> None:
+    """Read pods again that request a resource which a node has offered for the first time.
+
+    Before that, the resource has no column in the node columns. It happens once for each resource of the cluster.
+    Waiting pods keep their places in the queue. The node wakes those that fit on it.
+    """
+    nodes = state.nodes
+    if not nodes.first_offered:
+        return
+    nodes.first_offered.clear()
+    state.cluster.pod_classes.forget()
+    for pod in list(state.pods.values()):
+        demand = pod.subject.pod_class.demand if pod.subject is not None else None
+        if pod.pod is not None and demand is not None and demand.unoffered and nodes.is_outdated(demand):
+            describe(state, pod, pod.pod, pod.known_since)
+            if pod.subject is not None and state.queue.get(pod.uid) is not None:
+                state.queue.describe(pod.uid, pod.subject)
+
+
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
     """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement.
 

@@ -165,7 +165,7 @@ class Ledgers:
             known = holding.pod_info
             described = msgspec.structs.replace(
                 pod_info,
-                demand=known.demand,
+                demand=self._nodes.renewed(known.demand),
                 allocation=known.allocation,
                 is_bound_by_others=known.is_bound_by_others,
             )

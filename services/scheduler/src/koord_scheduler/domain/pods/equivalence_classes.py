@@ -276,7 +276,7 @@ class PodClasses:
         key = shape_key + codec.encode_canonical([requests, non_zero])
         identity = (key, concerned, tuple(aspects.items()))
         known = self._templates.get(identity)
-        if known is None:
+        if known is None or self._nodes.is_outdated(known.demand):
             known = self._templates[identity] = PodClass(
                 key=key,
                 shape_key=shape_key,

@@ -152,7 +152,7 @@ class DryRuns:
             if short <= 0:
                 continue
             for pod_info in possible:
-                short -= sum(held for held_column, held in pod_info.demand.pairs if held_column == column)
+                short -= sum(held for held_column, held in pod_info.demand.taken if held_column == column)
             if short > 0:
                 return False
         return True

@@ -64,17 +64,13 @@ class SchedulingQueue:
         self._pauses = Pauses()
         self._room = WaitingRoom(nodes, sees_otherwise)
         self._tickets = 0
-        self._next_flush = 0.0
-        self._now = 0.0
+        self._next_flush = self._now = 0.0
         self._counts = dict.fromkeys(QueueState, 0)
         self._came = Came.ADDED
         self.incoming: dict[tuple[QueueState, Came], int] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
 
     @property
     def now(self) -> float:
@@ -151,6 +147,13 @@ class SchedulingQueue:
         pod.attempts += 1
         self._move(pod, QueueState.IN_FLIGHT)
         return pod
+
+    def describe(self, uid: str, subject: Subject) -> None:
+        """Replace the subject of a pod that was read again. It keeps its state and its place."""
+        pod = self._pods[uid]
+        if pod.state is QueueState.UNSCHEDULABLE and pod.block is None:
+            self._room.move(pod.subject, subject, uid)
+        pod.subject = subject
 
     def recheck(self, uid: str) -> None:
         """Call PreEnqueue again for a pod that has changed. No-op unless the pod is gated."""

@@ -108,6 +108,24 @@ class WaitingRoom:
         if not group.members:
             self._drop(group)
 
+    def move(self, before: Subject, subject: Subject, uid: str) -> None:
+        """Move a waiting pod to the group of another subject. If it waits alone, its group keeps its place.
+
+        Args:
+            before: The present subject of the pod.
+            subject: Its subject from now on.
+            uid: Uid of the pod.
+        """
+        group = self._groups[before]
+        if len(group.members) > 1 or subject in self._groups:
+            self.discard(before, uid)
+            self.add(subject, group.ranks[uid])
+            return
+        del self._groups[before]
+        self._groups[subject] = group
+        group.subject = subject
+        self._write_need(group)
+
     def first(self, subject: Subject) -> str | None:
         """Return the uid of the first waiting pod of a subject, or None if none waits."""
         group = self._groups.get(subject)
@@ -148,9 +166,10 @@ class WaitingRoom:
         self._need[group.slot] = 0
         if self._sees_otherwise(group.subject):
             return
-        for column, amount in group.subject.pod_class.demand.pairs:
+        demand = group.subject.pod_class.demand
+        for resource, (column, amount) in zip(demand.names, demand.pairs, strict=True):
             # What the profile may be told to ignore is left to the exact answer.
-            if not can_be_ignored(self._nodes.resources[column]):
+            if not can_be_ignored(resource):
                 self._need[group.slot, column] = amount
 
     def _drop(self, group: _Group) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 from koordcore.protocol.reservations.document import Reservation, phase_by_others
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.state.reserved_amounts import covered
@@ -19,7 +18,6 @@ from koord_scheduler.domain.reservation.matching import Terms
 from koord_scheduler.domain.reservation.owner_index import Group
 
 NOWHERE: Final = -1
-_NO_COLUMNS: Final = np.zeros(0, np.int64)
 
 
 class OwnerUse(NamedTuple):
@@ -181,7 +179,4 @@ def change_of(nodes: NodeColumns, before: Mapping[str, int], after: Mapping[str,
         for name in {**before, **after}
         if before.get(name, 0) != after.get(name, 0)
     }
-    pairs = tuple([(nodes.column(name), amount) for name, amount in changes.items()])
-    non_zero = (changes.get(CPU, 0), changes.get(MEMORY, 0))
-    # The node columns read the pairs. The arrays are for comparisons with many nodes.
-    return Demand(columns=_NO_COLUMNS, amounts=_NO_COLUMNS, pairs=pairs, non_zero=non_zero, requests=changes)
+    return nodes.change(changes, (changes.get(CPU, 0), changes.get(MEMORY, 0)))

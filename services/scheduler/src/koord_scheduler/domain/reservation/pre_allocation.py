@@ -21,7 +21,7 @@ from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.counters import Counter
-from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, NodeColumns, row_list
+from koord_scheduler.domain.columns.node_columns import NOT_OFFERED, PODS_COLUMN, NodeColumns, row_list
 from koord_scheduler.domain.config.args.fine_grained import PreAllocationConfig
 from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
@@ -238,11 +238,11 @@ class PreAllocations:
         return Selection(has_candidates=True)
 
     def _fits(self, row: int, requests: Mapping[str, int], chosen: Sequence[Adopted]) -> bool:
-        free, nodes = self._nodes.free_at, self._nodes
-        if free[PODS_COLUMN, row] + len(chosen) < 1:
+        nodes = self._nodes
+        if nodes.free_at[PODS_COLUMN, row] + len(chosen) < 1:
             return False
         return all(
-            amount <= free[nodes.column(name), row] + sum(each.use.amounts.get(name, 0) for each in chosen)
+            amount <= nodes.free_of(name, row) + sum(each.use.amounts.get(name, 0) for each in chosen)
             for name, amount in requests.items()
             if amount > 0
         )
@@ -330,8 +330,9 @@ class SelectedAmounts(Mapping[int, Mapping[int, int]]):
         amounts = {PODS_COLUMN: len(chosen)}
         for each in chosen:
             for name, amount in each.use.amounts.items():
-                column = self._nodes.column(name)
-                amounts[column] = amounts.get(column, 0) + amount
+                column = self._nodes.column_of(name)
+                if column != NOT_OFFERED:
+                    amounts[column] = amounts.get(column, 0) + amount
         return amounts
 
     def __iter__(self) -> Iterator[int]:

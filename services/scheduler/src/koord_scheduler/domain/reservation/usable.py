@@ -13,7 +13,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.reservations.document import parse_exact_match, parse_reservation_affinity
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, BoolArray, NodeColumns, Rows
+from koord_scheduler.domain.columns.node_columns import NOT_OFFERED, PODS_COLUMN, BoolArray, NodeColumns, Rows
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
 from koord_scheduler.domain.reservation.fit import PREFIX, RESTRICTED, Held, NodeRoom, fits_with
@@ -89,7 +89,7 @@ class Usable:
         self.requests = pod_class.requests
         self.lenders = tuple(lender for lender in lenders if lender.may_refuse(pod_class))
         self._pod_class = ref(pod_class)
-        self._wanted = [(name, nodes.column(name), amount) for name, amount in self.requests.items() if amount > 0]
+        self._wanted = [(name, nodes.column_of(name), amount) for name, amount in self.requests.items() if amount > 0]
         self._rows: dict[str, int] = {}
         self._unused: dict[int, _Unused] = {}
         self._nodes = nodes
@@ -174,8 +174,9 @@ class Usable:
         amounts = {PODS_COLUMN: len(there)}
         for entry in there.values():
             for name, amount in entry.unused().items():
-                column = self._nodes.column(name)
-                amounts[column] = amounts.get(column, 0) + amount
+                column = self._nodes.column_of(name)
+                if column != NOT_OFFERED:
+                    amounts[column] = amounts.get(column, 0) + amount
         self.restored[row] = amounts
 
     def _unused_of(self, entry: Entry) -> "_Unused":
@@ -187,7 +188,9 @@ class Usable:
                 self._unused.clear()
             restored = {PODS_COLUMN: 1}
             for name, amount in held.items():
-                restored[self._nodes.column(name)] = amount
+                column = self._nodes.column_of(name)
+                if column != NOT_OFFERED:
+                    restored[column] = amount
             score = reservation_score(self.requests, held, _NOTHING)
             found = self._unused[id(held)] = _Unused(held, restored, score)
         return found
@@ -216,10 +219,10 @@ class Usable:
         Args:
             row: Position of the node.
         """
-        free, nodes = self._nodes.free_at, self._nodes
+        nodes = self._nodes
         return NodeRoom(
-            free={name: free[nodes.column(name), row] for name in self.requests},
-            pods=free[PODS_COLUMN, row] + len(self.by_row.get(row, {})),
+            free={name: nodes.free_of(name, row) for name in self.requests},
+            pods=nodes.free_at[PODS_COLUMN, row] + len(self.by_row.get(row, {})),
         )
 
     def is_fitting(self, row: int) -> bool:
@@ -245,7 +248,8 @@ class Usable:
             return False
         for name, column, amount in self._wanted:
             inside = held.get(name, 0)
-            if amount > free[column, row] + inside:
+            left = free[column, row] if column != NOT_OFFERED else self._nodes.free_of(name, row)
+            if amount > left + inside:
                 return False
             is_used = is_used or inside > 0
         return is_used

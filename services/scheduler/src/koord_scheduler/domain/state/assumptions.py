@@ -226,14 +226,16 @@ class Assumptions:
                 holder = self.ledgers.holders(node).get(uid)  # None: it has just lost the node with its gang
                 if holder is None:
                     continue
-                is_short = bool((self._known.nodes.free[holder.demand.columns, row] < 0).any())
+                is_short = bool((self._known.nodes.free[holder.demand.columns, row] < 0).any()) or bool(
+                    holder.demand.unoffered
+                )
                 if is_short or (is_given and violations(self.ledgers.holders(node))):
                     self.give_up(self._known.pods[uid], self._known.pods[uid].trigger)
 
     def _is_overfull(self, node: str, row: int, *, is_given: bool) -> bool:
         """Return whether the pods of a node take more than it has, or allocations conflict if one was just given."""
         is_broken = is_given and bool(violations(self.ledgers.holders(node)))
-        return is_broken or bool((self._known.nodes.free[:, row] < 0).any())
+        return is_broken or self._known.nodes.is_overfull(row)
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
         """Reconcile the pod after an event about it.

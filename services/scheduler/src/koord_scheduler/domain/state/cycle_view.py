@@ -18,7 +18,8 @@ import numpy as np
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.columns.node_columns import NodeShape, Rows, node_shape
+from koord_scheduler.domain.columns.node_columns import Rows
+from koord_scheduler.domain.columns.node_shape import NodeShape, node_shape
 from koord_scheduler.domain.evaluate.engine import Engine
 from koord_scheduler.domain.evaluate.views.refusals import Refusals
 from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER

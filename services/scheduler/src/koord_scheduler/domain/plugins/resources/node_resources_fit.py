@@ -131,10 +131,9 @@ class NodeResourcesFit:
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
         """Return one phrase for each resource that is short, such as "Insufficient cpu"."""
-        columns = row_list(pod.demand.columns)
         return tuple(
-            "Too many pods" if column == PODS_COLUMN else f"Insufficient {nodes.resources[column]}"
-            for index, column in enumerate(columns)
+            f"Insufficient {resource}" if index else "Too many pods"
+            for index, resource in enumerate(pod.demand.names)
             if code >> min(index + 1, _MOST_REASONS) & 1
         )
 
@@ -155,10 +154,10 @@ class NodeResourcesFit:
         found: list[str] = []
         for row in row_list(rows[:MOST_DETAILS]):
             short: list[str] = []
-            for _, column, amount in self._compared(pod, nodes):
+            for resource, (column, amount) in zip(pod.demand.names, pod.demand.pairs, strict=True):
                 free = nodes.free.item(column, row) + restored.get(row, {}).get(column, 0)
-                if amount > free:
-                    short.append(_shortage(nodes.resources[column], amount, free, nodes.allocatable.item(column, row)))
+                if amount > free and not self.ignores(resource):
+                    short.append(_shortage(resource, amount, free, nodes.allocatable.item(column, row)))
             if short:
                 found.append(f"{nodes.names[row]}: {'; '.join(short)}")
         return found
@@ -239,8 +238,10 @@ class NodeResourcesFit:
         if checks is None:
             checks = self._checks[pod] = tuple(
                 (1 << min(index + 1, _MOST_REASONS), column, amount)
-                for index, (column, amount) in enumerate(pod.demand.pairs)
-                if not self.ignores(nodes.resources[column])
+                for index, (resource, (column, amount)) in enumerate(
+                    zip(pod.demand.names, pod.demand.pairs, strict=True)
+                )
+                if not self.ignores(resource)
             )
         return checks
 
