@@ -1,27 +1,44 @@
 """Evictions where no API server carries them out: at once, or as far as disruption budgets allow."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pytest
+from koord_manager.domain.cluster.changed_uids import MOST, ChangedUids
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.objects.mirror import (
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    WorkloadDeleted,
+    WorkloadObserved,
+)
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol.objects import ObjectMeta, Pod
-from koordcore.state.aggregates import EvictionState
+from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, Workload
+from koordcore.protocol.pod_status import PodStatus
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import EvictionState, PodSpecState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = Origin(causation_id="t", correlation_id="t", actor="t", occurred_at="2026-01-01T00:00:00.000000Z")
 BUDGET = custom_ref("poddisruptionbudgets", "shop", "web")
 EXPLANATION = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="", based_on=BasedOn())
+
+
+def placed(uid: str) -> PodPlaced:
+    return PodPlaced(
+        namespace="shop", name=uid, node="n", attempt=1, queued_at="", requests={}, explanation=EXPLANATION
+    )
 
 
 class Cluster:
@@ -35,10 +52,7 @@ class Cluster:
             meta = ObjectMeta(name=uid, namespace="shop", uid=uid, labels={"app": "web"})
             self.write("podspec", uid, PodSpecAdded(object=Pod(metadata=meta)))
         for uid in running:
-            placed = PodPlaced(
-                namespace="shop", name=uid, node="n", attempt=1, queued_at="", requests={}, explanation=EXPLANATION
-            )
-            self.write("pod", uid, placed)
+            self.write("pod", uid, placed(uid))
         self.write("nodestate", "n", PodsStarted(pods=list(running)))
 
     def write(self, kind: str, id_: str, event: Event) -> None:
@@ -80,8 +94,8 @@ class Cluster:
                     gone.append(draft.ref.id)
         return gone
 
-    def status(self) -> dict[str, int]:
-        self.budgets.refresh(self.view, NOW.timestamp())
+    def status(self, after: float = 0.0) -> dict[str, int]:
+        self.budgets.refresh(self.view, NOW.timestamp() + after)
         [draft] = self.budgets.status_draft(self.view, BUDGET.id)
         assert isinstance(draft.event, CustomObjectObserved)
         status: dict[str, int] = draft.event.object["status"]
@@ -195,3 +209,127 @@ def test_a_budget_whose_amount_is_not_valid_protects_all_its_pods(amount: str) -
     assert cluster.status()["desiredHealthy"] == 2
     cluster.ask("a")
     assert cluster.carried_out() == []
+
+
+class CountedPods(Mapping[str, PodSpecState]):
+    """The pods of a view. It counts how often one of them is read."""
+
+    def __init__(self, pods: Mapping[str, PodSpecState]) -> None:
+        self._pods = pods
+        self.reads = 0
+
+    def __getitem__(self, uid: str) -> PodSpecState:
+        self.reads += 1
+        return self._pods[uid]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pods)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+
+class CountedState:
+    """The state of a view with counted pods."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.real = state
+        self.pods = CountedPods(state.of_kind(PodSpecState))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def of_kind(self, kind: type[Any]) -> Any:
+        return self.pods if kind is PodSpecState else self.real.of_kind(kind)
+
+
+def test_a_changed_pod_costs_as_much_as_the_pods_of_its_budget() -> None:
+    cluster = Cluster("abc")
+    cluster.protect(minAvailable=1)
+    for number in range(100):
+        for namespace in ("shop", "other"):
+            meta = ObjectMeta(name=f"x{number}", namespace=namespace, labels={"app": "other"})
+            cluster.write("podspec", f"{namespace}-{number}", PodSpecAdded(object=Pod(metadata=meta)))
+    now = NOW.timestamp()
+    cluster.budgets.refresh(cluster.view, now)
+
+    cluster.write("nodestate", "n", PodsStopped(pods=["a"]))
+    counted = CountedState(cluster.view.state)
+    cluster.view.state = cast("ClusterState", counted)
+    cluster.budgets.refresh(cluster.view, now + 1)
+    assert 0 < counted.pods.reads <= 10
+    cluster.view.state = counted.real
+    assert cluster.status(1)["currentHealthy"] == 2
+
+
+def test_the_numbers_are_the_same_whether_changes_are_followed_or_all_is_read_at_once() -> None:
+    random, followed, read = Random(7), Cluster("abc", pending="d"), Cluster("abc", pending="d")
+    names = "abcdefgh"
+
+    def pod(uid: str) -> Pod:
+        owners = [OwnerReference(uid=random.choice("vw"))] if random.random() < 0.5 else []
+        labels = {"app": random.choice(["web", "other"])}
+        meta = ObjectMeta(name=uid, namespace="shop", uid=uid, labels=labels, owner_references=owners)
+        return Pod(metadata=meta, status=PodStatus(phase=random.choice(["", "Running", "Failed"])))
+
+    def budget() -> CustomObjectObserved:
+        selector = {"matchLabels": {"app": random.choice(["web", "other", "-"])}}
+        spec = {"selector": selector, "minAvailable": random.randrange(3)}
+        return CustomObjectObserved(object={"metadata": {"namespace": "shop", "name": "web"}, "spec": spec})
+
+    def change() -> tuple[str, str, Event]:
+        uid, kind = random.choice(names), random.randrange(8)
+        match kind:
+            case 0:
+                return "podspec", uid, PodSpecDeleted(namespace="shop", name=uid)
+            case 1:
+                return "nodestate", "n", PodsStarted(pods=[uid])
+            case 2:
+                return "nodestate", "n", PodsStopped(pods=[uid])
+            case 3:
+                return "pod", uid, placed(uid)
+            case 4:
+                meta = ObjectMeta(name="w", namespace="shop")
+                workload = Workload(kind="Deployment", metadata=meta, replicas=random.randrange(5))
+                return "workloadspec", random.choice("vw"), WorkloadObserved(object=workload)
+            case 5:
+                return "workloadspec", random.choice("vw"), WorkloadDeleted(namespace="shop", name="w")
+            case 6:
+                return BUDGET.kind, BUDGET.id, budget()
+            case _:
+                return "podspec", uid, PodSpecChanged(object=pod(uid))
+
+    told = 0
+    for step in range(400):
+        wanted = change()
+        followed.write(*wanted)
+        read.write(*wanted)
+        read.budgets = Budgets()
+        drafts: list[list[Draft]] = []
+        for cluster in (followed, read):
+            cluster.budgets.refresh(cluster.view, NOW.timestamp() + step)
+            drafts.append(cluster.budgets.status_draft(cluster.view, BUDGET.id))
+        assert drafts[0] == drafts[1], step
+        told += len(drafts[0])
+    assert told > 300
+
+
+def test_an_eviction_that_was_not_stored_is_allowed_again_after_the_next_look() -> None:
+    cluster = Cluster("ab")
+    cluster.protect(minAvailable=1)
+    cluster.budgets.refresh(cluster.view, NOW.timestamp())
+    assert [cluster.budgets.take(uid, "shop") for uid in "ab"] == ["", "web"]
+    cluster.write("nodestate", "other", PodsStarted(pods=["x"]))
+    cluster.budgets.refresh(cluster.view, NOW.timestamp() + 1)
+    assert cluster.budgets.take("b", "shop") == ""
+
+
+def test_after_too_many_changes_any_object_may_have_changed() -> None:
+    changed = ChangedUids()
+    assert changed.take() is None
+    changed.add("ab")
+    assert changed.take() == {"a", "b"}
+    changed.add(str(number) for number in range(MOST + 1))
+    changed.add("a")
+    assert changed.take() is None
+    assert changed.take() == set()

@@ -6,7 +6,13 @@ add the keys of the objects they concern to the work queue. The *token* of a nod
 
 from collections.abc import Iterator
 
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
+from koordcore.events.agents.nodestate import (
+    DeviceInventoryChanged,
+    NodeTopologyReported,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.management.adjustment import NodeHealthAssessed
@@ -56,6 +62,7 @@ from koordcore.state.pod_index import PodIndex
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
+from koord_manager.domain.cluster.changed_uids import ChangedUids
 from koord_manager.domain.cluster.node_lives import is_deleted
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
@@ -82,6 +89,7 @@ MAX_UNKNOWN_NODES = 1024
 """Maximum number of nodes to remember that are not known yet."""
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
+_KINDS_OF_CHANGED_UIDS = frozenset({"podspec", "pod", "workloadspec"})
 
 
 class ManagerView:
@@ -94,6 +102,8 @@ class ManagerView:
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
         admission: Cluster state that admission reads, from the same fold.
+        changed_uids: Uids of the pods whose object, node or processes changed, and of changed workloads, for the
+            disruption budgets.
     """
 
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
@@ -113,6 +123,7 @@ class ManagerView:
     def load(self, state: ClusterState) -> None:
         """Replace the folded state, for example by a snapshot, and add the keys of all its objects to the queue."""
         self.state = state
+        self.changed_uids = ChangedUids()
         self._pods = PodIndex()
         self._workload_uids: dict[tuple[str, str, str], str] = {}
         self._workload_keys: dict[str, tuple[str, str, str]] = {}
@@ -227,6 +238,10 @@ class ManagerView:
                 elif ref.kind == "eviction":
                     self.queue.add(EVICTION, ref.id)
                     self._queue_agent_eviction(ref.id)
+        if ref.kind in _KINDS_OF_CHANGED_UIDS:
+            self.changed_uids.add((ref.id,))
+        elif isinstance(event, PodsStarted | PodsStopped):
+            self.changed_uids.add(event.pods)
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:

@@ -4,6 +4,9 @@ A budget counts the *expected* pods that it selects; for a workload these are it
 agent reports it as running. *Desired* is minAvailable, or expected minus maxUnavailable, with percentages rounded up.
 The budget allows max(0, healthy - desired) evictions.
 
+Only the budgets that select a changed pod, or a pod of a changed workload, are computed again. A budget with a new
+selector looks at the pods of its namespace.
+
 Source:
     scheduler-core spec, 6 (step 3), 10.8; Kubernetes' disruption controller
 """
@@ -14,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from koordcore.events.envelope import Draft, name_token
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.protocol.objects import object_from_json
+from koordcore.protocol.objects import Pod, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.state.aggregates import CustomObjectState, NodeAgentState, PodSpecState, PodState, WorkloadState
@@ -35,37 +38,91 @@ class Budget:
     """One PodDisruptionBudget with its computed numbers of pods.
 
     Attributes:
+        id: Id of its aggregate.
+        written: The object.
+        seq: Position of its last event.
         selector: Selector of pods; None selects no pod.
+        pods: Uids of all selected pods that have not ended.
         expected: Pods that should exist: the replicas of their workloads, and pods without a workload.
         healthy: Pods that their agents report as running.
         desired: Pods that have to stay healthy.
         allowed: Evictions that the budget still allows.
-        selected: Uid of each selected pod that has not ended -> whether the pod runs.
-        owners: Uids of the workloads of these pods.
+        selected: Uid of each of these pods, without the evicted ones -> whether the pod runs.
     """
 
-    namespace: str
-    name: str
+    id: str
+    written: PodDisruptionBudget
+    seq: int
     selector: Selector | None
+    pods: set[str] = field(default_factory=set[str])
     expected: int = 0
     healthy: int = 0
     desired: int = 0
     allowed: int = 0
     selected: dict[str, bool] = field(default_factory=dict[str, bool])
-    owners: set[str] = field(default_factory=set[str])
+
+    def selects(self, pod: Pod) -> bool:
+        """Return whether the budget selects a pod of its namespace."""
+        return self.selector is not None and self.selector.matches(pod.metadata.labels)
+
+
+class _Pods:
+    """The pods that have not ended, by namespace and by owner."""
+
+    def __init__(self) -> None:
+        self._in: dict[str, set[str]] = {}
+        self._owned: dict[str, set[str]] = {}
+        self._known: dict[str, tuple[str, list[str]]] = {}
+
+    def put(self, uid: str, pod: Pod | None) -> None:
+        """Add or change a pod. Remove it if it is None."""
+        if uid in self._known:
+            namespace, owners = self._known.pop(uid)
+            _discard(self._in, namespace, uid)
+            for owner in owners:
+                _discard(self._owned, owner, uid)
+        if pod is not None:
+            namespace, owners = pod.metadata.namespace, [owner.uid for owner in pod.metadata.owner_references]
+            self._known[uid] = (namespace, owners)
+            self._in.setdefault(namespace, set()).add(uid)
+            for owner in owners:
+                self._owned.setdefault(owner, set()).add(uid)
+
+    def namespace(self, uid: str) -> str | None:
+        """Return the namespace of a pod, or None for an unknown pod."""
+        return self._known[uid][0] if uid in self._known else None
+
+    def of_namespace(self, namespace: str) -> set[str]:
+        """Return the uids of the pods in a namespace."""
+        return self._in.get(namespace, set())
+
+    def of_owner(self, owner: str) -> set[str]:
+        """Return the uids of the pods that name an owner."""
+        return self._owned.get(owner, set())
+
+
+def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:
+    known = index.get(key)
+    if known is not None:
+        known.discard(uid)
+        if not known:
+            del index[key]
 
 
 @dataclass(slots=True)
 class Budgets:
     """All PodDisruptionBudgets of a cluster without an API server, with the evictions that they allow."""
 
-    by_namespace: dict[str, list[Budget]] = field(default_factory=dict[str, list[Budget]])
+    _by_namespace: dict[str, dict[str, Budget]] = field(default_factory=dict[str, dict[str, Budget]])
     _by_id: dict[str, Budget] = field(default_factory=dict[str, Budget])
+    _stale: set[str] = field(default_factory=set[str])
+    _pods: _Pods | None = None
+    _version: int = -1
     _position: int = -1
     _next_look: float = 0.0
 
     def refresh(self, view: ManagerView, now: float) -> None:
-        """Compute the numbers of all budgets again, and add the keys of the budgets to the work queue.
+        """Compute the numbers of the changed budgets again, and add the keys of all budgets to the work queue.
 
         No-op within a second after the last computation, and if no event was folded since.
 
@@ -74,13 +131,74 @@ class Budgets:
             now: Unix time in seconds.
         """
         if not view.customs(PLURAL):
-            self.by_namespace, self._by_id = {}, {}
+            view.changed_uids.stop()
+            self._forget()
         elif now >= self._next_look and view.state.position != self._position:
             self._next_look, self._position = now + LOOK_SECONDS, view.state.position
-            self.by_namespace = _worked_out(view)
-            budgets = (budget for some in self.by_namespace.values() for budget in some)
-            self._by_id = {custom_ref(PLURAL, one.namespace, one.name).id: one for one in budgets}
+            changed = view.changed_uids.take()
+            if changed is None or self._pods is None:
+                self._forget()
+                changed = set(view.state.of_kind(PodSpecState))
+            self._pods = self._pods or _Pods()
+            self._put_pods(view, self._pods, changed)
+            if self._version != view.custom_version(PLURAL):
+                self._version = view.custom_version(PLURAL)
+                self._read_budgets(view, self._pods)
+            for budget in (self._by_id[id_] for id_ in self._stale if id_ in self._by_id):
+                _work_out(view, budget)
+            self._stale.clear()
             view.queue.resync(DISRUPTION_BUDGET, self._by_id)
+
+    def _forget(self) -> None:
+        self._by_namespace, self._by_id, self._stale = {}, {}, set()
+        self._pods, self._version = None, -1
+
+    def _put_pods(self, view: ManagerView, pods: _Pods, changed: set[str]) -> None:
+        """Update the pods that the budgets select, and mark the budgets of changed pods and workloads as stale."""
+        specs = view.state.of_kind(PodSpecState)
+        for uid in changed:
+            for budget in self._with(uid, pods.namespace(uid)):
+                budget.pods.discard(uid)
+                self._stale.add(budget.id)
+            spec = specs.get(uid)
+            pod = spec.object if spec is not None and spec.object.status.phase not in _ENDED else None
+            pods.put(uid, pod)
+            if pod is not None:
+                for budget in self._by_namespace.get(pod.metadata.namespace, {}).values():
+                    if budget.selects(pod):
+                        budget.pods.add(uid)
+                        self._stale.add(budget.id)
+            for owned in pods.of_owner(uid):
+                self._stale.update(budget.id for budget in self._with(owned, pods.namespace(owned)))
+
+    def _with(self, uid: str, namespace: str | None) -> list[Budget]:
+        """Return the budgets that select a pod."""
+        if namespace is None:
+            return []
+        return [budget for budget in self._by_namespace.get(namespace, {}).values() if uid in budget.pods]
+
+    def _read_budgets(self, view: ManagerView, pods: _Pods) -> None:
+        """Read the objects that changed. A budget with a new selector selects its pods again."""
+        before, self._by_id, self._by_namespace = self._by_id, {}, {}
+        specs = view.state.of_kind(PodSpecState)
+        for name, state in view.customs(PLURAL):
+            id_ = f"{PLURAL}={name}"
+            budget = before.get(id_)
+            if budget is None or budget.seq != state.seq:
+                try:
+                    written = object_from_json(state.object, PodDisruptionBudget)
+                except msgspec.ValidationError:
+                    continue
+                selector = _selector(written)
+                is_selecting = budget is not None and budget.selector == selector
+                kept = budget.pods if budget is not None and is_selecting else set[str]()
+                budget = Budget(id=id_, written=written, seq=state.seq, selector=selector, pods=kept)
+                if not is_selecting:
+                    of_namespace = pods.of_namespace(written.metadata.namespace)
+                    budget.pods.update(uid for uid in of_namespace if budget.selects(specs[uid].object))
+                self._stale.add(id_)
+            self._by_id[id_] = budget
+            self._by_namespace.setdefault(budget.written.metadata.namespace, {})[id_] = budget
 
     def take(self, uid: str, namespace: str) -> str:
         """Charge the eviction of a pod to its budgets, if all of them allow it.
@@ -93,11 +211,13 @@ class Budgets:
             "" if the eviction is allowed and charged, otherwise the name of the budget that refuses it. A pod that
             does not run is always allowed.
         """
-        concerned = [budget for budget in self.by_namespace.get(namespace, ()) if uid in budget.selected]
+        in_namespace = self._by_namespace.get(namespace, {})
+        concerned = [in_namespace[id_] for id_ in sorted(in_namespace) if uid in in_namespace[id_].selected]
         for budget in concerned:
             if budget.selected[uid] and budget.allowed <= 0:
-                return budget.name
+                return budget.written.metadata.name
         for budget in concerned:
+            self._stale.add(budget.id)  # the eviction may not be stored
             if budget.selected.pop(uid):
                 budget.allowed -= 1
         return ""
@@ -123,48 +243,34 @@ class Budgets:
         }
         if status == before:
             return []
-        event = CustomObjectObserved(object={**state.object, "status": status})
-        return [Draft(custom_ref(PLURAL, budget.namespace, budget.name), event, state.seq)]
+        event, meta = CustomObjectObserved(object={**state.object, "status": status}), budget.written.metadata
+        return [Draft(custom_ref(PLURAL, meta.namespace, meta.name), event, state.seq)]
 
 
-def _worked_out(view: ManagerView) -> dict[str, list[Budget]]:
-    read: list[tuple[Budget, PodDisruptionBudget]] = []
-    by_namespace: dict[str, list[Budget]] = {}
-    for _, state in view.customs(PLURAL):
-        try:
-            written = object_from_json(state.object, PodDisruptionBudget)
-        except msgspec.ValidationError:
-            continue
-        meta = written.metadata
-        budget = Budget(namespace=meta.namespace, name=meta.name, selector=_selector(written))
-        read.append((budget, written))
-        by_namespace.setdefault(meta.namespace, []).append(budget)
-    placed = view.state.of_kind(PodState)
-    workloads = view.state.of_kind(WorkloadState)
-    agents = view.state.of_kind(NodeAgentState)
+def _work_out(view: ManagerView, budget: Budget) -> None:
+    """Compute the numbers of a budget from the pods that it selects."""
+    specs, placed = view.state.of_kind(PodSpecState), view.state.of_kind(PodState)
+    workloads, agents = view.state.of_kind(WorkloadState), view.state.of_kind(NodeAgentState)
     running: dict[str, frozenset[str]] = {}
-    for uid, spec in view.state.of_kind(PodSpecState).items():
-        budgets = by_namespace.get(spec.object.metadata.namespace, ())
-        if not budgets or spec.object.status.phase in _ENDED:
-            continue
+    owners: set[str] = set()
+    budget.expected, budget.selected = 0, {}
+    for uid in budget.pods:
         state = placed.get(uid)
         token = name_token(state.node) if state is not None and state.node else ""
         if token and token not in running:
             agent = agents.get(token)
             running[token] = frozenset(agent.running if agent is not None else ())
-        is_healthy = bool(token) and uid in running[token]
-        for budget in budgets:
-            if budget.selector is not None and budget.selector.matches(spec.object.metadata.labels):
-                owner = next((each.uid for each in spec.object.metadata.owner_references if each.uid in workloads), "")
-                budget.expected += not owner
-                budget.owners.update([owner] if owner else [])
-                budget.healthy += is_healthy
-                budget.selected[uid] = is_healthy
-    for budget, written in read:
-        budget.expected += sum(workloads[uid].object.replicas for uid in budget.owners)
-        budget.desired = _desired(budget.expected, written)
-        budget.allowed = max(0, budget.healthy - budget.desired)
-    return by_namespace
+        references = specs[uid].object.metadata.owner_references
+        owner = next((each.uid for each in references if each.uid in workloads), "")
+        if owner:
+            owners.add(owner)
+        else:
+            budget.expected += 1
+        budget.selected[uid] = bool(token) and uid in running[token]
+    budget.expected += sum(workloads[uid].object.replicas for uid in owners)
+    budget.healthy = sum(budget.selected.values())
+    budget.desired = _desired(budget.expected, budget.written)
+    budget.allowed = max(0, budget.healthy - budget.desired)
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector | None:
