@@ -265,6 +265,32 @@ def test_images_are_seen_in_their_cycle_only() -> None:
     assert locality(scheduler, "r", {})["b"] == 0
 
 
+class Lending(MadeUp):
+    """Node b has a resource that no node offers, for those that are labelled, or for a copy of them."""
+
+    name = "Lending"
+
+    def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | None:
+        if "borrows" not in pod.metadata.labels:
+            return None
+        plain = self.nodes[self.row("b")]
+        allocatable = {**plain.status.allocatable, "example.com/a": "2"}
+        status = msgspec.structs.replace(plain.status, allocatable=allocatable)
+        copies = [(rows, msgspec.structs.replace(pod))] if pod.metadata.labels["borrows"] == "copy" else []
+        shown = NodeView(node=msgspec.structs.replace(plain, status=status))
+        return Views(pods=copies, nodes={self.row("b"): shown})
+
+
+@pytest.mark.parametrize("what", ["itself", "copy"])
+def test_a_resource_that_no_node_offers_is_seen_in_its_cycle_only(what: str) -> None:
+    scheduler = scheduler_with(cluster("a", "b"), Lending)
+    wanted = {"cpu": "1", "example.com/a": "2"}
+    assert node_of(scheduler, pod("p", wanted)) == ""
+    assert node_of(scheduler, with_metadata(pod("q", wanted), labels={"borrows": what})) == "b"
+    assert node_of(scheduler, with_metadata(pod("r", wanted), labels={"borrows": what})) == ""
+    assert node_of(scheduler, pod("s", wanted)) == ""
+
+
 class Fussy(Picky):
     """Refuses what is labelled so for ever."""
 

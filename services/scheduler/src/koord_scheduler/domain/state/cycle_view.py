@@ -129,7 +129,16 @@ def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleVi
                     return
                 after += [part] if answer is None else answer
             parts = after
-        yield CycleView(pod.pod, pod.subject, tuple(part for part in parts if part.pod is not pod.pod))
+        own = _renewed(state, framework, Part(pod.pod, pod.subject, rows))
+        apart = tuple([_renewed(state, framework, part) for part in parts if part.pod is not pod.pod])
+        yield CycleView(own.pod, own.subject, apart)
+
+
+def _renewed(state: SchedulerState, framework: Framework, part: Part) -> Part:
+    """Return the part with a subject whose resources have columns if a changed node is the first one to offer them."""
+    if not state.nodes.is_outdated(part.subject.pod_class.demand):
+        return part
+    return part._replace(subject=framework.subject_of(part.pod))
 
 
 def _divided(framework: Framework, part: Part, copies: Iterable[tuple[Rows, Pod]]) -> Iterator[Part]:
