@@ -71,6 +71,13 @@ async def test_other_tasks_run_while_many_objects_are_listed() -> None:
     assert len(names) == PODS
 
 
+async def test_other_tasks_run_while_the_objects_of_a_namespace_are_looked_for_among_many() -> None:
+    idle, _ = await Other().turns_during(listed(ManagerWorld(), "pods", "namespace=c"))
+    turns, found = await Other().turns_during(listed(crowded(), "pods", "namespace=c"))
+    assert found["items"] == []
+    assert turns >= idle + PODS // PIECE
+
+
 async def test_other_tasks_run_while_the_hash_of_many_objects_is_computed() -> None:
     world = crowded()
     api = ManagerApi(world.view, Intake(), AlwaysLeading(leads=True), standalone=True)

@@ -52,8 +52,11 @@ def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef
 def objects_of_aggregate(
     view: ManagerView, aggregate: str
 ) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
-    """Yield every existing mirrored object of a kind of aggregate, such as `customspec`, with its aggregate."""
-    for id_, state in view.state.of_kind(STATE_TYPES[aggregate]).items():
+    """Yield every existing mirrored object of a kind of aggregate, such as `customspec`, with its aggregate.
+
+    The objects are those of the first step, so facts may be folded between two steps.
+    """
+    for id_, state in list(view.state.of_kind(STATE_TYPES[aggregate]).items()):
         found = object_of(state)
         if found is not None:
             yield AggregateRef(aggregate, id_), found

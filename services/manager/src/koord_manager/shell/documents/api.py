@@ -18,6 +18,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -107,17 +108,12 @@ class ManagerApi:
     async def list_objects(self, request: Request) -> Response:
         """Handle `GET /v1/objects/{kind}`: return all objects of a kind in order of namespace and name.
 
-        The objects are those at `position`. They are encoded in pieces, so that other tasks run in between; computed
-        fields, such as the node of a pod, may be newer.
+        The objects are those at `position`. They are found and encoded in pieces, so that other tasks run in between;
+        computed fields, such as the node of a pod, may be newer.
         """
-        kind = _kind(request)
-        namespace, position = request.query_params.get("namespace"), self._view.state.position
-        found = [
-            item
-            for item in (self._custom_items(kind) if kind not in AGGREGATES else self._items(kind))
-            if namespace in (None, item.namespace)
-        ]
-        found.sort(key=lambda item: (item.namespace, item.name))
+        kind, position = _kind(request), self._view.state.position
+        items = self._custom_items(kind) if kind not in AGGREGATES else self._items(kind)
+        found = await _in_order(items, request.query_params.get("namespace"))
         members: dict[str, Iterable[bytes]] = {
             "apiVersion": [codec.encode("v1")],
             "kind": [codec.encode("List")],
@@ -131,11 +127,13 @@ class ManagerApi:
         return Response(b"".join(body), media_type="application/json")
 
     def _items(self, kind: str) -> Iterator["_Item"]:
+        """Yield the objects of a kind. They are those of the first step."""
+        of_owners = self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ()
         for ref, found in objects_of_kind(self._view, kind):
             if not isinstance(found, dict):
                 meta = found.metadata
                 yield _Item(meta.namespace, meta.name, partial(self._shown, kind, ref.id, found))
-        for _, state in self._view.customs(_OWNERS[kind]) if kind in _OWNERS else ():
+        for _, state in of_owners:
             yield _Item.of_document(state.object, partial(_unchanged, state.object))
 
     def _custom_items(self, kind: str) -> Iterator["_Item"]:
@@ -225,6 +223,21 @@ class _Item(NamedTuple):
         """Return the item of a custom resource."""
         meta = document["metadata"]
         return cls(meta.get("namespace", ""), meta.get("name", ""), shown)
+
+
+async def _in_order(items: Iterable[_Item], namespace: str | None) -> list[_Item]:
+    """Return the items of a namespace (None: of all) by namespace and name, and let other tasks run in between."""
+    by_namespace: dict[str, list[_Item]] = {}
+    for number, item in enumerate(items, 1):
+        if namespace in (None, item.namespace):
+            by_namespace.setdefault(item.namespace, []).append(item)
+        if number % PIECE == 0:
+            await asyncio.sleep(0)
+    found: list[_Item] = []
+    for name in sorted(by_namespace):
+        found += sorted(by_namespace[name], key=attrgetter("name"))
+        await asyncio.sleep(0)
+    return found
 
 
 def _unchanged(document: dict[str, Any]) -> dict[str, Any]:
