@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.columns.node_columns import NodeColumns
+from koord_scheduler.domain.columns.unoffered_amounts import UnofferedAmounts
 from koord_scheduler.domain.controllers.node_page import node_page
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
@@ -57,6 +58,27 @@ def test_two_names_that_no_node_offers_are_explained_apart() -> None:
     scheduler = Scheduler(log)
     scheduler.run()
     assert refusals(scheduler)["p"] == ["Insufficient example.com/a", "Insufficient example.com/b"]
+
+
+class CountedRow(int):
+    """The position of a node. It counts how often it is looked up."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedRow.looks += 1
+        return int(self)
+
+
+def test_what_pods_on_a_node_take_is_found_without_a_look_at_the_names_of_other_nodes() -> None:
+    amounts = UnofferedAmounts()
+    for row in range(1000):
+        amounts.add(f"example.com/{row}", row, 1)
+    amounts.add("example.com/7", 8, 2)
+    assert amounts.on(CountedRow(8)) == {"example.com/8": 1, "example.com/7": 2}
+    assert CountedRow.looks <= 2
+    assert amounts.removed("example.com/7") == {7: 1, 8: 2}
+    assert (amounts.on(7), amounts.on(8)) == ({}, {"example.com/8": 1})
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["folded together", "folded before"])
