@@ -9,7 +9,7 @@ import pytest
 from koord_projector.shell.postgres import loader, positions, writer
 from koord_projector.shell.postgres.shadow import Shadow
 from koord_projector.shell.postgres.writer import Writer
-from koord_projector.shell.projecting import rebuilding, recovery
+from koord_projector.shell.projecting import rebuilding, recovery, session
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.retry import Backoff
 from structlog.testing import capture_logs
@@ -129,6 +129,29 @@ async def test_a_rebuild_by_copy_ends_while_another_projector_folds(
                 new.write([*later])
                 await new.caught_up()
                 assert stored_schema(postgres_dsn) == (version, len(events))
+
+
+async def test_the_tables_are_not_taken_back_while_their_projector_begins_a_new_session(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, log, looked, schemas = small(), MemoryLog(), Writer.is_folded, list[str]()
+    answers = [True, False, False, True, False, True]
+
+    async def look(self: Writer) -> bool:
+        schemas.append(stored_schema(postgres_dsn)[0])
+        return answers.pop(0) if answers else await looked(self)
+
+    monkeypatch.setattr(Writer, "is_folded", look)
+    async with projector(postgres_dsn, log=log) as old:
+        old.write(events[:-1])
+        async with running(old, "old"):
+            await old.caught_up()
+            with psycopg.connect(postgres_dsn) as connection:
+                connection.execute("UPDATE projection SET schema = 'new' WHERE stream = 'ev'")
+            old.write(events[-1:])
+            await old.caught_up()
+            assert stored_schema(postgres_dsn) == ("old", len(events))
+    assert schemas == ["new"] * (6 + session.FREE_LOOKS)
 
 
 async def test_rows_of_two_versions_are_never_mixed(postgres_dsn: str) -> None:

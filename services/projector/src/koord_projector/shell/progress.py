@@ -23,6 +23,7 @@ class Progress:
         trouble: Reason why the fold has stopped; "" while it runs.
         rebuild_wanted: Set when an operator requested a rebuild.
         has_folded: Whether this process has had the tables in its own version.
+        free_looks: How often in a row no projector folded, while this one stood by for another version.
     """
 
     ready: Condition
@@ -34,6 +35,7 @@ class Progress:
     trouble: str = ""
     rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     has_folded: bool = False
+    free_looks: int = 0
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, position: int, occurred_at: str) -> None:

@@ -144,9 +144,7 @@ class Writer:
         await self._connection.execute("SELECT pg_advisory_lock_shared(%s)", (FOLD_LOCK,))
 
     async def tables_of_others(self) -> bool:
-        """Whether another version of the projector has made the tables, and some projector folds facts into them now.
-
-        Call it before `hold_tables`.
+        """Return whether another version of the projector has made the tables.
 
         Raises:
             WRITE_ERRORS: Postgres is unavailable.
@@ -154,8 +152,15 @@ class Writer:
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT schema FROM projection WHERE stream = %s", (FACTS,))
             row = await cursor.fetchone()
-            if row is None or row[0] == projection_schema():
-                return False
+            return row is not None and row[0] != projection_schema()
+
+    async def is_folded(self) -> bool:
+        """Return whether some projector folds facts into the tables now. Call it before `hold_tables`.
+
+        Raises:
+            WRITE_ERRORS: Postgres is unavailable.
+        """
+        async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", (FOLD_LOCK,))
             return await cursor.fetchone() == (False,)
 

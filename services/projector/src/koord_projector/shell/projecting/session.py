@@ -25,10 +25,12 @@ from koord_projector.shell.projecting.refusals import FactsRefused, Refusals, re
 
 EVENTS_WITHOUT_PAUSE: Final = 200
 """Number of events that are folded before other tasks may run: about 10 ms."""
+FREE_LOOKS: Final = 3
+"""Looks in a row that find nobody folding before the tables are taken back: a new session may be about to begin."""
 
 
 class TablesTaken(Exception):
-    """Another version of the projector has made the tables again, and folds facts into them."""
+    """Another version of the projector has made the tables again, and folds facts into them or did so a moment ago."""
 
     def __init__(self) -> None:
         super().__init__("another version of the projector folds into the tables")
@@ -123,7 +125,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         refusals: What the sessions before were refused. A rebuild clears it.
 
     Raises:
-        TablesTaken: Another version has taken the tables from this process, and still folds.
+        TablesTaken: Another version has taken the tables from this process, and may still fold.
         LogChanged: The tables contain facts that are not in this log.
         Moved: Another projector of this version wrote to the tables meanwhile.
         HistoryGone: A rebuild found that the first facts were deleted from the log.
@@ -138,7 +140,10 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
         wanted = progress.rebuild_wanted.is_set()
         # Whoever began last keeps the tables. Otherwise, two versions would make them again in turn, without end.
         if progress.has_folded and not wanted and await writer.tables_of_others():
-            raise TablesTaken
+            progress.free_looks = 0 if await writer.is_folded() else progress.free_looks + 1
+            if progress.free_looks < FREE_LOOKS:
+                raise TablesTaken
+        progress.free_looks = 0
         await writer.hold_tables()
         loaded = await load_projection(writer)
         if wanted or not loaded.is_current:
