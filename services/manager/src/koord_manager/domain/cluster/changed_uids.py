@@ -1,10 +1,14 @@
-"""Collect the uids of changed objects for one reader, which looks at them now and then."""
+"""Collect the uids of changed pods and workloads for one reader, which looks at them now and then."""
 
 from collections.abc import Iterable
 from typing import Final
 
+from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
+from koordcore.events.envelope import AggregateRef, Event
+
 MOST: Final = 50_000
 """Most uids that are collected. An instance that does not lead has no reader."""
+_KINDS: Final = frozenset({"podspec", "pod", "workloadspec"})
 
 
 class ChangedUids:
@@ -15,6 +19,13 @@ class ChangedUids:
 
     def __init__(self) -> None:
         self._uids: set[str] | None = None
+
+    def fold(self, ref: AggregateRef, event: Event | None) -> None:
+        """Add the pods whose object, node or processes a fact changes, or the workload that it changes."""
+        if ref.kind in _KINDS:
+            self.add((ref.id,))
+        elif isinstance(event, PodsStarted | PodsStopped):
+            self.add(event.pods)
 
     def add(self, uids: Iterable[str]) -> None:
         """Add the uids of objects that changed."""

@@ -6,13 +6,7 @@ add the keys of the objects they concern to the work queue. The *token* of a nod
 
 from collections.abc import Iterator
 
-from koordcore.events.agents.nodestate import (
-    DeviceInventoryChanged,
-    NodeTopologyReported,
-    PodsEvictedByAgent,
-    PodsStarted,
-    PodsStopped,
-)
+from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.management.adjustment import NodeHealthAssessed
@@ -47,15 +41,12 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     ConfigState,
     CustomObjectState,
-    EvictionState,
     NodeAgentState,
     NodeLedger,
     NodePolicyState,
     NodeSpecState,
     PodSpecState,
     PodState,
-    ReservationState,
-    ScheduleExplanationState,
     WorkloadState,
 )
 from koordcore.state.pod_index import PodIndex
@@ -64,6 +55,7 @@ from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, Config
 from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
 from koord_manager.domain.cluster.changed_uids import ChangedUids
 from koord_manager.domain.cluster.node_lives import is_deleted
+from koord_manager.domain.cluster.queued_objects import queue_all
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
@@ -89,7 +81,6 @@ MAX_UNKNOWN_NODES = 1024
 """Maximum number of nodes to remember that are not known yet."""
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
-_KINDS_OF_CHANGED_UIDS = frozenset({"podspec", "pod", "workloadspec"})
 
 
 class ManagerView:
@@ -102,8 +93,7 @@ class ManagerView:
         obs_position: Position of the last usage report in the stream of observations.
         node_version: Number that grows with each change of a node object.
         admission: Cluster state that admission reads, from the same fold.
-        changed_uids: Uids of the pods whose object, node or processes changed, and of changed workloads, for the
-            disruption budgets.
+        changed_uids: Uids of changed pods and workloads, for the disruption budgets.
     """
 
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
@@ -144,21 +134,8 @@ class ManagerView:
             key = (workload.object.kind, meta.namespace, meta.name)
             self._workload_uids[key] = uid
             self._workload_keys[uid] = key
-        self._queue_everything()
-
-    def _queue_everything(self) -> None:
-        queue, state = self.queue, self.state
         self._queue_configuration()
-        queue.add_all(WORKLOAD, state.of_kind(WorkloadState))
-        queue.add_all(WORKLOAD, self._pods.owners())  # also of workloads whose deletion is not carried out yet
-        for controller in (*NODE_POLICIES, OVERCOMMIT, NODE_OBJECTS, DESIRED_STATE, HEALTH_RESET):
-            queue.add_all(controller, state.of_kind(NodeSpecState))
-        queue.add_all(EVICTION, state.of_kind(EvictionState))
-        queue.add_all(AGENT_EVICTION, state.of_kind(NodeAgentState))
-        queue.add_all(EXPLANATION_EXPIRY, state.of_kind(ScheduleExplanationState))
-        queue.add_all(RESERVATION_COLLECTION, state.of_kind(ReservationState))
-        pods = state.of_kind(PodState)
-        queue.add_all(VOLUME_CLAIM, (uid for uid, pod in pods.items() if pod.allocation.volume_claims))
+        queue_all(self.queue, state, self._pods.owners())
 
     def recommend_with(self, recommend: Recommend) -> None:
         """Set the function that sets recommended requests of new pods during admission (`Facts.recommend`)."""
@@ -238,10 +215,7 @@ class ManagerView:
                 elif ref.kind == "eviction":
                     self.queue.add(EVICTION, ref.id)
                     self._queue_agent_eviction(ref.id)
-        if ref.kind in _KINDS_OF_CHANGED_UIDS:
-            self.changed_uids.add((ref.id,))
-        elif isinstance(event, PodsStarted | PodsStopped):
-            self.changed_uids.add(event.pods)
+        self.changed_uids.fold(ref, event)
         return event
 
     def observe(self, position: int, node: str, report: NodeUsageReported) -> None:
