@@ -45,11 +45,16 @@ class Site:
         self.place_files()
 
     def place_files(self) -> None:
-        """Let the configuration of the server name the folders of this machine."""
+        """Let the configuration of the server name the folders of this machine.
+
+        A server that reloads just now reads a whole file.
+        """
         # In a container the files are mounted at /etc/nats, and the streams are in /data.
         file = self.folder / "nats" / "nats-0.conf"
         text = file.read_text().replace('"/etc/nats/', f'"{self.folder}/nats/')
-        file.write_text(text.replace('"/data', f'"{self.folder}/data'))
+        placed = file.with_suffix(".placed")
+        placed.write_text(text.replace('"/data', f'"{self.folder}/data'))
+        placed.replace(file)
 
     def start(self) -> None:
         config = str(self.folder / "nats" / "nats-0.conf")
