@@ -127,6 +127,8 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
     await node(True, ("other", "1"))
     await node(False, drained)
     await node(False)
+    await node(False, drained)
+    await node(False, by="bob@host")
     records = await audit(world)
     (intent,) = [each for each in records if each.decision == "allowed"]
     assert (intent.action, intent.plugin, intent.profile, intent.round) == ("cordon", "CustomPriority", "x", AT)
@@ -141,7 +143,10 @@ async def test_nodes_that_are_closed_and_opened_are_recorded_with_the_one_who_di
         ("uncordon", "", "a", "false"),
         ("taint", "Drain", "a", "d1"),
         ("untaint", "Drain", "a", ""),
+        ("taint", "Drain", "a", "d1"),
+        ("untaint", "", "a", ""),
     ]
+    assert done[-1].asked_by == "bob@host", "a user has opened the node"
 
 
 async def test_a_soft_eviction_is_recorded_with_its_job_plugin_reason_and_annotation() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.drains.documents import DRAIN_NODE
 from koordctl.commands.gang import declared_by
 from koordctl.render.object_tables import COLUMNS, object_table
 
@@ -55,6 +56,13 @@ def test_node_shows_batch_resources_in_the_units_of_its_own() -> None:
     assert table("Node", status={"allocatable": {"cpu": "16"}})[1] == ["o", "Ready", "16", None, None, None]
     silent = object_table("Node", [{"metadata": {"name": "o"}}], wide=False, silent={"o"})[1]
     assert silent[0][1] == "Ready,NoReport"
+
+
+def test_a_node_that_a_drain_has_closed_says_so() -> None:
+    taints = [{"key": "other", "effect": "NoSchedule"}, {"key": DRAIN_NODE, "effect": "NoSchedule", "value": "d"}]
+    assert table("Node", spec={"taints": taints[:1]})[1][1] == "Ready"
+    assert table("Node", spec={"taints": taints})[1][1] == "Ready,ClosedByDrain"
+    assert table("Node", spec={"taints": taints, "unschedulable": True})[1][1] == "SchedulingDisabled,ClosedByDrain"
 
 
 def test_lists_stand_on_one_line_and_what_is_counted_is_a_number() -> None:

@@ -44,6 +44,7 @@ class NodeAct(NamedTuple):
         value: Its new value; "" if it was removed.
         drain: Whether a drain made the change.
         user: User of `koord cordon` or `koord uncordon` who made the change; "" if it was made in another way.
+            `koord uncordon` also removes what an ended drain has left on the node.
     """
 
     action: str
@@ -60,19 +61,20 @@ def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
         before: The object before; None if the node is new.
         after: The object after.
     """
+    user = _user(before, after)
     was_closed = before is not None and before.spec.unschedulable
     if after.spec.unschedulable != was_closed:
         action = "cordon" if after.spec.unschedulable else "uncordon"
         value = str(after.spec.unschedulable).lower()
-        yield NodeAct(action, "spec.unschedulable", value, drain=False, user=_user(before, after))
+        yield NodeAct(action, "spec.unschedulable", value, drain=False, user=user)
     old, new = _drain_taint(before), _drain_taint(after)
     if old != new:
-        yield NodeAct("untaint" if new is None else "taint", DRAIN_NODE, new or "", drain=True)
+        yield NodeAct("untaint" if new is None else "taint", DRAIN_NODE, new or "", drain=not user, user=user)
     for label in (NODE_PLANNING, NODE_GROUP):
         previous = "" if before is None else before.metadata.labels.get(label, "")
         value = after.metadata.labels.get(label, "")
         if value != previous:
-            yield NodeAct("label", label, value, drain=True)
+            yield NodeAct("label", label, value, drain=not user, user=user)
 
 
 def signature(user: str, at: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
+from koordcore.protocol.drains.documents import DRAIN_NODE
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.qos import qos
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
@@ -141,6 +142,15 @@ def _pod_status(item: Item) -> str:
     return "Pending"
 
 
+def _node_status(item: Item, *, is_silent: bool) -> str:
+    found = ["SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready"]
+    if any(taint["key"] == DRAIN_NODE for taint in field(item, "spec.taints", [])):
+        found.append("ClosedByDrain")
+    if is_silent:
+        found.append("NoReport")
+    return ",".join(found)
+
+
 def _nodes(items: Sequence[Item], *, wide: bool, silent: Container[str]) -> tuple[Columns, Rows]:
     rows: Rows = []
     for item in items:
@@ -149,8 +159,7 @@ def _nodes(items: Sequence[Item], *, wide: bool, silent: Container[str]) -> tupl
         rows.append(
             [
                 field(item, "metadata.name"),
-                ("SchedulingDisabled" if field(item, "spec.unschedulable") else "Ready")
-                + (",NoReport" if field(item, "metadata.name") in silent else ""),
+                _node_status(item, is_silent=field(item, "metadata.name") in silent),
                 *(None if held[name] is None else amount_text(NODE_AMOUNTS[name], held[name] or 0) for name in held),
                 *([",".join(f"{k}={v}" for k, v in field(item, "metadata.labels", {}).items())] if wide else []),
             ]

@@ -4,7 +4,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Annotated
 
+import msgspec
 import typer
+from koord_descheduler.domain.drain import changes
+from koordcore.protocol.drains.documents import CordonPolicy
 from koordcore.requests.objects import ChangeNode, ChangeResult
 from koordcore.service.process_user import user_at_host
 from koordcore.stories.closed_nodes import signature
@@ -12,7 +15,8 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import wait_for
 from koordctl.access.object_changes import change_objects
-from koordctl.render.output import say_error
+from koordctl.commands.descheduling.drain import running_drains
+from koordctl.render.output import errors, say_error
 
 Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
@@ -30,7 +34,9 @@ def cordon(node: Nodes) -> None:
 
 
 def uncordon(node: Nodes) -> None:
-    """Open nodes for new pods again. A taint or a running drain may still keep pods away.
+    """Open nodes for new pods again, also nodes that a drain has emptied. A running drain still keeps pods away.
+
+    Other taints of a node stay.
 
     Examples:
 
@@ -42,11 +48,22 @@ def uncordon(node: Nodes) -> None:
 def _change(names: list[str], *, unschedulable: bool) -> None:
     """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist."""
     by = signature(user_at_host(), rfc3339(datetime.now(UTC)))
-    changes = [ChangeNode(name=name, unschedulable=unschedulable, annotations=by) for name in names]
+    drains = {} if unschedulable else running_drains()
+    wanted = [
+        ChangeNode(name=name) if unschedulable or name in drains else changes.uncordon(name, "", CordonPolicy())
+        for name in names
+    ]
+    wanted = [msgspec.structs.replace(each, unschedulable=unschedulable, annotations=by) for each in wanted]
     failed = False
-    for name, outcome in zip(names, wait_for(change_objects(changes)), strict=True):
+    for name, outcome in zip(names, wait_for(change_objects(wanted)), strict=True):
         if outcome.result is ChangeResult.DONE:
             sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
+            if drain := drains.get(name):
+                errors.print(
+                    f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort",
+                    highlight=False,
+                    markup=False,
+                )
         else:
             failed = True
             is_gone = outcome.result is ChangeResult.ABSENT

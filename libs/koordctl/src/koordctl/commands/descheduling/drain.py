@@ -77,8 +77,12 @@ def drain(
         return
     name = f"drain-{node}"
     _need_descheduler()
-    if abort and _stored(name) is None:
-        fail(f"node {node} has no drain")
+    if abort:
+        stored = _stored(name)
+        if stored is None:
+            fail(f"node {node} has no drain")
+        if field(stored, "status.phase") == "Complete":
+            fail(f"drainnode/{name} is Complete. To open the node again: koord uncordon {node}")
     errors.print(f"waiting for the descheduler, at most {seconds:g} s", highlight=False)
     if abort:
         _change(_with_state(name, ConfirmState.ABORTED))
@@ -115,6 +119,12 @@ def is_over(stored: dict[str, Any]) -> bool:
     phase = field(stored, "status.phase", "Pending")
     never_begins = phase == "Pending" and field(stored, "spec.confirmState") in _GIVEN_UP
     return phase in _ENDED or never_begins
+
+
+def running_drains() -> dict[str, str]:
+    """Return name of a node -> name of the DrainNode that closes it now or will close it."""
+    items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
+    return {field(item, "spec.nodeName", ""): str(field(item, "metadata.name")) for item in items if not is_over(item)}
 
 
 def _with_state(name: str, state: ConfirmState) -> PatchObject:
@@ -172,6 +182,8 @@ def _show(name: str, node: str, status: Status) -> None:
             highlight=False,
             markup=False,
         )
+    if phase == "Complete":
+        console.print(f"to open the node again: koord uncordon {node}", highlight=False, markup=False)
     if stuck or phase == "Aborted":
         raise typer.Exit(1)
 
