@@ -60,7 +60,7 @@ COMMANDS = (
     Entry(
         "uncordon",
         ASK,
-        "Open nodes for new pods again. A taint or a running drain may still keep pods away.",
+        "Open nodes for new pods again, also nodes that a drain has emptied. A running drain still keeps pods away.",
         "descheduling.cordon",
         "uncordon",
     ),

@@ -1,7 +1,7 @@
 """Which DrainNode `koord drain` replaces by a new one."""
 
 import pytest
-from koordctl.commands.descheduling.drain import is_over
+from koordctl.commands.descheduling.running_drains import is_over
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 import sys
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
-import msgspec
 import typer
-from koord_descheduler.domain.drain import changes
-from koordcore.protocol.drains.documents import CordonPolicy
+from koordcore.protocol.drains.documents import DRAIN_NODE, NODE_PLANNING
+from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, ChangeResult
 from koordcore.service.process_user import user_at_host
 from koordcore.stories.closed_nodes import signature
@@ -15,9 +14,11 @@ from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import wait_for
 from koordctl.access.object_changes import change_objects
-from koordctl.commands.descheduling.drain import running_drains
+from koordctl.commands.descheduling.running_drains import running_drains
 from koordctl.render.output import errors, say_error
 
+_DRAINED: Final = Taint(key=DRAIN_NODE, effect="NoSchedule")
+"""The taint that a drain leaves when it is Complete (descheduler spec, 11.2)."""
 Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
 
@@ -49,11 +50,17 @@ def _change(names: list[str], *, unschedulable: bool) -> None:
     """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist."""
     by = signature(user_at_host(), rfc3339(datetime.now(UTC)))
     drains = {} if unschedulable else running_drains()
+    closed = set(names) if unschedulable else drains.keys()
     wanted = [
-        ChangeNode(name=name) if unschedulable or name in drains else changes.uncordon(name, "", CordonPolicy())
+        ChangeNode(
+            name=name,
+            unschedulable=unschedulable,
+            annotations=by,
+            labels={} if name in closed else {NODE_PLANNING: None},
+            removed_taints=[] if name in closed else [_DRAINED],
+        )
         for name in names
     ]
-    wanted = [msgspec.structs.replace(each, unschedulable=unschedulable, annotations=by) for each in wanted]
     failed = False
     for name, outcome in zip(names, wait_for(change_objects(wanted)), strict=True):
         if outcome.result is ChangeResult.DONE:

@@ -21,14 +21,13 @@ from koordctl.access.clients import find_service, manager, named_addresses, serv
 from koordctl.access.cluster import live_cluster
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.object_changes import change_objects
+from koordctl.commands.descheduling.running_drains import ENDED_PHASES, is_over
 from koordctl.render.output import console, errors, fail, field, show_table
 
 Status: TypeAlias = dict[str, Any]
 """Field `status` of a DrainNode."""
 
 _API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
-_ENDED: Final = ("Complete", "Aborted")
-_GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
 _WITHOUT_PLACE: Final = ("Unmigratable", "Unavailable", "Failed")
 _RULES: Final = {
     codes.MIRROR: "is a mirror pod",
@@ -91,7 +90,7 @@ def drain(
         return
     _begin(name, node)
     found = _wait(name, seconds, _is_planned)
-    if confirm and found.get("phase") not in _ENDED:
+    if confirm and found.get("phase") not in ENDED_PHASES:
         _change(_with_state(name, ConfirmState.CONFIRMED))
         found = _wait(name, seconds, _has_ended)
     _show(name, node, found)
@@ -112,19 +111,6 @@ def _begin(name: str, node: str) -> None:
     spec = {"nodeName": node, "migrationPolicy": {"mode": "MigrateDirectly"}}
     document = {"apiVersion": _API_VERSION, "kind": "DrainNode", "metadata": {"name": name}, "spec": spec}
     _change(CreateObject(document=document))
-
-
-def is_over(stored: dict[str, Any]) -> bool:
-    """Return whether a DrainNode does nothing more for its node."""
-    phase = field(stored, "status.phase", "Pending")
-    never_begins = phase == "Pending" and field(stored, "spec.confirmState") in _GIVEN_UP
-    return phase in _ENDED or never_begins
-
-
-def running_drains() -> dict[str, str]:
-    """Return name of a node -> name of the DrainNode that closes it now or will close it."""
-    items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
-    return {field(item, "spec.nodeName", ""): str(field(item, "metadata.name")) for item in items if not is_over(item)}
 
 
 def _with_state(name: str, state: ConfirmState) -> PatchObject:
@@ -158,14 +144,14 @@ def _wait(name: str, seconds: float, holds: Callable[[Status], bool]) -> Status:
 
 
 def _has_ended(status: Status) -> bool:
-    return status.get("phase") in _ENDED
+    return status.get("phase") in ENDED_PHASES
 
 
 def _is_planned(status: Status) -> bool:
     """Return whether the plan of a drain is complete: every pod has a place or has none, or the drain has ended."""
     pods: list[dict[str, Any]] = status.get("podMigrations") or []
     known = all(pod["phase"] not in ("Waiting", "Ready") for pod in pods)
-    return status.get("phase") in _ENDED or (status.get("phase") == "Running" and known)
+    return status.get("phase") in ENDED_PHASES or (status.get("phase") == "Running" and known)
 
 
 def _show(name: str, node: str, status: Status) -> None:
