@@ -37,7 +37,7 @@ def cordon(node: Nodes) -> None:
 def uncordon(node: Nodes) -> None:
     """Open nodes for new pods again, also nodes that a drain has emptied. A running drain still keeps pods away.
 
-    Other taints of a node stay.
+    Other taints of a node stay, and so do the labels of a drain whose policy closes nodes by labels.
 
     Examples:
 
@@ -47,22 +47,26 @@ def uncordon(node: Nodes) -> None:
 
 
 def _change(names: list[str], *, unschedulable: bool) -> None:
-    """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist."""
+    """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist.
+
+    A node that is opened also loses what a drain has left on it, unless a drain still runs there.
+    """
     by = signature(user_at_host(), rfc3339(datetime.now(UTC)))
     drains = {} if unschedulable else running_drains()
-    closed = set(names) if unschedulable else drains.keys()
-    wanted = [
-        ChangeNode(
+    changes = [
+        ChangeNode(name=name, unschedulable=unschedulable, annotations=by)
+        if unschedulable or name in drains
+        else ChangeNode(
             name=name,
-            unschedulable=unschedulable,
+            unschedulable=False,
             annotations=by,
-            labels={} if name in closed else {NODE_PLANNING: None},
-            removed_taints=[] if name in closed else [_DRAINED],
+            labels={NODE_PLANNING: None},
+            removed_taints=[_DRAINED],
         )
         for name in names
     ]
     failed = False
-    for name, outcome in zip(names, wait_for(change_objects(wanted)), strict=True):
+    for name, outcome in zip(names, wait_for(change_objects(changes)), strict=True):
         if outcome.result is ChangeResult.DONE:
             sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
             if drain := drains.get(name):

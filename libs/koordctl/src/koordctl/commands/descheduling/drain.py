@@ -17,11 +17,11 @@ from koordcore.protocol.drains.documents import ConfirmState
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 
 from koordctl.access.capacity import ask_capacity_on
-from koordctl.access.clients import find_service, manager, named_addresses, service_url
+from koordctl.access.clients import find_service, named_addresses, service_url
 from koordctl.access.cluster import live_cluster
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.object_changes import change_objects
-from koordctl.commands.descheduling.running_drains import ENDED_PHASES, is_over
+from koordctl.commands.descheduling.running_drains import ENDED_PHASES, drains, is_over
 from koordctl.render.output import console, errors, fail, field, show_table
 
 Status: TypeAlias = dict[str, Any]
@@ -124,8 +124,7 @@ def _change(*changes: ObjectChange) -> None:
 
 
 def _stored(name: str) -> dict[str, Any] | None:
-    items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
-    return next((item for item in items if item["metadata"]["name"] == name), None)
+    return next((item for item in drains() if item["metadata"]["name"] == name), None)
 
 
 def _wait(name: str, seconds: float, holds: Callable[[Status], bool]) -> Status:

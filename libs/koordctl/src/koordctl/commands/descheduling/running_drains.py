@@ -1,4 +1,4 @@
-"""The DrainNodes that close nodes now or will close them."""
+"""The DrainNodes of the cluster, and those that close nodes now or will close them."""
 
 from typing import Any, Final
 
@@ -11,11 +11,18 @@ ENDED_PHASES: Final = ("Complete", "Aborted")
 _GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
 
 
+def drains() -> list[dict[str, Any]]:
+    """Return all DrainNodes, as the manager has them."""
+    items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
+    return items
+
+
 def running_drains() -> dict[str, str]:
     """Return name of a node -> name of the DrainNode that closes it now or will close it."""
-    items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
     return {
-        str(field(item, "spec.nodeName", "")): str(field(item, "metadata.name")) for item in items if not is_over(item)
+        str(field(item, "spec.nodeName", "")): str(field(item, "metadata.name"))
+        for item in drains()
+        if not is_over(item)
     }
 
 
