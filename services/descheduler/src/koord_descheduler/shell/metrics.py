@@ -6,10 +6,11 @@ Source:
 
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Set
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
 
 from koordcore.events.descheduling.rounds import ClassifiedNodes
 from koordcore.ports.clock import Clock
+from koordcore.service.telemetry.series_lifetime import SeriesLifetime
 from koordcore.state.drains import DrainState
 from koordcore.state.migrations import MigrationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
 
 _ROUND_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _JOB_SECONDS = (1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
-KEPT_SECONDS: Final = 300.0
-"""Time for which evictions of a node or namespace that is gone are shown, so that Prometheus reads the last ones."""
+
+
+_Labels: TypeAlias = tuple[str, str, str, str]
+"""Result, strategy, namespace and node."""
 
 
 class EvictionCounter(Collector):
     """Counts requests for evictions by result, plugin, namespace and node.
 
-    Nodes and namespaces come and go for as long as the process runs. The series of those that are gone are dropped
-    after `KEPT_SECONDS`: when the metric is read, and once per round.
+    The series of nodes and namespaces that are gone are dropped after `KEPT_SECONDS`.
 
     Args:
         builder: The folded cluster.
@@ -41,16 +43,17 @@ class EvictionCounter(Collector):
     """
 
     def __init__(self, builder: ViewBuilder, clock: Clock) -> None:
-        self._builder = builder
-        self._clock = clock
+        def exists(labels: _Labels) -> bool:
+            *_, namespace, node = labels
+            return builder.has_node(node) and builder.has_namespace(namespace)
+
+        self._lifetime = SeriesLifetime[_Labels](exists, lambda labels: self._counter.remove(*labels), clock.monotonic)
         self._counter = Counter(
             "descheduler_pods_evicted",
             "Requests for evictions by how they ended.",
             ["result", "strategy", "namespace", "node"],
             registry=None,
         )
-        self._seen: dict[tuple[str, str, str, str], float] = {}
-        """Labels of a series -> when it was counted, or its node and namespace existed; in seconds."""
 
     def describe(self) -> Iterable[Metric]:
         """Return the metric without values."""
@@ -58,25 +61,14 @@ class EvictionCounter(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Return the metric, without the series of what is gone."""
-        self.forget_gone()
+        self._lifetime.forget_gone()
         return self._counter.collect()
 
     def add(self, result: Result, strategy: str, namespace: str, node: str) -> None:
         """Count a request for an eviction."""
         labels = (str(result), strategy, namespace, node)
         self._counter.labels(*labels).inc()
-        self._seen[labels] = self._clock.monotonic()
-
-    def forget_gone(self) -> None:
-        """Drop the series of nodes and namespaces that have not existed for a while."""
-        now = self._clock.monotonic()
-        for labels in list(self._seen):
-            *_, namespace, node = labels
-            if self._builder.has_node(node) and self._builder.has_namespace(namespace):
-                self._seen[labels] = now
-            elif now - self._seen[labels] > KEPT_SECONDS:
-                del self._seen[labels]
-                self._counter.remove(*labels)
+        self._lifetime.touch(labels)
 
 
 class DeschedulerMetrics:
@@ -151,7 +143,6 @@ class DeschedulerMetrics:
             result = Result.ERROR if attempt.pod.uid in refused else attempt.result
             if result is not Result.SUCCESS:
                 self._evicted.add(result, attempt.plugin, attempt.pod.namespace, attempt.pod.node)
-        self._evicted.forget_gone()
 
     def called(self, trigger: str, namespace: str, node: str, *, is_done: bool) -> None:
         """Count the call of an eviction, by a migration job or without one.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from koordcore.service.telemetry.series_lifetime import SeriesLifetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -22,10 +23,6 @@ _OTHER: Final = "other"
 """Label for unknown resources, because each text of a client would be a new series."""
 
 
-KEPT_SECONDS: Final = 300.0
-"""Time for which the weights of a quota that does not exist are shown. An accepted quota is folded a moment later."""
-
-
 class QuotaWeights(Collector):
     """The default shared weights of the quotas that the webhook has seen, without those that do not exist any more.
 
@@ -35,45 +32,36 @@ class QuotaWeights(Collector):
     """
 
     def __init__(self, exists: Callable[[str], bool], now: Callable[[], float]) -> None:
-        self._exists = exists
-        self._now = now
+        self._lifetime = SeriesLifetime[str](exists, self._remove, now)
         self._gauge = Gauge(
             "koord_manager_webhook_quota_shared_weight",
             "Default shared weight of a quota",
             ["elasticquota_name", "resource_name"],
             registry=None,
         )
-        self._seen: dict[str, tuple[float, frozenset[str]]] = {}
-        """Name of a quota -> seconds at which it was set or existed, and its resources."""
+        self._resources: dict[str, frozenset[str]] = {}
+        """Name of a quota -> the resources that have a weight."""
 
     def set(self, quota: str, weights: Mapping[str, float]) -> None:
         """Set the weights of a quota by resource, instead of those that it had before."""
-        self._forget_gone()
         self._remove(quota)
-        for resource, weight in weights.items():
-            self._gauge.labels(quota, resource).set(weight)
         if weights:
-            self._seen[quota] = self._now(), frozenset(weights)
+            for resource, weight in weights.items():
+                self._gauge.labels(quota, resource).set(weight)
+            self._resources[quota] = frozenset(weights)
+            self._lifetime.touch(quota)
 
     def describe(self) -> Iterable[Metric]:
         """Return the metric without values."""
         return self._gauge.describe()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metric."""
-        self._forget_gone()
+        """Return the metric, without the series of quotas that are gone."""
+        self._lifetime.forget_gone()
         return self._gauge.collect()
 
-    def _forget_gone(self) -> None:
-        now = self._now()
-        for quota, (at, resources) in list(self._seen.items()):
-            if self._exists(quota):
-                self._seen[quota] = now, resources
-            elif now - at > KEPT_SECONDS:
-                self._remove(quota)
-
     def _remove(self, quota: str) -> None:
-        for resource in self._seen.pop(quota, (0.0, frozenset[str]()))[1]:
+        for resource in self._resources.pop(quota, frozenset[str]()):
             self._gauge.remove(quota, resource)
 
 
