@@ -38,7 +38,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.place import open_place
+from koordcore.place import Place, open_place
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from koordcore.state import ClusterState
 from koordcore.state.kinds import STATE_TYPES
@@ -52,7 +52,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from support.histories import Recorder, node
 from support.manual_clock import ManualClock
 from support.projector.busy_month import Month
-from support.projector.world import pods_by_fold, projector
+from support.projector.world import Projector, pods_by_fold, projector
 from support.until import until
 
 pytestmark = pytest.mark.postgres
@@ -173,6 +173,19 @@ async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str,
         assert await found(AuditFilter(plugin="no such plugin")) == []
 
 
+def hourly_retention(it: Projector, archive: Place, facts: Sequence[StoredEvent]) -> fact_retention.FactRetention:
+    """Return a retention of one hour, as it runs one hour after the last fact."""
+    return fact_retention.FactRetention(
+        database=it.database,
+        archive=archive,
+        clock=ManualClock(unix_seconds(facts[-1].occurred_at) + 3600),
+        days=1 / 24,
+        progress=it.progress,
+        metrics=it.context.metrics,
+        logger=it.context.logger,
+    )
+
+
 async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_stay(
     postgres_dsn: str, facts: list[StoredEvent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,16 +196,7 @@ async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_s
         it.write(facts)
         async with it.running():
             await it.caught_up()
-        newest = unix_seconds(facts[-1].occurred_at)
-        retention = fact_retention.FactRetention(
-            database=it.database,
-            archive=place,
-            clock=ManualClock(newest + 3600),
-            days=1 / 24,
-            progress=it.progress,
-            metrics=it.context.metrics,
-            logger=it.context.logger,
-        )
+        retention = hourly_retention(it, place, facts)
         assert await fact_retention.drop_round(retention) == 0, "nothing is archived"
         await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
         too_young = replace(retention, days=2.0)
@@ -233,15 +237,7 @@ async def test_facts_of_tables_that_were_made_again_meanwhile_are_not_dropped(
         async with it.running():
             await it.caught_up()
             await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
-            retention = fact_retention.FactRetention(
-                database=it.database,
-                archive=place,
-                clock=ManualClock(unix_seconds(facts[-1].occurred_at) + 3600),
-                days=1 / 24,
-                progress=it.progress,
-                metrics=it.context.metrics,
-                logger=it.context.logger,
-            )
+            retention = hourly_retention(it, place, facts)
 
             async def rebuilt_meanwhile(database: Database, position: int) -> None:
                 await keep_states(database, position)
@@ -270,15 +266,7 @@ async def test_old_facts_are_dropped_in_a_later_round_if_a_query_reads_facts_for
         async with it.running():
             await it.caught_up()
         await archive_facts(it.context.log, place, "dev", 2_500, lambda _: None)
-        retention = fact_retention.FactRetention(
-            database=it.database,
-            archive=place,
-            clock=ManualClock(unix_seconds(facts[-1].occurred_at) + 3600),
-            days=1 / 24,
-            progress=it.progress,
-            metrics=it.context.metrics,
-            logger=it.context.logger,
-        )
+        retention = hourly_retention(it, place, facts)
         with psycopg.connect(postgres_dsn) as reader:
             reader.execute("SELECT count(*) FROM events")
             with pytest.raises(sqlalchemy.exc.OperationalError) as refused:
