@@ -77,7 +77,16 @@ def test_a_fault_of_a_file_names_the_file(tmp_path: Path, option: str, text: str
 
 
 @pytest.mark.parametrize(
-    "words", [["scheduler", "check-config"], ["replay", "--rerun-scheduler", "--config"], ["lint"]]
+    "words",
+    [
+        ["scheduler", "check-config"],
+        ["replay", "--rerun-scheduler", "--config"],
+        ["descheduler", "check-config"],
+        ["descheduler", "convert"],
+        ["deschedule", "--dry-run", "--config"],
+        ["replay", "--rerun-descheduler", "--config"],
+        ["lint"],
+    ],
 )
 @pytest.mark.parametrize("text", ["a: [", "", "# nothing\n---\n"])
 def test_a_file_that_cannot_be_read_is_wrong_usage_everywhere(tmp_path: Path, words: list[str], text: str) -> None:

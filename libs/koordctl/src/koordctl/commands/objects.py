@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from koordcore.protocol.crd import accepted_kinds
 
-from koordctl.access.clients import find_service, manager, silent_nodes
+from koordctl.access.clients import NOT_FOUND, find_service, manager, meant_elsewhere, refusal, silent_nodes
 from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
 from koordctl.render.document_results import is_refused, show_remarks
 from koordctl.render.object_tables import is_cluster_scoped, object_table
@@ -181,7 +181,7 @@ def get(
         if name is not None and not items:
             fail(f"{full} {name} did not exist at {as_of}")
     elif name is not None:
-        items = [manager.get(f"/v1/objects/{full}/{name}", {"namespace": where})]
+        items = [_one(full, name, where)]
     else:
         items = manager.get(f"/v1/objects/{full}", {"namespace": where})["items"]
     match output:
@@ -199,6 +199,13 @@ def get(
                 silent = silent_nodes(url) or {}
             columns, rows = object_table(full, items, wide=output is Shown.WIDE, silent=silent)
             show_table(columns, rows, empty=f"no {kind} found")
+
+
+def _one(kind: str, name: str, namespace: str | None) -> dict[str, Any]:
+    answer = manager.request("GET", f"/v1/objects/{kind}/{name}", params={"namespace": namespace})
+    if answer.status_code == NOT_FOUND and kind == "Pod" and find_service("projector"):
+        fail(f"{refusal(answer)}{meant_elsewhere(name)}")
+    return manager.decoded(answer)
 
 
 def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:

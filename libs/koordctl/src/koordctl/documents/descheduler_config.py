@@ -8,8 +8,8 @@ from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import ConfigurationRefused, load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 
-from koordctl.documents.manifest_files import UNREADABLE
-from koordctl.render.output import fail, say_error
+from koordctl.documents.document_files import text_of
+from koordctl.render.output import say_error
 
 _DEFAULT: Final = b"""
 apiVersion: descheduler/v1alpha2
@@ -35,12 +35,9 @@ def descheduler_configuration(file: Path | None) -> DeschedulerConfiguration:
     """Return the effective configuration in a file, or the default one if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
-    If the file cannot be read, end it with status 2.
+    If it cannot be read, is not YAML or JSON, or has no documents, end it with status 2.
     """
-    try:
-        text = _DEFAULT if file is None else file.read_bytes()
-    except OSError as error:
-        fail(f"{file}: {error.strerror}", status=UNREADABLE)
+    text = _DEFAULT if file is None else text_of(file, wanted="a DeschedulerConfiguration")
     try:
         return load(text, BUILT_IN)
     except ConfigurationRefused as error:

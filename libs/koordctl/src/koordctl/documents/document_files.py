@@ -12,16 +12,28 @@ from koordctl.render.output import fail
 def documents_of(file: Path, *, wanted: str = "") -> list[object]:
     """Return the YAML or JSON documents of a file, decoded.
 
-    If the file is not valid, end the command with exit status 2.
+    If the file cannot be read or is not valid, end the command with exit status 2.
 
     Args:
         file: The file.
         wanted: What the file must contain, for the error. If set, a file without documents ends the command as well.
     """
+    return _read(file, wanted)[1]
+
+
+def text_of(file: Path, *, wanted: str) -> bytes:
+    """Return the text of a file after `documents_of` has accepted it. The file is read once."""
+    return _read(file, wanted)[0]
+
+
+def _read(file: Path, wanted: str) -> tuple[bytes, list[object]]:
     try:
-        documents = read_documents(file.read_bytes())
+        text = file.read_bytes()
+        documents = read_documents(text)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", status=UNREADABLE)
     except InvalidInput as error:
         fail(f"{file}: {error.sentence()}", status=UNREADABLE)
     if wanted and not documents:
         fail(f"{file}: must contain {wanted}, but is empty", status=UNREADABLE)
-    return documents
+    return text, documents

@@ -6,11 +6,11 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 import yaml
 from koordcore.protocol.component_config.problems import InvalidConfiguration
-from koordcore.protocol.manifests.documents import read_documents
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.render.output import fail, say_error
+from koordctl.documents.document_files import documents_of, text_of
+from koordctl.render.output import say_error
 
 app = typer.Typer(help="Check a descheduler's configuration, or convert a policy into one.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def check_config(
     from koord_descheduler.domain.config.without_effect import settings_without_effect
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
-    text = _text(file)
+    text = text_of(file, wanted="a DeschedulerConfiguration")
     try:
         configuration = load(text, BUILT_IN)
     except InvalidConfiguration as error:
@@ -57,8 +57,8 @@ def convert(
     from koord_descheduler.domain.config.policies import converted, left_out
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
+    documents = documents_of(file, wanted="a DeschedulerPolicy")
     try:
-        documents = read_documents(_text(file))
         if len(documents) != 1 or not isinstance(documents[0], dict):
             raise InvalidInput("one DeschedulerPolicy", f"{len(documents)} documents", "document")
         policy = cast("dict[str, Any]", documents[0])
@@ -69,13 +69,6 @@ def convert(
     for field in left_out(policy):
         print(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
     print(yaml.safe_dump(result, sort_keys=False), end="")
-
-
-def _text(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        fail(f"{file}: {error.strerror}", status=2)
 
 
 def _refused(file: Path, error: InvalidInput) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from koordctl.access.clients import meant_elsewhere
 from koordctl.access.log import wait_for
 from koordctl.commands.explain import life_of_pod, uid_of_pod
 from koordctl.explain.pod_trace import COLUMNS, pod_trace, trace_rows
@@ -44,7 +45,9 @@ def pod(
     story = None if known is None else wait_for(life_of_pod(known, None, by_name=uid is None))
     if story is None or not story.moments:
         fail(
-            f"there is no pod {namespace}/{name} and there never was one" if known is None else f"no pod has uid {uid}"
+            f"no pod has uid {uid}"
+            if known is not None
+            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name)}"
         )
     found = pod_trace(story)
     if output is not Format.TABLE:
