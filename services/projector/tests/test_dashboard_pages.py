@@ -138,6 +138,15 @@ def test_every_page_is_usable_with_a_screen_reader(page: Page, theme: str) -> No
     assert {view: found for view, found in problems.items() if found} == {}
 
 
+@pytest.mark.parametrize("width", [1700, 1366, 1280, 1024, 720])
+def test_every_view_is_visible_in_the_navigation(width: int, page: Page) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    page.goto("/#/cluster")
+    expect(page.locator("#who")).to_be_attached()
+    for link in page.locator("nav a").all():
+        expect(link).to_be_in_viewport(ratio=1)
+
+
 def test_a_keyboard_reaches_the_page_and_its_links(page: Page) -> None:
     page.goto("/#/gangs")
     expect(page.locator("table.gangs")).to_be_visible()
