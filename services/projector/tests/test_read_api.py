@@ -460,6 +460,24 @@ async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(p
         assert len(seen) + skipped == len(events)
 
 
+async def test_a_live_tail_behind_the_end_of_a_replaced_log_begins_at_its_newest_fact(postgres_dsn: str) -> None:
+    events, log = small(), MemoryLog()
+    for event in events[:3]:
+        log.store(event.ref, dict(event.headers), event.body)
+    async with (
+        serving(postgres_dsn, memory_bus(log=log)) as url,
+        httpx.AsyncClient(base_url=url, timeout=20) as client,
+        client.stream("GET", "/api/events/stream", headers={"last-event-id": "1000000"}) as response,
+    ):
+        lines = response.aiter_lines()
+        assert await anext(lines) == "retry: 2000"
+        log.store(events[3].ref, dict(events[3].headers), events[3].body)
+        async with asyncio.timeout(10):
+            while not (line := await anext(lines)).startswith("data: "):
+                pass
+        assert [event["seq"] for event in json.loads(line.removeprefix("data: "))] == [4]
+
+
 async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) -> None:
     with fresh_database(postgres_server_dsn) as dsn:
         async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:

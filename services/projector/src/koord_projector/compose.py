@@ -84,7 +84,13 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
             logger=shell.log,
         )
         shell.service.add(Component(name="fact-retention", run=lambda: drop_old_facts(facts)))
-    tail = LiveTail(database, news=progress.news, position=lambda: progress.position, stopped=shell.service.stopped)
+    tail = LiveTail(
+        database,
+        news=progress.news,
+        position=lambda: progress.position,
+        head=lambda: progress.head,
+        stopped=shell.service.stopped,
+    )
     handlers = Handlers(
         database,
         cluster=settings.cluster,

@@ -86,7 +86,7 @@ class Recovery:
         A requested rebuild is not waited for. If the log is away, wait for the next delay of the back-off. If Postgres
         is away, also report the fold as not ready. If the position moves again and again, log it once. If another
         version folds into the tables, or facts are missing in the log, report the fold as not ready and wait five
-        seconds, or until an operator requests a rebuild.
+        seconds, or until an operator requests a rebuild; the same trouble is logged once.
         """
         log, progress = self._context.logger, self._context.progress
         match error:
@@ -108,8 +108,10 @@ class Recovery:
                 progress.halt(trouble)
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)
             case HistoryGone() | LogChanged():
-                progress.halt(f"{error}; POST /admin/rebuild folds what the log still holds")
-                log.error("history_gone", reason=str(error))
+                trouble = f"{error}; POST /admin/rebuild folds what the log still holds"
+                if progress.trouble != trouble:
+                    log.error("history_gone", reason=str(error))
+                progress.halt(trouble)
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)
             case NoAnswer() | NotConnected() | TimeoutError():
                 log.warning("log_away", error=first_line(error))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import name_from_token, name_token, trace_id_of
+from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -171,9 +172,12 @@ def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
 
 
 def _silent_seconds(row: Row[Any], moment: Moment, now: datetime) -> int | None:
-    """Return the age in seconds of the newest report of a node if it has expired; else, or without a report, None."""
+    """Return the age in seconds of the newest report of a node if it has expired; else, or without a report, None.
+
+    It is also None if the fact of the moment has no valid time.
+    """
     if row.reported_at is None or row.interval_seconds <= 0 or not (moment.live or moment.occurred_at):
         return None
-    at = now if moment.live else datetime.fromisoformat(moment.occurred_at)
-    age = (at - datetime.fromisoformat(row.reported_at)).total_seconds()
+    at = now.timestamp() if moment.live else unix_seconds(moment.occurred_at)
+    age = at - unix_seconds(row.reported_at)
     return int(age) if age > row.interval_seconds * EXPIRED_AFTER_INTERVALS else None

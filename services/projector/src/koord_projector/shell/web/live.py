@@ -31,6 +31,7 @@ class LiveTail:
     Args:
         news: Waits for the next commit.
         position: Returns the position of the newest committed fact.
+        head: Returns the position of the newest fact in the log.
         stopped: Waits until the service begins to stop.
     """
 
@@ -40,11 +41,13 @@ class LiveTail:
         *,
         news: Callable[[], Awaitable[None]],
         position: Callable[[], int],
+        head: Callable[[], int],
         stopped: Callable[[], Awaitable[None]],
     ) -> None:
         self._database = database
         self._news = news
         self._position = position
+        self._head = head
         self._stopped = stopped
         self._readers = 0
 
@@ -52,7 +55,8 @@ class LiveTail:
         """Send facts to one reader until it disconnects.
 
         It begins behind the position in the header `Last-Event-ID`, else behind the parameter `after`, else behind the
-        newest fact. If 50 readers are connected already, the status is 503.
+        newest fact. If the log ends before that position, because another log has replaced it, the newest fact counts.
+        If 50 readers are connected already, the status is 503.
         """
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
@@ -70,6 +74,8 @@ class LiveTail:
         try:
             yield b"retry: 2000\n\n"
             while not stopping.done():
+                if after > max(self._head(), self._position()):
+                    after = self._position()
                 if self._position() <= after:
                     news = asyncio.ensure_future(self._news())
                     try:
