@@ -18,7 +18,7 @@ from koordctl.access.log import LogTrouble, wait_for
 from koordctl.documents.manifest_files import UNREADABLE, manifest_texts
 from koordctl.documents.planned_pods import PlannedPods, planned_pods
 from koordctl.render.document_results import is_refused, show_remarks
-from koordctl.render.output import Format, console, errors, fail, show_document, show_table
+from koordctl.render.output import Format, console, errors, fail, show_document, show_table, working
 from koordctl.render.units import amount_text, duration_text
 
 _MOST_NAMED: Final = 20
@@ -82,7 +82,8 @@ def fit(
         fail("the manifests contain no pods", status=2)
     request = _admitted(planned, found.others, find_most=find_most)
     try:
-        answer = wait_for(ask_capacity(request, seconds=seconds))
+        with working("asking the scheduler for nodes"):
+            answer = wait_for(ask_capacity(request, seconds=seconds))
     except LogTrouble as error:
         fail(f"{error}; --timeout waits longer")
     if not answer.sets:

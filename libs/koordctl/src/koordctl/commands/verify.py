@@ -9,7 +9,7 @@ from koordcore.state.allocation_rules import broken_rules
 from koordctl.access.clients import service_url
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.verification import Verification, verify_now
-from koordctl.render.output import WholeOption, console, fail, show_table, start_text
+from koordctl.render.output import WholeOption, console, fail, show_table, start_text, working
 
 
 def verify(
@@ -40,9 +40,12 @@ def verify(
       koord verify --replicas
     """
     if replicas:
-        _compare_copies(wait_for(_copies()))
+        with working("reading the copies of the log"):
+            copies = wait_for(_copies())
+        _compare_copies(copies)
         return
-    found = wait_for(_verify(seconds, whole=whole))
+    with working("folding the log"):
+        found = wait_for(_verify(seconds, whole=whole))
     folds = [("manager, live", found.live), ("projector, rows", found.projector)]
     start = start_text(found.folded.begin, "from zero")
     marks = sorted({fold.position for _, fold in folds})

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Annotated, Any, NoReturn, cast
 
@@ -88,6 +89,11 @@ def show_document(value: object, form: Format) -> None:
         import yaml
 
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def working(what: str) -> AbstractContextManager[object]:
+    """Return a context that shows a spinner and `what` on stderr; it shows nothing if stderr is not a terminal."""
+    return errors.status(what) if errors.is_terminal else nullcontext()
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:

@@ -22,7 +22,7 @@ from koordctl.access.cluster import live_cluster
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.object_changes import change_objects
 from koordctl.commands.descheduling.running_drains import ENDED_PHASES, drains, is_over
-from koordctl.render.output import console, errors, fail, field, show_table
+from koordctl.render.output import console, errors, fail, field, show_table, working
 
 Status: TypeAlias = dict[str, Any]
 """Field `status` of a DrainNode."""
@@ -199,7 +199,8 @@ def _show_landings(node: str) -> None:
                 for pod in pods
             ]
 
-    rows = wait_for(plan())
+    with working(f"asking the scheduler where the pods of {node} would go"):
+        rows = wait_for(plan())
     show_table(("pod", "to", "stays because"), rows, empty=f"no pod has to leave {node}")
     if any(reason for _, _, reason in rows):
         raise typer.Exit(1)

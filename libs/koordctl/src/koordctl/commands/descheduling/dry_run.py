@@ -26,7 +26,7 @@ from koordctl.access.cluster import live_builder
 from koordctl.access.log import LogTrouble, open_log, wait_for
 from koordctl.access.run_clock import run_clock
 from koordctl.documents.descheduler_config import descheduler_configuration
-from koordctl.render.output import Format, console, fail, show_document, show_table
+from koordctl.render.output import Format, console, fail, show_document, show_table, working
 
 Request = TypeVar("Request", RunRound, AbortMigration, DryRunNote)
 
@@ -100,7 +100,8 @@ def deschedule(
                 return end.value, player.refused
 
     try:
-        found, refused = wait_for(run())
+        with working("running a dry round"):
+            found, refused = wait_for(run())
     except InvalidInput as error:
         fail(error.sentence())
     if output is Format.TABLE:
