@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.kernel.counters import CgroupCounters
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.usage import cgroup_usage
 from koord_agent.domain.plans.plan import CgroupFile
@@ -22,12 +23,13 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import containerd
+from support.until import until_blocking
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 BURN = ("/bin/sh", "-c", "for i in 1 2 3 4; do while :; do :; done & done; wait")
 SERVE = ("/bin/sh", "-c", "while :; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; usleep 20000; done")
-SECONDS = 6
+PERIOD_US = 100_000
 
 
 def pod(name: str, qos: str) -> PodOnNode:
@@ -43,19 +45,15 @@ def pod(name: str, qos: str) -> PodOnNode:
     )
 
 
-def cores(host: LinuxHost, agent: NodeAgent, directory: str) -> float:
-    """Cores that a directory uses while the agent works for some seconds, after two for it to settle."""
-    begin = time.monotonic()
-    before = None
-    while (now := time.monotonic()) < begin + SECONDS:
-        agent.run_cycle(int(now * 1000))
-        if before is None and now >= begin + 2:
-            before = host.cgroup_counters(directory)
-        time.sleep(1)
-    after = host.cgroup_counters(directory)
-    assert before is not None
-    assert after is not None
-    return cgroup_usage(before, after) or 0.0
+def counters(host: LinuxHost, directory: str) -> CgroupCounters:
+    found = host.cgroup_counters(directory)
+    assert found is not None
+    return found
+
+
+def throttling(found: CgroupCounters) -> tuple[int, int]:
+    assert found.throttling is not None
+    return found.throttling.nr_periods, found.throttling.nr_throttled
 
 
 def test_the_containers_of_an_evicted_pod_end_at_once_through_the_runtime(
@@ -119,8 +117,11 @@ def test_a_best_effort_container_that_burns_every_cpu_is_held_to_its_budget(
             assert (Path("/sys/fs/cgroup/cpu") / directory).is_dir(), "the runtime puts it where the agent looks for it"
         host = LinuxHost(monotonic_ns=time.monotonic_ns, layout=layout)
         capacity = {"cpu": host.capacity().cpu_milli, "memory": host.capacity().memory_bytes}
-        used: dict[bool, float] = {}
-        for protect in (False, True):
+
+        def quota() -> int:
+            return int(host.read(CgroupFile(be_root, "cpu.cfs_quota_us")) or 0)
+
+        def agent_that(protect: bool) -> NodeAgent:
             agent = NodeAgent("n", host, Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)), interval_ms=1_000)
             threshold = {"enable": protect, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 40}
             desired = DesiredNode(
@@ -131,8 +132,30 @@ def test_a_best_effort_container_that_burns_every_cpu_is_held_to_its_budget(
                 allocatable=capacity,
             )
             agent.desired = view_of(desired)
-            used[protect] = cores(host, agent, be_root)
-        quota = host.read(CgroupFile(be_root, "cpu.cfs_quota_us"))
-        print(f"best effort used {used[False]:.2f} cores unprotected, {used[True]:.2f} protected, quota {quota}")
-        assert int(quota or "-1") > 0
-        assert used[True] < used[False] * 0.8
+            return agent
+
+        def cycle(agent: NodeAgent) -> int:
+            agent.run_cycle(time.monotonic_ns() // 1_000_000)
+            return quota()
+
+        unprotected = agent_that(protect=False)
+        for _ in range(3):
+            assert cycle(unprotected) == -1
+            time.sleep(1)
+        protected = agent_that(protect=True)
+        quotas = [until_blocking(lambda: (found := cycle(protected)) > 0 and found, every=1)]
+        before = counters(host, be_root)
+
+        def held() -> CgroupCounters | None:
+            """The counters after fifty periods, of which some were throttled."""
+            quotas.append(cycle(protected))
+            found = counters(host, be_root)
+            periods, throttled = (
+                after - begin for after, begin in zip(throttling(found), throttling(before), strict=True)
+            )
+            return found if periods >= 50 and throttled > 0 else None
+
+        used = cgroup_usage(before, until_blocking(held, every=1)) or 0.0
+        budget = max(quotas) / PERIOD_US
+        print(f"best effort used {used:.3f} cores of {budget:.3f}")
+        assert used <= budget * 1.5, "each CPU may run into the next period for a slice"

@@ -5,9 +5,11 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
+from support.until import until_blocking
 
 
 async def test_result_comes_back_and_changes_of_memory_stay_in_the_copy() -> None:
@@ -70,14 +72,19 @@ async def test_copy_keeps_no_connection_and_has_a_lower_priority() -> None:
         assert (await in_fork(work)).result == str(os.nice(0) + 5).encode()
 
 
-async def test_loop_runs_while_the_copy_works() -> None:
-    ticks = 0
-    asked = asyncio.create_task(in_fork(lambda: (time.sleep(0.2), b"done")[1]))
-    while not asked.done():
-        ticks += 1
+async def test_loop_runs_while_the_copy_works(tmp_path: Path) -> None:
+    end = tmp_path / "end"  # a file, because the copy keeps no pipe
+
+    def work() -> bytes:
+        until_blocking(end.exists)
+        return b"done"
+
+    asked = asyncio.create_task(in_fork(work))
+    for _ in range(10):
         await asyncio.sleep(0.001)
+    assert not asked.done()
+    end.touch()
     assert (await asked).result == b"done"
-    assert ticks > 10
 
 
 async def test_copy_may_fork_again() -> None:
