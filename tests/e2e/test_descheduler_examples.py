@@ -32,7 +32,7 @@ from support.descheduler.examples.stand_ins import placed_successors, stand_ins,
 from support.descheduler.examples.upstream import old_policy_cluster, upstream_clusters
 from support.kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
 from support.kubernetes.gateway_world import install_crds
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(600)]
 
@@ -128,7 +128,7 @@ async def moves(nats: NatsServer) -> list[RoundMove]:
 
 def rounds(day: Day, instance: str) -> float:
     """Return the number of rounds that an instance of the descheduler has run."""
-    page = httpx.get(f"{day.urls[instance]}/metrics", trust_env=False).text
+    page = httpx.get(f"{day.urls[instance]}/metrics", trust_env=False, timeout=DEADLINE_SECONDS).text
     return next(
         sample.value
         for family in text_string_to_metric_families(page)

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from support.koord_command import KoordCommand
 from support.metrics_page import PAGE, Family, listed, outside_the_stack, page_of, rendered
 from support.servers import server_directory
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
 
@@ -149,7 +149,7 @@ def scraping(urls: Mapping[str, str]) -> Generator[httpx.Client]:
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen([program, *words], stdout=log, stderr=log)
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20) as client:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=DEADLINE_SECONDS) as client:
                 until_blocking(lambda: scraped(client) == len(urls), "every service was scraped")
                 yield client
         finally:

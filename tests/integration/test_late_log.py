@@ -22,7 +22,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.service.run import Compose
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.nats]
 
@@ -47,7 +47,7 @@ async def services(url: str, dsn: str) -> AsyncGenerator[dict[str, httpx.AsyncCl
                 *(f"{flag}={dsn}" for flag in flags),
             ]
             shell = await stack.enter_async_context(running_service(settings.load(words, {}), compose, complete=False))
-            client = httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20)
+            client = httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS)
             clients[settings.service] = await stack.enter_async_context(client)
         yield clients
 

@@ -19,7 +19,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.installed_server import koord
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.nats]
 
@@ -55,7 +55,7 @@ async def test_a_service_survives_a_poison_event_and_goes_on_after_a_recorded_sk
         manager_settings = ManagerSettings.load(["--log-level=error", "--cluster=poison"], {})
         async with (
             running_service(manager_settings, compose) as shell,
-            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
         ):
             await ready(client, 200)
             assert (await client.post("/v1/apply", content=json.dumps(NODE))).status_code == 200

@@ -28,7 +28,7 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
 from koordctl.what_if.scheduler import Comparison, compare
 from support.scheduler.configurations import PACKED
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.nats]
 
@@ -125,7 +125,7 @@ async def recorded(server: NatsServer, story: Callable[[Recorder], Awaitable[Non
         serving = [asyncio.create_task(manager), asyncio.create_task(scheduler)]
         await until(lambda: len(shells) == 2)
         [door] = [shell.http.url for shell in shells if isinstance(shell.settings, ManagerSettings)]
-        async with httpx.AsyncClient(base_url=door, trust_env=False, timeout=20) as client:
+        async with httpx.AsyncClient(base_url=door, trust_env=False, timeout=DEADLINE_SECONDS) as client:
             told = Recorder(bus, client)
             await story(told)
         for shell in shells:

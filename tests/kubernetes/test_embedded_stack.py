@@ -19,7 +19,7 @@ from koordctl.embedded.kubernetes.places import admin_kubeconfig, folder_of
 from support.guide import Reader
 from support.kubernetes.control_plane import ROOT, TOOLS, Answer, missing_programs, run_kubectl
 from support.servers import server_directory
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -138,7 +138,7 @@ def test_the_credentials_are_secret_and_the_rights_are_few(stack: EmbeddedStack)
 
 def anonymous_status(access: Access) -> int:
     """Return the status of a request without credentials."""
-    with httpx.Client(verify=False, trust_env=False) as client:
+    with httpx.Client(verify=False, trust_env=False, timeout=DEADLINE_SECONDS) as client:
         return client.get(f"{access.url}/api/v1/nodes").status_code
 
 

@@ -7,6 +7,7 @@ from support.bus.bus_worlds import SMALL
 from support.bus.installed_server import koord
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE, Installation
+from support.until import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -29,7 +30,7 @@ async def test_a_manager_with_an_outdated_log_leaves_the_lease_to_another(
     url = f"{installed.urls['older']}/readyz"
 
     def answer() -> str:
-        return httpx.get(url, timeout=5, trust_env=False).text
+        return httpx.get(url, timeout=DEADLINE_SECONDS, trust_env=False).text
 
     await installed.until(lambda: "epoch 0, the cluster of 1" in answer(), "the older manager says why it is not ready")
     await installed.start_manager("newer", webhooks=False, cluster=NEWER)

@@ -18,6 +18,7 @@ from support.koord_command import KoordCommand
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
+from support.until import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
 
@@ -100,7 +101,7 @@ def compact(plane: ControlPlane) -> None:
     context = ssl.create_default_context(cafile=tls.ca)
     context.load_cert_chain(tls.client_certificate, tls.client_key)
     url = f"https://127.0.0.1:{plane.files.ports['etcd']}/v3"
-    with httpx.Client(verify=context, trust_env=False) as client:
+    with httpx.Client(verify=context, trust_env=False, timeout=DEADLINE_SECONDS) as client:
         revision = client.post(f"{url}/kv/range", json={"key": "AA=="}).json()["header"]["revision"]
         client.post(f"{url}/kv/compaction", json={"revision": revision, "physical": True}).raise_for_status()
 

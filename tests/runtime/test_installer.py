@@ -25,7 +25,7 @@ from support.criproxy import World, agent_for_facts, link_to
 from support.host_systemd import CGROUPS, HIERARCHIES, HostSystemd, host_systemd, missing_systemd
 from support.install_step import FOLDER, RUNTIME
 from support.kubelet import Kubelet
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 LACKING = missing_program() or missing_systemd()
 pytestmark = [
@@ -47,7 +47,7 @@ async def looking(host: HostSystemd, *flags: str) -> AsyncGenerator[None]:
 
     async def is_ready() -> bool:
         assert process.returncode is None, "the installer has ended"
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_SECONDS) as client:
             with suppress(httpx.TransportError):
                 return (await client.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
         return False

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 
 class GuardedSettings(ServiceSettings):
@@ -117,6 +118,6 @@ async def guarded(**settings: object) -> AsyncGenerator[Guarded]:
     made = GuardedSettings.model_validate({"log_format": "json", **settings})
     async with (
         running_service(made, compose) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=30) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         yield Guarded(shell, client, stream)

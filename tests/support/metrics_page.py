@@ -19,6 +19,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordctl.commands.operating.nightly import USERS, Check, registry_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.until import DEADLINE_SECONDS
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "metrics.md"
@@ -71,7 +72,7 @@ def families(text: str) -> dict[str, Family]:
 
 def page_of(url: str) -> dict[str, Family]:
     """Metrics of a running service."""
-    return families(httpx.get(f"{url}/metrics", trust_env=False, timeout=10).text)
+    return families(httpx.get(f"{url}/metrics", trust_env=False, timeout=DEADLINE_SECONDS).text)
 
 
 def defined_labels() -> dict[str, set[str]]:

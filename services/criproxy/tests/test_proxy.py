@@ -16,7 +16,7 @@ from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import RUNTIME, World, answer_as_runtime, proxied, running_world
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def test_required_hook_that_fails_rejects_the_call(world: World, trouble: 
             await world.hooks.stop()
         request = cri_messages()["RunPodSandboxRequest"](runtime_handler="runc")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call("RunPodSandbox", request, timeout=20)
+            await world.call("RunPodSandbox", request, timeout=DEADLINE_SECONDS)
         assert caught.value.code() is grpc.StatusCode.UNKNOWN
         assert str(caught.value.details()).startswith("hook server err: ")
         assert world.runtime.called("RunPodSandbox") == []
@@ -148,13 +148,13 @@ async def test_runtime_that_is_down_fails_calls_at_once_and_comes_back(world: Wo
         await world.runtime.stop()
         assert failed() == ["runtime"]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await world.call("Status", b"", timeout=30, wait_for_ready=False)
+            await world.call("Status", b"", timeout=DEADLINE_SECONDS, wait_for_ready=False)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         await world.runtime.start()
 
         async def answers() -> bool:
             try:
-                await world.call("Status", b"", timeout=30)
+                await world.call("Status", b"", timeout=DEADLINE_SECONDS)
             except grpc.aio.AioRpcError:
                 return False
             return True

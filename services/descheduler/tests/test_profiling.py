@@ -8,6 +8,7 @@ import pytest
 from koordcore.service.access.needs import Role, need_of
 from koordcore.values import codec
 from support.descheduler.world import World
+from support.until import DEADLINE_SECONDS
 
 
 def configuration(*, profiling: bool) -> bytes:
@@ -35,7 +36,7 @@ def busy() -> Iterator[threading.Thread]:
 async def test_profile_and_stacks_show_the_functions_of_all_threads() -> None:
     async with (
         World().service(configuration(profiling=True)) as (shell, _),
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         profile = (await client.get("/debug/pprof/profile?seconds=0.1")).text.splitlines()
         stacks = (await client.get("/debug/pprof/stacks")).text
@@ -54,7 +55,7 @@ async def test_profile_and_stacks_show_the_functions_of_all_threads() -> None:
 async def test_invalid_times_are_refused(seconds: str) -> None:
     async with (
         World().service(configuration(profiling=True)) as (shell, _),
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         answer = await client.get(f"/debug/pprof/profile?seconds={seconds}")
     assert (answer.status_code, "seconds: must be a number above 0" in answer.text) == (400, True)
@@ -63,7 +64,7 @@ async def test_invalid_times_are_refused(seconds: str) -> None:
 async def test_a_configuration_without_profiling_has_no_such_page() -> None:
     async with (
         World().service(configuration(profiling=False)) as (shell, _),
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         assert (await client.get("/debug/pprof/stacks")).status_code == 404
 

@@ -25,7 +25,7 @@ from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec
 from structlog.testing import capture_logs
 from support.descheduler.world import AT, World
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 def configuration(
@@ -280,7 +280,7 @@ async def test_effective_configuration_and_metrics_are_served(world: World) -> N
         await rounds_done(rounds)
         await world.answer("p", PodEvicted())
         await rounds.runner.reached((await world.bus.events.head()).last_seq)
-        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client:
             shown = (await client.get("/configz")).json()
             metrics = (await client.get("/metrics")).text
             levels: list[int] = []

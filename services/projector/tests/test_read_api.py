@@ -45,6 +45,7 @@ from starlette.responses import Response
 from support.projector.service import served_in_a_thread, serving
 from support.projector.synthetic_cluster import SyntheticCluster, small
 from support.servers import drop_database, fresh_database
+from support.until import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("read-api")]
 
@@ -59,7 +60,7 @@ def base_url(postgres_server_dsn: str) -> Iterator[str]:
 
 @pytest.fixture
 def client(base_url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=base_url, timeout=20) as client:
+    with httpx.Client(base_url=base_url, timeout=DEADLINE_SECONDS) as client:
         yield client
 
 
@@ -287,9 +288,9 @@ async def test_a_pod_that_may_not_be_attempted_is_told_why_and_whether_it_ever_w
         then = msgspec.structs.replace(origin, occurred_at=f"2026-01-01T00:00:0{second}.000000Z")
         await bus.explanations.publish(AggregateRef("pod", "u"), explanation, then)
     with fresh_database(postgres_server_dsn) as dsn:
-        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client:
             answer: Any = {"pods": []}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_SECONDS):
                 while [pod["message"] for pod in answer["pods"]] != [GATED.message]:
                     answer = (await client.get("/api/pending")).json()
     assert (answer["pending"], answer["examined"], answer["judged"], answer["reasons"]) == (1, 1, 1, [])
@@ -314,7 +315,7 @@ async def test_a_pod_that_a_round_refused_before_it_was_pending_is_told_why_it_i
     await bus.explanations.publish(AggregateRef("refusal", "u"), EvictionRefused(move=move, codes=["pvc"]), later)
     await bus.explanations.publish(AggregateRef("pod", "u"), GATED, origin)
     with fresh_database(postgres_server_dsn) as dsn:
-        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client:
             paths = ("/api/pending", "/api/pods", "/api/pods/u", "/api/gangs")
             pending, pods, pod, gangs = [(await client.get(path)).raise_for_status().json() for path in paths]
     assert [pod["message"] for pod in pending["pods"]] == [GATED.message]
@@ -384,7 +385,7 @@ async def usage_of(dsn: str, reports: Sequence[tuple[str, int, int]]) -> tuple[l
             system_usage=Usage(),
         )
         await bus.observations.publish(AggregateRef("node", node), report, origin(second))
-    async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+    async with serving(dsn, bus) as url, httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client:
         answer = (await client.get("/api/series")).json()
     return [time - int(began.timestamp()) for time in answer["usage_time"]], answer["usage"]["cpu"]
 
@@ -432,7 +433,7 @@ async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(p
     events, log = small(), MemoryLog()
     async with (
         serving(postgres_dsn, memory_bus(log=log)) as url,
-        httpx.AsyncClient(base_url=url, timeout=20) as client,
+        httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client,
         client.stream("GET", "/api/events/stream") as response,
     ):
         lines = response.aiter_lines()
@@ -440,7 +441,7 @@ async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(p
         for event in events[:3]:
             log.store(event.ref, dict(event.headers), event.body)
         seen: list[int] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while len(seen) < 3:
                 line = await anext(lines)
                 if line.startswith("data: "):
@@ -449,7 +450,7 @@ async def test_the_live_tail_sends_what_is_committed_and_ends_with_the_service(p
         for event in events[3:]:
             log.store(event.ref, dict(event.headers), event.body)
         skipped = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while not seen or seen[-1] < len(events):
                 line = await anext(lines)
                 if line.startswith("data: ["):
@@ -466,13 +467,13 @@ async def test_a_live_tail_behind_the_end_of_a_replaced_log_begins_at_its_newest
         log.store(event.ref, dict(event.headers), event.body)
     async with (
         serving(postgres_dsn, memory_bus(log=log)) as url,
-        httpx.AsyncClient(base_url=url, timeout=20) as client,
+        httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client,
         client.stream("GET", "/api/events/stream", headers={"last-event-id": "1000000"}) as response,
     ):
         lines = response.aiter_lines()
         assert await anext(lines) == "retry: 2000"
         log.store(events[3].ref, dict(events[3].headers), events[3].body)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while not (line := await anext(lines)).startswith("data: "):
                 pass
         assert [event["seq"] for event in json.loads(line.removeprefix("data: "))] == [4]
@@ -480,13 +481,16 @@ async def test_a_live_tail_behind_the_end_of_a_replaced_log_begins_at_its_newest
 
 async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) -> None:
     with fresh_database(postgres_server_dsn) as dsn:
-        async with serving(dsn, memory_bus()) as url, httpx.AsyncClient(base_url=url, timeout=20) as client:
+        async with (
+            serving(dsn, memory_bus()) as url,
+            httpx.AsyncClient(base_url=url, timeout=DEADLINE_SECONDS) as client,
+        ):
             drop_database(postgres_server_dsn, dsn.rpartition("/")[2])
             response = await client.get("/api/cluster")
             assert response.status_code == 503
             assert "Postgres" in response.json()["error"]
             assert (await client.get("/healthz")).status_code == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_SECONDS):
                 while "Postgres is away" not in (await client.get("/readyz")).text:
                     pass  # asked again until its loop has noticed
 
@@ -528,7 +532,7 @@ def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: Gener
         @given(operation.as_strategy(generation_mode=mode))
         def check(case: Any) -> None:
             # A text that is no moment or no kind is refused although its schema is just "string".
-            case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])
+            case.call_and_validate(timeout=DEADLINE_SECONDS, excluded_checks=[positive_data_acceptance])
 
         check()
         asked.add(operation.path)

@@ -20,7 +20,7 @@ from support.bus.bus_worlds import Place, opened, sealed
 from support.bus.installed_server import koord
 from support.bus.log_worlds import FAST
 from support.bus.lossy_proxy import LossyProxy
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -188,7 +188,7 @@ async def test_a_worker_that_died_in_the_middle_leaves_its_work_to_the_next(plac
     worker = Worker(dying, spec, hang, letters, graceful_seconds=0.1)
     await ask(place, b"now")
     await worker.__aenter__()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await taken.wait()
     await dying.client.close()  # as a killed process: no nak
     await worker.__aexit__()

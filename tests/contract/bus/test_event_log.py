@@ -38,7 +38,7 @@ from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld
 from support.bus.nats_cluster import NatsCluster
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 MEMORY = pytest.param("memory")
 R1 = pytest.param("r1", marks=pytest.mark.nats)
@@ -596,14 +596,14 @@ async def test_a_fold_halts_before_a_poison_event_and_goes_on_after_a_recorded_s
     assert runner.state.get(AggregateRef("nodestate", "n1")) is not None
     skip = EventSkipped(seq=2, reason="unreadable", operator="tester")
     await stored(log, sealed(AggregateRef("fold", "contract"), skip, 0, cause="skip"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await runner.reached(4)
     assert runner.halted is None
     assert runner.state.get(AggregateRef("nodestate", "n2")) is not None
     running.cancel()
     again = FoldRunner("contract", log, source, SystemClock())
     running = asyncio.ensure_future(again.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await again.reached(4)
     assert again.state.hash() == runner.state.hash()
     running.cancel()

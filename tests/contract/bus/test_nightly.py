@@ -23,7 +23,7 @@ from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, Site, koord
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow]
 
@@ -201,7 +201,7 @@ class ComposeNight:
 
     def streams_of_drills(self) -> int:
         """Number of streams on the server of the drills."""
-        page = httpx.get(f"http://{LOOPBACK}:{self._monitor}/jsz", trust_env=False).json()
+        page = httpx.get(f"http://{LOOPBACK}:{self._monitor}/jsz", trust_env=False, timeout=DEADLINE_SECONDS).json()
         return int(page["streams"])
 
 

@@ -17,6 +17,7 @@ import httpx
 import jsonpatch
 from support.kubernetes.answers import ApiError
 from support.kubernetes.resources import Json, Resource
+from support.until import DEADLINE_SECONDS
 
 MUTATING = "MutatingWebhookConfiguration"
 VALIDATING = "ValidatingWebhookConfiguration"
@@ -143,7 +144,7 @@ class Webhooks:
         client = self._clients.get(ca)
         if client is None:
             context = ssl.create_default_context(cadata=ca or None)
-            client = self._clients[ca] = httpx.AsyncClient(verify=context, trust_env=False)
+            client = self._clients[ca] = httpx.AsyncClient(verify=context, trust_env=False, timeout=DEADLINE_SECONDS)
         return client
 
 

@@ -21,7 +21,7 @@ from koordcore.state import ClusterState
 from koordctl.access.folding import fold_to
 from koordctl.what_if.manager import ManagerComparison, Question, compare
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 GIB = 1 << 30
 Json = dict[str, Any]
@@ -95,6 +95,6 @@ async def recording(server: NatsServer, cluster: str, *, clock: str = "system") 
         words = ["--log-level=error", f"--cluster={cluster}", "--control-interval=50ms", f"--clock={clock}"]
         async with (
             running_service(ManagerSettings.load(words, {}), compose) as shell,
-            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
         ):
             yield Recorder(bus, shell, client)

@@ -31,6 +31,7 @@ from koordcore.ports.leadership import Leadership
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 Json = dict[str, Any]
 ALL_GATES = (
@@ -146,7 +147,7 @@ def tls_client(url: str, ca_file: Path, server_name: str) -> httpx.AsyncClient:
     context = ssl.create_default_context(cafile=ca_file)
     transport = httpx.AsyncHTTPTransport(verify=context, retries=0, limits=httpx.Limits(max_connections=64))
     return httpx.AsyncClient(
-        base_url=url, transport=transport, headers={"host": server_name}, trust_env=False, timeout=30
+        base_url=url, transport=transport, headers={"host": server_name}, trust_env=False, timeout=DEADLINE_SECONDS
     )
 
 

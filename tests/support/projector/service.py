@@ -14,7 +14,7 @@ from koordcore.bus.factory import Bus, memory_bus
 from koordcore.service.run import Shell
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 async def bus_with(cluster: SyntheticCluster) -> tuple[Bus, MemoryLog]:
@@ -51,7 +51,9 @@ async def serving(dsn: str, bus: Bus, *, token: str = "", **settings: object) ->
 async def _caught_up(shell: Shell[ProjectorSettings], bus: Bus, token: str) -> None:
     facts = (await bus.events.head()).last_seq
     reports, explanations = (await bus.observations.head()).last_seq, (await bus.explanations.head()).last_seq
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {token}"} if token else {}) as client:
+    async with httpx.AsyncClient(
+        headers={"authorization": f"Bearer {token}"} if token else {}, timeout=DEADLINE_SECONDS
+    ) as client:
 
         async def has_caught_up() -> bool:
             if not shell.health.is_ready():

@@ -15,6 +15,7 @@ from joserfc.jwk import ECKey
 from koordcore.service.access import oidc
 from support.access import AccessFolder, Guarded, guarded
 from support.oidc_issuer import CLIENT, OidcIssuer, new_key, running_issuer
+from support.until import DEADLINE_SECONDS
 
 ROLES = {"view": {"groups": ["engineers"]}, "operate": {"groups": ["oncall"], "subjects": ["oidc:root"]}}
 
@@ -165,7 +166,7 @@ async def begin_login(issuer: OidcIssuer, run: Guarded) -> str:
     asked = parse_qs(urlsplit(sent.headers["location"]).query)
     assert asked["code_challenge_method"] == ["S256"]
     assert asked["redirect_uri"] == ["http://127.0.0.1/auth/callback"]
-    async with httpx.AsyncClient(trust_env=False) as browser:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_SECONDS) as browser:
         answer = await browser.get(sent.headers["location"])
     assert issuer.url in sent.headers["location"]
     return answer.headers["location"].removeprefix("http://127.0.0.1")

@@ -111,7 +111,7 @@ async def test_user_may_do_what_its_permissions_say_and_nothing_else(tmp_path: P
     )
     async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", users=(agent,))) as server:
         with pytest.raises(NatsError, match="Authorization Violation"):
-            await nats.connect(server.url, allow_reconnect=False, connect_timeout=2)
+            await nats.connect(server.url, allow_reconnect=False, connect_timeout=int(DEADLINE_SECONDS))
         errors: asyncio.Queue[str] = asyncio.Queue()
 
         async def note(error: Exception) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 
 class DemoSettings(ComponentSettings):
@@ -37,7 +38,10 @@ async def answers(settings: DemoSettings, plain: list[Address], urls: list[str])
         shell.http.routes.append(Route("/page", _page))
 
     found: list[str] = []
-    async with running_service(settings, compose), httpx.AsyncClient(verify=False, trust_env=False) as client:
+    async with (
+        running_service(settings, compose),
+        httpx.AsyncClient(verify=False, trust_env=False, timeout=DEADLINE_SECONDS) as client,
+    ):
         for url in urls:
             try:
                 found.append((await client.get(f"{url}/page")).text)
@@ -86,7 +90,7 @@ async def test_tls_min_version_refuses_older_clients(tmp_path: Path) -> None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             context.maximum_version = version
-            async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+            async with httpx.AsyncClient(verify=context, trust_env=False, timeout=DEADLINE_SECONDS) as client:
                 try:
                     status = (await client.get(f"https://127.0.0.1:{port}/healthz")).status_code
                 except httpx.ConnectError:

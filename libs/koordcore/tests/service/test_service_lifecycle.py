@@ -206,7 +206,7 @@ def test_systemd_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, abstra
     name = f"@koord-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind("\0" + name[1:] if abstract else name)
-        systemd.settimeout(5)
+        systemd.settimeout(DEADLINE_SECONDS)
         monkeypatch.setenv("NOTIFY_SOCKET", name)
         assert notify_systemd("READY=1")
         assert systemd.recv(64) == b"READY=1"

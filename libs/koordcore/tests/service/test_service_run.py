@@ -96,7 +96,7 @@ def test_a_service_serves_until_it_is_told_to_stop(loop: str, tmp_path: Path) ->
             f"http://127.0.0.1:{port}/apply", headers={"traceparent": cause}, trust_env=False, timeout=DEADLINE_SECONDS
         )
         assert answer.text.split("-")[1] == cause.split("-")[1]
-        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        page = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=DEADLINE_SECONDS).text
         assert "koord_service_info{" in page
         demo.send_signal(signal.SIGTERM)
         _, errors = demo.communicate(timeout=DEADLINE_SECONDS)

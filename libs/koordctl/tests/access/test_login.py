@@ -10,6 +10,7 @@ from koordctl.access.clients import Client, ask
 from koordctl.app import app
 from support.access import AccessFolder, guarded
 from support.oidc_issuer import CLIENT, running_issuer
+from support.until import DEADLINE_SECONDS
 from typer.testing import CliRunner
 
 
@@ -49,7 +50,7 @@ async def test_a_login_by_device_code_is_sent_with_later_requests(tmp_path: Path
         )
         async with guarded(http_access_file=file) as run:
             url = run.shell.http.url
-            assert (await asyncio.to_thread(ask, f"{url}/api/pods", timeout=10)).status_code == 401
+            assert (await asyncio.to_thread(ask, f"{url}/api/pods", timeout=DEADLINE_SECONDS)).status_code == 401
             done = await asyncio.to_thread(CliRunner().invoke, app, ["login", "--url", url])
             assert done.exit_code == 0, done.output
             assert "ABCD-EFGH" in done.output
@@ -58,7 +59,7 @@ async def test_a_login_by_device_code_is_sent_with_later_requests(tmp_path: Path
             refused = await asyncio.to_thread(Client("manager", url=url).post, "/v1/apply")
             assert refused.json()["error"] == "POST /v1/apply needs the role operate; oidc:alice has view"
             CliRunner().invoke(app, ["logout"])
-            assert (await asyncio.to_thread(ask, f"{url}/api/pods", timeout=10)).status_code == 401
+            assert (await asyncio.to_thread(ask, f"{url}/api/pods", timeout=DEADLINE_SECONDS)).status_code == 401
 
 
 def test_tokens_are_created_listed_and_revoked(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from koordctl.demo.trace import NAMESPACE, TracePod, pod_manifest
 from koordctl.embedded import nodes as embedded_nodes
 from koordctl.embedded.nodes import register, simulated_nodes, submit
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 LABELED = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-1", "labels": {"rack": "a"}}}
 
@@ -33,7 +34,7 @@ async def test_a_later_start_registers_what_differs_from_the_last_one(tmp_path: 
     settings = ManagerSettings.load(["--log-level=error"], {})
     async with (
         running_service(settings, compose) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         await register(shell.http.url, nodes, registered)
         await submit(client, [LABELED])
@@ -63,7 +64,7 @@ async def test_a_full_log_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPat
     full = r"^manager: \w+/{} failed: the log is full \(0 events\): enlarge it \(koord bus bootstrap --log-size\), or "
     async with (
         running_service(ManagerSettings.load(["--log-level=error"], {}), compose_on_log) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=20) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         await submit(client, [pod_manifest(pod)])
         log.max_events = 0

@@ -36,7 +36,7 @@ from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 from support.agent.cri import message
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 POD = "kubepods/besteffort/podu1"
@@ -103,7 +103,9 @@ class Agent:
     def call(self, rpc: str, request: bytes) -> bytes:
         with grpc.insecure_channel(f"unix://{self.socket}", options=[("grpc.enable_http_proxy", 0)]) as channel:
             unary: Any = channel.unary_unary
-            return unary(f"/runtime.v1alpha1.RuntimeHookService/{rpc}")(request, timeout=30, wait_for_ready=True)
+            return unary(f"/runtime.v1alpha1.RuntimeHookService/{rpc}")(
+                request, timeout=DEADLINE_SECONDS, wait_for_ready=True
+            )
 
 
 @pytest.fixture(params=[FailurePolicy.IGNORE])

@@ -12,6 +12,7 @@ from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.kubelets.pod_resources_proxy import PodResourcesProxy
 from koordcore.protocol import keys
 from support.agent.cri import message
+from support.until import DEADLINE_SECONDS
 
 
 def pod(name: str, annotation: object) -> AgentPod:
@@ -71,7 +72,9 @@ def socket(tmp_path: Path) -> Iterator[Path]:
 def call(socket: Path, method: str, request: bytes = b"") -> bytes:
     with grpc.insecure_channel(f"unix://{socket}", options=[("grpc.enable_http_proxy", 0)]) as channel:
         unary: Any = channel.unary_unary
-        answer: bytes = unary(f"/v1.PodResourcesLister/{method}")(request, timeout=30, wait_for_ready=True)
+        answer: bytes = unary(f"/v1.PodResourcesLister/{method}")(
+            request, timeout=DEADLINE_SECONDS, wait_for_ready=True
+        )
         return answer
 
 

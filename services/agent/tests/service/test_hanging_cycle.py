@@ -13,7 +13,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import LEAST_SECONDS
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 class SilentFile:
@@ -47,7 +47,7 @@ async def test_a_file_that_does_not_answer_fails_the_probe_until_it_does(tmp_pat
     store.close()
     async with (
         running_service(AgentSettings.load([*flags, *folders], {}), compose) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
 
         async def is_alive(after_seconds: float) -> bool:

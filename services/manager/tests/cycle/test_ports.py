@@ -12,6 +12,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.values.invalid import InvalidInput
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ async def test_profiles_of_the_process_are_served_unless_a_flag_switches_them_of
 
     async with (
         running_service(ManagerSettings.load(["--log-level=error", *words], {}), compose) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         assert (await client.get("/debug/pprof/stacks")).status_code == status
 

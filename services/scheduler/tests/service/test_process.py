@@ -18,7 +18,7 @@ from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from support.scheduler.processes import LEASE, cluster, end, say, send, start
 from support.scheduler.scheduling import node, pod
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -165,13 +165,13 @@ async def submit_at_once(bus: Bus, count: int) -> None:
 
 async def figure(port: int, name: str) -> float:
     """A figure of a scheduler; 0.0 while it has none."""
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as client:
         page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
     return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(f"{name} ")), 0.0)
 
 
 async def _nothing_is_left(ports: list[int]) -> bool:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as client:
         pages = [(await client.get(f"http://127.0.0.1:{port}/queue")).json() for port in ports]
     return not any(page["outbox"] or page["active"] or page["in_flight"] for page in pages)
 

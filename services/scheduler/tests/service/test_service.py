@@ -31,7 +31,7 @@ from koordcore.service.telemetry.tracing import parse_traceparent
 from koordcore.values import codec
 from support.running_service import running_service
 from support.scheduler.scheduling import node, pod, with_metadata
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -44,7 +44,7 @@ class Running:
     shell: Shell[SchedulerSettings]
 
     async def get(self, path: str) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=self.shell.http.url) as client:
+        async with httpx.AsyncClient(base_url=self.shell.http.url, timeout=DEADLINE_SECONDS) as client:
             return await client.get(path)
 
 
