@@ -73,7 +73,7 @@ async def test_dry_runs_that_are_answered_at_the_same_time_are_all_recorded() ->
     ]
     async with world.service(FIRST) as (_, rounds):
         await until(lambda: configured(world))
-        recorder = OperationRecorder(rounds.builder, rounds.leading, rounds.facts, load(FIRST, BUILT_IN), None)
+        recorder = OperationRecorder(rounds.builder, rounds.leading, rounds.facts.writer, load(FIRST, BUILT_IN), None)
         assert await asyncio.gather(*map(recorder.asked, notes)) == [True] * len(notes)
     recorded = [each.asked_by for each in await world.facts("descheduler") if isinstance(each, DryRunAnswered)]
     assert recorded == [note.asked_by for note in notes]

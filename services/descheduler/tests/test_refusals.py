@@ -23,7 +23,7 @@ from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
 from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes, refusals_of
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
-from koord_descheduler.shell.telling import RoundTeller
+from koord_descheduler.shell.rounds.explaining import RoundExplanations
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling.decisions import REFUSALS, EvictionRefused, RefusalsChanged
 from koordcore.events.descheduling.inputs import Inputs, Number
@@ -238,12 +238,12 @@ async def test_a_refusal_is_published_once_a_day_and_for_each_plugin_that_asked(
     refused = filtered(1)
     refused.note_filtered("p", "y", a_pod(1), ("pvc",), no_numbers)
     clock = ManualClock()
-    teller = RoundTeller(world.bus.explanations, clock, "descheduler/0")
+    published = RoundExplanations(world.bus.explanations, clock, "descheduler/0")
     story = RoundEnded(seconds=0.0, nodes=1)
     for hours in (0, 1, 22, 2):
         await clock.advance(hours * 3600.0)
         found = refusals_of(0.0, [], refused, EvictionLimiter(LIMITS)).found
-        await teller.tell(story, found.values(), 1, Term("d", 1, 0.0))
+        await published.publish(story, found.values(), 1, Term("d", 1, 0.0))
     told = [each for each in await explanations(world) if each.ref.kind == "refusal"]
     plugins = [event.move.plugin for each in told if isinstance(event := CATALOGUE.read(each), EvictionRefused)]
     assert plugins == ["x", "y"] * 2

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from koord_descheduler.shell import drain_control, job_control, operation, refusals, round_effects
+from koord_descheduler.shell import drain_control, job_control, operation, refusals
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
+from koord_descheduler.shell.rounds import effects
 from koordcore.events.descheduling.decisions import RoundMove
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import PriorityClassObserved
@@ -304,7 +305,7 @@ async def test_a_pass_says_once_that_old_jobs_cannot_be_deleted(monkeypatch: pyt
 async def test_the_jobs_of_a_round_wait_once_for_a_manager_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(round_effects, "_CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(effects, "_CHANGES_AT_ONCE", 1)
     asked = 0
 
     class CountedWorld(AwayWorld):
@@ -325,7 +326,7 @@ async def test_the_jobs_of_a_round_wait_once_for_a_manager_that_does_not_answer(
     async with world.service(configuration(plugins=False)) as (_, rounds):
         term = await rounds.leading.term()
         cluster = rounds.builder.view(0.0)
-        refused = await rounds.effects.move(moves, cluster, rounds.builder.state.position, term)
+        refused = await rounds.execution.effects.move(moves, cluster, rounds.builder.state.position, term)
     assert (refused, asked) == ({move.uid for move in moves}, 1)
 
 

@@ -44,9 +44,13 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
-from koord_descheduler.shell.proving import Prover, scheduler_on
-from koord_descheduler.shell.round_effects import RoundEffects
-from koord_descheduler.shell.telling import RoundTeller
+from koord_descheduler.shell.rounds.deciding import RoundDecider
+from koord_descheduler.shell.rounds.effects import RoundEffects
+from koord_descheduler.shell.rounds.execution import RoundExecution
+from koord_descheduler.shell.rounds.explaining import RoundExplanations
+from koord_descheduler.shell.rounds.facts import RoundFacts
+from koord_descheduler.shell.rounds.proving import Prover, scheduler_on
+from koord_descheduler.shell.rounds.reporting import RoundReporter
 from koord_descheduler.shell.views import keep_views_current, views_are_current
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
@@ -138,29 +142,55 @@ def assemble(
         installation=shell.settings.cluster,
         logger=shell.log,
     )
+    drains_wanted = asyncio.Event()
+    round_facts = RoundFacts(builder=builder, leading=leading, writer=facts)
+    limiter = EvictionLimiter(eviction_limits(configuration))
+    decider = RoundDecider(
+        builder=builder,
+        facts=round_facts,
+        effects=effects,
+        clock=shell.clock,
+        logger=shell.log,
+        metrics=metrics,
+        shared=shared,
+        nodes=selector_or_all(configuration.node_selector),
+        limiter=limiter,
+        prover=Prover(
+            proving_profiles(configuration),
+            None if bus.connection is None else scheduler_on(bus.connection, bus.names),
+            shell.log,
+        ),
+        watch=shell.health.watch_work("round", shell.clock.real_seconds(configuration.descheduling_interval)),
+        is_dry_run=configuration.dry_run,
+    )
     rounds = Rounds(
         builder=builder,
         runner=runner,
         leading=leading,
         clock=shell.clock,
         logger=shell.log,
-        metrics=metrics,
         interval=configuration.descheduling_interval,
-        is_dry_run=configuration.dry_run,
-        nodes=selector_or_all(configuration.node_selector),
-        limiter=EvictionLimiter(eviction_limits(configuration)),
         make=lambda shared: makeable_profiles(configuration, registry, shared),
-        facts=facts,
-        effects=effects,
         shared=shared,
-        prover=Prover(
-            proving_profiles(configuration),
-            None if bus.connection is None else scheduler_on(bus.connection, bus.names),
-            shell.log,
+        facts=round_facts,
+        decider=decider,
+        execution=RoundExecution(
+            builder=builder,
+            facts=round_facts,
+            effects=effects,
+            clock=shell.clock,
+            logger=shell.log,
+            drains_wanted=drains_wanted,
         ),
-        teller=RoundTeller(bus.explanations, shell.clock, actor),
-        watch=shell.health.watch_work("round", shell.clock.real_seconds(configuration.descheduling_interval)),
-        drains_wanted=asyncio.Event(),
+        reporter=RoundReporter(
+            facts=round_facts,
+            explanations=RoundExplanations(bus.explanations, shell.clock, actor),
+            metrics=metrics,
+            logger=shell.log,
+            limiter=limiter,
+            refused=decider.refused,
+            is_dry_run=configuration.dry_run,
+        ),
     )
 
     async def reports() -> None:
@@ -204,7 +234,7 @@ def assemble(
         actor=actor,
         writer=writer,
         make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
-        wanted=rounds.drains_wanted,
+        wanted=drains_wanted,
     )
     operation = OperationRecorder(builder, leading, facts, configuration, shell.settings.config)
     after_the_fold = {

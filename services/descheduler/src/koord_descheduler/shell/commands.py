@@ -52,7 +52,7 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
-from koord_descheduler.shell.proving import SchedulerAway, answered, scheduler_on
+from koord_descheduler.shell.rounds.proving import SchedulerAway, answered, scheduler_on
 from koord_descheduler.shell.views import views_are_current
 
 Q = TypeVar("Q", bound=msgspec.Struct)

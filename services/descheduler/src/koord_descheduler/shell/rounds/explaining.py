@@ -20,7 +20,7 @@ REFUSAL_SECONDS: Final = 86_400.0
 """Time after which a refusal is published again although it is the same, because the stream forgets after some days."""
 
 
-class RoundTeller:
+class RoundExplanations:
     """Publishes the explanations of rounds, and of the pods that they refuse, under the uid of the pod.
 
     A round equal to the last one is left out for a minute, a refusal for a day. Another leader publishes them again.
@@ -36,10 +36,10 @@ class RoundTeller:
         self._clock = clock
         self._actor = actor
         self._last: RoundEnded | None = None
-        self._told = 0.0
+        self._published = 0.0
         self._refusals: dict[str, tuple[list[str], float]] = {}  # choice -> codes, and when they were published
 
-    async def tell(self, story: RoundEnded, refused: Iterable[EvictionRefused], position: int, term: Term) -> None:
+    async def publish(self, story: RoundEnded, refused: Iterable[EvictionRefused], position: int, term: Term) -> None:
         """Publish a round and what it refused.
 
         Args:
@@ -51,7 +51,7 @@ class RoundTeller:
         moment = self._clock.now()
         now, at = moment.timestamp(), rfc3339(moment)
 
-        async def publish(ref: AggregateRef, event: Event, cause: str = "") -> None:
+        async def send(ref: AggregateRef, event: Event, cause: str = "") -> None:
             origin = Origin(
                 causation_id=f"round/{position}/{now}{cause}",
                 correlation_id=ref.id,
@@ -62,13 +62,13 @@ class RoundTeller:
             )
             await self._explanations.publish(ref, event, origin)
 
-        if is_news(story, self._last) or now - self._told >= QUIET_SECONDS:
-            self._last, self._told = story, now
-            await publish(ROUND, story)
+        if is_news(story, self._last) or now - self._published >= QUIET_SECONDS:
+            self._last, self._published = story, now
+            await send(ROUND, story)
         before, self._refusals = self._refusals, {}
         for each in refused:
-            codes, told = before.get(each.move.choice, ([], 0.0))
-            if codes != each.codes or now - told >= REFUSAL_SECONDS:
-                await publish(AggregateRef("refusal", each.move.uid), each, f"/{each.move.choice}")
-                told = now
-            self._refusals[each.move.choice] = each.codes, told
+            codes, published = before.get(each.move.choice, ([], 0.0))
+            if codes != each.codes or now - published >= REFUSAL_SECONDS:
+                await send(AggregateRef("refusal", each.move.uid), each, f"/{each.move.choice}")
+                published = now
+            self._refusals[each.move.choice] = each.codes, published

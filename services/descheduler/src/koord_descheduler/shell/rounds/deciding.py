@@ -1,0 +1,178 @@
+"""Decide a round: take the view of the cluster, let the plugins choose pods, and let the scheduler prove the moves."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.envelope import Draft, Event
+from koordcore.ports.clock import Clock
+from koordcore.protocol.selectors import Selector
+from koordcore.service.clock import SystemClock
+from koordcore.service.health import WorkWatch
+from koordcore.service.telemetry.logging import Logger
+from koordcore.state.rounds import RoundsState
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts
+from koord_descheduler.domain.framework.eviction import EvictionLimiter
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
+from koord_descheduler.domain.job_control.counting import counted_jobs, migrating_pods
+from koord_descheduler.domain.job_control.viewing import JobReader
+from koord_descheduler.domain.migration.jobs import JobsInFlight
+from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
+from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
+from koord_descheduler.domain.reporting.refusals import Refused
+from koord_descheduler.domain.round_memory import (
+    decision,
+    detector_changes,
+    detectors_of,
+    moves_of,
+    report_positions,
+)
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.shell.metrics import DeschedulerMetrics
+from koord_descheduler.shell.rounds.effects import RoundEffects
+from koord_descheduler.shell.rounds.facts import RoundFacts
+from koord_descheduler.shell.rounds.proving import Prover
+from koord_descheduler.shell.views import views_are_current
+from koord_descheduler.shell.waiting import Problem
+
+
+class RoundStart(NamedTuple):
+    """What a round begins with.
+
+    Attributes:
+        cluster: View of the cluster.
+        position: Position of the log up to which the view is folded.
+        memory: What earlier rounds have left.
+    """
+
+    cluster: ClusterView
+    position: int
+    memory: RoundsState | None
+
+
+class RoundDecision(NamedTuple):
+    """What a round has decided, before it is recorded.
+
+    Attributes:
+        outcome: What the plugins decided, after the scheduler's proof.
+        moves: The pods that have to leave.
+        plans: Facts of the plans of moves that are made together.
+        closed: Names of the nodes that are closed for new pods.
+        evictions: Number of evictions that are carried out.
+        seconds: Real seconds for which the plugins worked.
+    """
+
+    outcome: RoundOutcome
+    moves: Sequence[RoundMove]
+    plans: Sequence[Draft]
+    closed: Sequence[str]
+    evictions: int
+    seconds: float
+
+    def with_plans(self, stored: Collection[str]) -> "RoundDecision":
+        """Return the decision without the moves whose plan the log did not store.
+
+        Args:
+            stored: Ids of the stored plans.
+        """
+        return self._replace(moves=[move for move in self.moves if not move.plan or move.plan in stored])
+
+
+@dataclass(slots=True, kw_only=True)
+class RoundDecider:
+    """Decides rounds. It has no effect on the cluster.
+
+    Attributes:
+        builder: The folded cluster.
+        facts: What earlier rounds have left.
+        effects: Created jobs that the fold does not have yet.
+        clock: Clock of the run.
+        logger: Logger of the service.
+        metrics: Metrics of the service.
+        shared: State that all plugins share.
+        nodes: Selects the nodes of the rounds.
+        limiter: Limits on the evictions of a round.
+        prover: Asks the scheduler where evicted pods would land.
+        watch: Liveness check of the plugins, of which one may hang.
+        is_dry_run: Whether evictions are counted and not carried out.
+        refused: The pods that the last round refused, with the reasons.
+    """
+
+    builder: ViewBuilder
+    facts: RoundFacts
+    effects: RoundEffects
+    clock: Clock
+    logger: Logger
+    metrics: DeschedulerMetrics
+    shared: SharedState
+    nodes: Selector
+    limiter: EvictionLimiter
+    prover: Prover
+    watch: WorkWatch
+    is_dry_run: bool
+    refused: Refused = field(default_factory=Refused, init=False)
+    _reader: JobReader = field(init=False)
+    _too_small: Problem = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = JobReader(self.builder)
+        self._too_small = Problem("round_refused", self.logger)
+
+    async def start(self) -> RoundStart:
+        """Return the view of this moment, with the jobs and evictions that are still under way, and the memory."""
+        await views_are_current(self.builder)
+        now, jobs = self.clock.now().timestamp(), self._reader.jobs()
+        unseen = list(self.effects.unseen({job.name for job in jobs}, now))
+        migrating = [*migrating_pods(jobs, self.builder), *(job.pod_uid for job in unseen)]
+        cluster = self.builder.view(now, migrating)
+        position = self.builder.state.position
+        await asyncio.to_thread(getattr, cluster, "pod_by_uid")  # an index over all pods; the event loop goes on
+        self.shared.of(JobsInFlight).replace([*counted_jobs(jobs, self.builder.evictions(), cluster), *unseen])
+        memory = self.facts.memory()
+        self.shared.of(Detectors).states = detectors_of(memory)
+        return RoundStart(cluster, position, memory)
+
+    async def decide(self, profiles: Sequence[Profile], start: RoundStart) -> RoundDecision | None:
+        """Let the plugins choose pods, in a thread, and let the scheduler prove the moves of the profiles that want it.
+
+        Return None if fewer than two nodes are ready and selected.
+        """
+        cluster = start.cluster
+        self.refused.clear()
+        began = SystemClock().monotonic()
+        try:
+            with self.watch:
+                outcome = await asyncio.to_thread(
+                    run_round,
+                    profiles,
+                    cluster,
+                    self.limiter,
+                    nodes=self.nodes,
+                    is_dry_run=self.is_dry_run,
+                    timed=self.metrics.plugin,
+                    refused=self.refused.note_filtered,
+                )
+        except InvalidInput as error:
+            self._too_small.lasts(str(error))
+            return None
+        finally:
+            seconds = SystemClock().monotonic() - began
+            self.metrics.round_seconds.observe(seconds)
+        self._too_small.is_over()
+        self.refused.note_attempts(outcome.attempts)
+        outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
+        chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
+        moves = moves_of(cluster.now, chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
+        closed = closed_nodes(outcome.proposals, {each.pod.node for each in chosen})
+        return RoundDecision(outcome, moves, plan_drafts(chosen, moves), closed, len(chosen), seconds)
+
+    def events(self, start: RoundStart, decided: RoundDecision) -> Iterator[Event]:
+        """Return the facts that record a decision, with the state in which the round leaves the detectors."""
+        changed = detector_changes(detectors_of(start.memory), self.shared.of(Detectors).states)
+        return decision(start.cluster.now, decided.moves, decided.closed, changed, report_positions(start.cluster))
