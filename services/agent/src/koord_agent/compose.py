@@ -29,6 +29,7 @@ from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Outbox
 from koord_agent.shell.bus.report_publisher import ReportPublisher
+from koord_agent.shell.cycles.node_cycles import NodeCycles
 from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
 from koord_agent.shell.extending.installed import installed_extensions
@@ -169,6 +170,14 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
     problem_log = ProblemLog(logger=shell.log, metrics=metrics)
     cycle = Cycle(
         agents=agents,
+        nodes=NodeCycles(
+            agents=agents,
+            is_simulated=fleet is not None,
+            facts=facts,
+            problems=problem_log,
+            metrics=metrics,
+            logger=shell.log,
+        ),
         advance=None if fleet is None else fleet.advance,
         states=states,
         facts=facts,

@@ -1,7 +1,8 @@
 """The main loop of the agent over all nodes of its process.
 
 One task owns the agents. Between two cycles it starts pushed pods at once. It never waits for the bus: facts go to the
-outbox, reports to a ring. Next modules to read: `shell.node.node_agent` (the cycle of one node), `shell.bus.outbox`.
+outbox, reports to a ring. Next modules to read: `shell.cycles.node_cycles`, `shell.node.node_agent` (the cycle of one
+node), `shell.bus.outbox`.
 """
 
 import asyncio
@@ -9,22 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.agents.nodestate import AgentStarted
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
 
-from koord_agent.domain.failure import failure
 from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.bus.outbox import Fact
 from koord_agent.shell.bus.report_publisher import ReportPublisher
+from koord_agent.shell.cycles.node_cycles import NodeCycles
 from koord_agent.shell.metrics.agent_metrics import AgentMetrics
 from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
-from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
-from koord_agent.shell.node.threads import finished_in_thread
+from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.desired_saver import DesiredSaver
 
@@ -42,8 +40,8 @@ class Cycle:
 
     Attributes:
         agents: Name of a node -> agent of the node.
-        advance: Advances simulated machines to a time in seconds. None means this machine, whose files are read in a
-            thread.
+        nodes: Runs the cycles of the agents.
+        advance: Advances simulated machines to a time in seconds. None means this machine.
         states: Desired state of the nodes.
         facts: Publishes the facts of the agents.
         reports: Publishes the usage reports of the nodes.
@@ -59,6 +57,7 @@ class Cycle:
     """
 
     agents: Mapping[str, NodeAgent]
+    nodes: NodeCycles
     advance: Callable[[float], None] | None
     states: DesiredStates
     facts: FactPublisher
@@ -80,7 +79,7 @@ class Cycle:
 
     async def run(self) -> None:
         """Run a cycle at a fixed pace, and start pushed pods in between, until cancelled."""
-        self.begin()
+        self.nodes.begin(self.version, self.clock.unix())
         due = _HOST.monotonic()
         while True:
             if (left := due - _HOST.monotonic()) > 0:
@@ -104,7 +103,7 @@ class Cycle:
         # 2. start and end pods whose desired state changed
         self.take_changes()
         # 3. measure and protect every node, publish what was done
-        suppressed = await self._run_nodes(now_ms)
+        suppressed = await self.nodes.run(now_ms, is_long=self._is_long, breathe=self._breathe)
         # 4. publish the reports that are due
         reports = await self.reports.publish_due(self.agents, now_ms, self._breathe)
         # 5. save desired states, drop old samples, flush the audit log
@@ -131,76 +130,9 @@ class Cycle:
             self.problems.tell(node, done.problems, of="pods")
         self.facts.publish(facts)
 
-    def begin(self) -> None:
-        """Publish the fact `AgentStarted` for each node."""
-        event = AgentStarted(host="linux" if self.advance is None else "simulated", version=self.version)
-        self.facts.publish([fact for node in self.agents for fact in self.facts.facts(node, (event,))])
-        for node in self.agents:
-            self.metrics.started(node, self.clock.unix())
-
     def end(self) -> None:
-        """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force.
-
-        Then close the hardware counters and files of each node. An error is logged; it keeps neither a node from being
-        closed nor the others from their end.
-        """
-        now_ms = int(self.clock.unix() * 1000)
-        for node, agent in self.agents.items():
-            try:
-                self.facts.publish(self.facts.facts(node, agent.farewell(now_ms)))
-            except Exception as error:  # noqa: BLE001 - one node never keeps the others from their end
-                self.problems.tell(node, (failure("the last facts are missing", error),), of="farewell")
-            finally:
-                self._close(node, agent, now_ms)
-
-    def _close(self, node: str, agent: NodeAgent, now_ms: int) -> None:
-        try:
-            trouble = agent.close(now_ms)
-        except Exception as error:  # noqa: BLE001 - as for the farewell
-            trouble = failure("it is not closed", error)
-        self.problems.tell(node, () if trouble is None else (trouble,), of="close")
-
-    async def _run_nodes(self, now_ms: int) -> int:
-        """Run the cycle of each node; return the number of nodes with suppressed best-effort pods."""
-        suppressed, facts = 0, list[Fact]()
-        try:
-            for node, agent in self.agents.items():
-                done = await self._run_node(agent, now_ms, facts)
-                facts.extend(self.facts.facts(node, done.facts))
-                self.problems.tell(node, done.pod_problems, of="pods")
-                self.problems.tell(node, done.problems, of="cycle")
-                self.metrics.protected(node, done.plans, done.facts)
-                suppressed += agent.be_quota_us > 0
-                if self._is_long():
-                    # Facts are published before pushed pods start: a pod starts before it stops.
-                    self.facts.publish(facts)
-                    facts.clear()
-                await self._breathe()
-        finally:
-            self.facts.publish(facts)  # also if the process ends in the middle of the cycle
-        return suppressed
-
-    async def _run_node(self, agent: NodeAgent, now_ms: int, facts: list[Fact]) -> CycleResult:
-        """Run the cycle of one node and return its result. If the task is cancelled, add the facts to `facts`."""
-        if self.advance is not None:
-            return agent.run_cycle(now_ms)
-        ended: list[CycleResult] = []
-
-        def cycle() -> CycleResult:
-            ended.append(agent.run_cycle(now_ms))
-            return ended[0]
-
-        try:
-            done = await finished_in_thread(cycle)
-        except asyncio.CancelledError:
-            # What the cycle did is in force: a pod that it evicted would be gone without a reason.
-            facts.extend(fact for done in ended for fact in self.facts.facts(agent.node, done.facts))
-            raise
-        except RuntimeError as error:  # the machine has no room for a thread; the next cycle tries again
-            problem = failure(CYCLE_FAILED, error)
-            return nothing_done(problem, problems=(problem,))
-        self.logger.debug("node_cycle", node=agent.node, sentence=done.sentence)
-        return done
+        """Publish the last facts of all nodes, and close them. See `NodeCycles.end`."""
+        self.nodes.end(int(self.clock.unix() * 1000))
 
     def _collect_garbage(self, now_ms: int) -> None:
         """Drop old samples of some nodes, so that each node is handled once per `GARBAGE_CYCLES`."""

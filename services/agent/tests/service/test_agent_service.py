@@ -208,7 +208,7 @@ class World:
     @contextlib.asynccontextmanager
     async def running(self) -> "AsyncGenerator[World]":
         """Its feeds and its outbox run; rounds are made by `round`."""
-        self.cycle.begin()
+        self.cycle.nodes.begin(self.cycle.version, self.cycle.clock.unix())
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.cycle.states.run()), group.create_task(self.cycle.facts.outbox.run())]
             try:
@@ -380,7 +380,9 @@ async def test_what_the_last_cycle_did_is_told_although_the_process_ends_meanwhi
         return nothing_done("evicted", (evicted,))
 
     async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
-        monkeypatch.setattr(world.cycle, "advance", None)  # as on a real machine, whose cycles run in a thread
+        monkeypatch.setattr(
+            world.cycle.nodes, "is_simulated", False
+        )  # as on a real machine, whose cycles run in a thread
         monkeypatch.setattr(world.cycle.agents[NODE], "run_cycle", run_cycle)
         cycle = asyncio.create_task(world.cycle.run_cycle())
         await until(began.is_set)
@@ -401,7 +403,7 @@ async def test_a_cycle_without_a_thread_is_a_problem_and_the_next_one_runs(
     async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
         await world.bus.desired.put(desired(pod("web", "LS", 4_000)))
         await world.until(lambda: NODE in world.cycle.states.views)
-        monkeypatch.setattr(world.cycle, "advance", None)
+        monkeypatch.setattr(world.cycle.nodes, "is_simulated", False)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # without a thread yet
         with monkeypatch.context() as patched, capture_logs() as lines:
             patched.setattr(threading.Thread, "start", no_room)

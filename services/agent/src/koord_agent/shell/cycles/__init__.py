@@ -1,0 +1,1 @@
+"""What the main loop does for all nodes of the process."""
