@@ -10,6 +10,11 @@ from koord_agent.shell.node.threads import finished_in_thread
 from support.until import until
 
 
+async def turns_of_the_loop() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -21,7 +26,7 @@ async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
     task = asyncio.create_task(finished_in_thread(cycle))
     await until(began.is_set)
     task.cancel()
-    await asyncio.wait((task,), timeout=0.05)
+    await turns_of_the_loop()
     assert not task.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
@@ -44,7 +49,7 @@ async def test_a_task_that_is_cancelled_again_still_waits_and_a_late_error_is_no
     await until(began.is_set)
     for _ in range(3):
         task.cancel()
-        await asyncio.wait((task,), timeout=0.02)
+        await turns_of_the_loop()
         assert not task.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
