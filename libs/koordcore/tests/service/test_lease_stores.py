@@ -187,6 +187,32 @@ async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_nex
 
 
 @pytest.mark.nats
+async def test_a_release_before_the_subscription_is_found_by_a_read_after_it(nats_url: str) -> None:
+    async with kv_bucket(nats_url, "leader_early") as js:
+        client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
+        released = asyncio.Event()
+        releases = KeyReleases(client, bucket="leader_early", key="leader.demo")
+
+        async def subscribed_late() -> None:
+            await released.wait()
+            await releases.next()
+
+        def store() -> KvLeaseStore:
+            return KvLeaseStore(js, bucket="leader_early", key="leader.demo", ttl_real_seconds=None)
+
+        first = Candidate("a", store())
+        await until(lambda: first.election.term)
+        second = Candidate("b", store(), released=subscribed_late)
+        await until(lambda: second.election.holder == "a")
+        await first.election.resign()
+        released.set()
+        await until(lambda: second.election.term)
+        await first.die()
+        await second.die()
+        await client.close()
+
+
+@pytest.mark.nats
 async def test_a_release_that_cannot_be_heard_is_waited_for_without_an_error(nats_url: str) -> None:
     client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
     await client.close()

@@ -126,12 +126,17 @@ class KeyReleases:
         self._released = asyncio.Event()
 
     async def next(self) -> None:
-        """Wait until the lease is released. Return at once if it was released after the last call."""
+        """Wait until the lease is released. Return at once if it was released after the last call.
+
+        The first call returns as soon as the server has the subscription, because an earlier release was not heard.
+        """
         if not self._subscribed:
             # After an error the next call subscribes. Until then the candidate reads the lease.
             with contextlib.suppress(nats.errors.Error):
                 await self._client.subscribe(self._subject, cb=self._hear)  # pyright: ignore[reportUnknownMemberType]
                 self._subscribed = True
+                await self._client.flush()
+                return
         await self._released.wait()
         self._released.clear()
 
