@@ -12,6 +12,9 @@ import typer
 from koordctl.access import clients
 from koordctl.access.clients import Client
 from koordctl.access.log import LogTrouble, operator_settings
+from koordctl.app import app
+from koordctl.commands import objects
+from typer.testing import CliRunner
 
 
 class Echo(BaseHTTPRequestHandler):
@@ -66,6 +69,40 @@ def test_a_refusal_is_told_in_the_services_words(
         client.get(path)
     assert end.value.exit_code == 1
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+class Pods(BaseHTTPRequestHandler):
+    """Manager without pods, and projector with the pod `web` in the namespaces shop and default."""
+
+    def do_GET(self) -> None:
+        """The pods, or 404."""
+        is_list = self.path.startswith("/api/pods?")
+        pods = [{"namespace": each, "name": "web"} for each in ("shop", "default")]
+        self.send_response(200 if is_list else 404)
+        self.send_header("content-type", "application/json")
+        self.end_headers()
+        self.wfile.write(
+            json.dumps({"pods": pods} if is_list else {"error": "Pod default/web does not exist"}).encode()
+        )
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(("has_projector", "hint"), [(True, "; did you mean -n shop?"), (False, " (HTTP 404)")])
+def test_a_pod_that_is_elsewhere_is_named_if_the_projector_answers(
+    monkeypatch: pytest.MonkeyPatch, has_projector: bool, hint: str
+) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Pods)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(objects, "manager", Client("manager", url=url))
+    monkeypatch.setenv("KOORD_PROJECTOR", url if has_projector else "http://127.0.0.1:1")
+    answer = CliRunner().invoke(app, ["get", "pod", "web"])
+    server.shutdown()
+    server.server_close()
+    assert answer.exit_code == 1
+    assert answer.stderr == f"error: Pod default/web does not exist{hint}\n"
 
 
 def test_who_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -316,8 +316,22 @@ projector = Client("projector")
 scheduler = Client("scheduler")
 
 
-def meant_elsewhere(name: str) -> str:
-    """Return as text the question whether a pod of this name elsewhere is meant; "" if there are none or many."""
-    pods: list[dict[str, Any]] = projector.get("/api/pods", {"text": f"/{name}", "limit": 200})["pods"]
-    namespaces = sorted({str(pod["namespace"]) for pod in pods if pod["name"] == name})
+def meant_elsewhere(name: str, asked: str) -> str:
+    """Return as text the question whether a pod of this name in another namespace is meant.
+
+    It is "" if there are none or many, or if the projector does not answer.
+
+    Args:
+        name: Name of the pod.
+        asked: The namespace that has no such pod.
+    """
+    url = find_service("projector")
+    if url is None:
+        return ""
+    try:
+        answer = ask(f"{url}/api/pods?{urlencode({'text': f'/{name}', 'limit': 200})}", timeout=5)
+        pods: list[dict[str, Any]] = answer.json()["pods"] if answer.is_success else []
+    except (OSError, HTTPException, ValueError):
+        return ""
+    namespaces = sorted({str(pod["namespace"]) for pod in pods if pod["name"] == name} - {asked})
     return f"; did you mean {' or '.join(f'-n {each}' for each in namespaces)}?" if 0 < len(namespaces) < 4 else ""

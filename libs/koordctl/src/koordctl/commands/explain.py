@@ -109,7 +109,7 @@ def pod(
         fail(
             f"the log has no pod with uid {known}"
             if known is not None
-            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name)}"
+            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name, namespace)}"
         )
     _show(story, pod_lines(story, past.label if past else ""), output)
 

@@ -181,7 +181,7 @@ def get(
         if name is not None and not items:
             fail(f"{full} {name} did not exist at {as_of}")
     elif name is not None:
-        items = [_one(full, name, where)]
+        items = [_object(full, name, where)]
     else:
         items = manager.get(f"/v1/objects/{full}", {"namespace": where})["items"]
     match output:
@@ -201,10 +201,11 @@ def get(
             show_table(columns, rows, empty=f"no {kind} found")
 
 
-def _one(kind: str, name: str, namespace: str | None) -> dict[str, Any]:
+def _object(kind: str, name: str, namespace: str | None) -> dict[str, Any]:
+    """Return an object. If there is no pod of this name, end the command, and name the namespaces that have one."""
     answer = manager.request("GET", f"/v1/objects/{kind}/{name}", params={"namespace": namespace})
-    if answer.status_code == NOT_FOUND and kind == "Pod" and find_service("projector"):
-        fail(f"{refusal(answer)}{meant_elsewhere(name)}")
+    if answer.status_code == NOT_FOUND and kind == "Pod" and (hint := meant_elsewhere(name, namespace or "default")):
+        fail(f"{refusal(answer)}{hint}")
     return manager.decoded(answer)
 
 

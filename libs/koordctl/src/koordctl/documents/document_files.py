@@ -22,7 +22,14 @@ def documents_of(file: Path, *, wanted: str = "") -> list[object]:
 
 
 def text_of(file: Path, *, wanted: str) -> bytes:
-    """Return the text of a file after `documents_of` has accepted it. The file is read once."""
+    """Return the text of a file that is valid YAML or JSON and has a document. It is read once.
+
+    If it is another one, end the command with exit status 2.
+
+    Args:
+        file: The file.
+        wanted: What the file must contain, for the error.
+    """
     return _read(file, wanted)[0]
 
 

@@ -92,7 +92,10 @@ def show_document(value: object, form: Format) -> None:
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """Return a context that shows a spinner and `what` on stderr; it shows nothing if stderr is not a terminal."""
+    """Return a context that shows a spinner and `what` on stderr; it shows nothing if stderr is not a terminal.
+
+    Print nothing on stdout inside of it.
+    """
     return errors.status(what) if errors.is_terminal else nullcontext()
 
 

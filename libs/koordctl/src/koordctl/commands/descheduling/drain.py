@@ -199,7 +199,7 @@ def _show_landings(node: str) -> None:
                 for pod in pods
             ]
 
-    with working(f"asking the scheduler where the pods of {node} would go"):
+    with working(f"asking the scheduler where the pods of {node} would land"):
         rows = wait_for(plan())
     show_table(("pod", "to", "stays because"), rows, empty=f"no pod has to leave {node}")
     if any(reason for _, _, reason in rows):

@@ -100,7 +100,7 @@ def deschedule(
                 return end.value, player.refused
 
     try:
-        with working("running a dry round"):
+        with working("playing the rounds"):
             found, refused = wait_for(run())
     except InvalidInput as error:
         fail(error.sentence())

@@ -45,9 +45,9 @@ def pod(
     story = None if known is None else wait_for(life_of_pod(known, None, by_name=uid is None))
     if story is None or not story.moments:
         fail(
-            f"no pod has uid {uid}"
+            f"no pod has uid {known}"
             if known is not None
-            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name)}"
+            else f"there is no pod {namespace}/{name} and there never was one{meant_elsewhere(name, namespace)}"
         )
     found = pod_trace(story)
     if output is not Format.TABLE:
