@@ -69,6 +69,8 @@ class Recovery:
         self._context = context
         self._failures = session_backoff()
         self._moves = Moves()
+        self._gone = ""
+        """Why facts are missing, as it was logged last; "" after a commit."""
 
     def opened(self) -> None:
         """Note that a session has loaded the tables. If all facts are written already, this is a success."""
@@ -79,6 +81,7 @@ class Recovery:
         """Note that a session has committed facts."""
         self._failures.reset()
         self._moves.committed()
+        self._gone = ""
 
     async def after(self, error: Exception) -> None:
         """Log the error that ended a session, and wait until the next session may begin.
@@ -109,7 +112,8 @@ class Recovery:
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)
             case HistoryGone() | LogChanged():
                 trouble = f"{error}; POST /admin/rebuild folds what the log still holds"
-                if progress.trouble != trouble:
+                if self._gone != trouble:
+                    self._gone = trouble
                     log.error("history_gone", reason=str(error))
                 progress.halt(trouble)
                 await progress.rebuild_wanted_within(LONGEST_PAUSE)

@@ -55,8 +55,8 @@ class LiveTail:
         """Send facts to one reader until it disconnects.
 
         It begins behind the position in the header `Last-Event-ID`, else behind the parameter `after`, else behind the
-        newest fact. If the log ends before that position, because another log has replaced it, the newest fact counts.
-        If 50 readers are connected already, the status is 503.
+        newest fact. If the log still ends before that position after 15 seconds, another log has replaced it, and the
+        newest fact counts. If 50 readers are connected already, the status is 503.
         """
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
@@ -70,11 +70,13 @@ class LiveTail:
 
     async def _messages(self, after: int) -> AsyncGenerator[bytes]:
         self._readers += 1
+        loop = asyncio.get_running_loop()
+        certain = loop.time() + QUIET_SECONDS
         stopping = asyncio.ensure_future(self._stopped())
         try:
             yield b"retry: 2000\n\n"
             while not stopping.done():
-                if after > max(self._head(), self._position()):
+                if loop.time() >= certain and 0 < max(self._head(), self._position()) < after:
                     after = self._position()
                 if self._position() <= after:
                     news = asyncio.ensure_future(self._news())
