@@ -238,12 +238,12 @@ async def test_a_refusal_is_published_once_a_day_and_for_each_plugin_that_asked(
     refused = filtered(1)
     refused.note_filtered("p", "y", a_pod(1), ("pvc",), no_numbers)
     clock = ManualClock()
-    published = RoundExplanations(world.bus.explanations, clock, "descheduler/0")
+    publisher = RoundExplanations(world.bus.explanations, clock, "descheduler/0")
     story = RoundEnded(seconds=0.0, nodes=1)
     for hours in (0, 1, 22, 2):
         await clock.advance(hours * 3600.0)
         found = refusals_of(0.0, [], refused, EvictionLimiter(LIMITS)).found
-        await published.publish(story, found.values(), 1, Term("d", 1, 0.0))
+        await publisher.publish(story, found.values(), 1, Term("d", 1, 0.0))
     told = [each for each in await explanations(world) if each.ref.kind == "refusal"]
     plugins = [event.move.plugin for each in told if isinstance(event := CATALOGUE.read(each), EvictionRefused)]
     assert plugins == ["x", "y"] * 2

@@ -188,7 +188,6 @@ def assemble(
             metrics=metrics,
             logger=shell.log,
             limiter=limiter,
-            refused=decider.refused,
             is_dry_run=configuration.dry_run,
         ),
     )

@@ -2,7 +2,8 @@
 
 All instances fold the log, only the leader decides. A round runs in a thread over an immutable view, so that the fold
 and the pages answer meanwhile. Its decision is stored as a fact before it is carried out. If the leader is killed in
-between, the next leader carries it out.
+between, the next leader carries it out. Next modules to read: `shell.rounds.deciding`, `shell.rounds.execution`,
+`shell.rounds.reporting`.
 """
 
 import asyncio
@@ -106,7 +107,7 @@ class Rounds:
             decision, for example because this instance does not lead any more. Then nothing is carried out.
         """
         # 1. Take the view of this moment. Over it, the plugins choose pods, and the scheduler proves the moves.
-        start = await self.decider.start()
+        start = await self.decider.begin()
         decided = await self.decider.decide(profiles, start)
         if decided is None:
             return None

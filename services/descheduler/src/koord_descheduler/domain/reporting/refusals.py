@@ -105,10 +105,3 @@ class Refused:
         for attempt in attempts:
             if attempt.result is Result.ERROR and attempt.evictor == MIGRATION_CONTROLLER:
                 self.note(attempt.pod, attempt.codes or (OBJECT_LIMITER,))
-
-    def clear(self) -> None:
-        """Delete all recorded refusals, because a new round begins."""
-        self.by_code.clear()
-        self.limits.clear()
-        self.filtered.clear()
-        self.others.clear()

@@ -64,7 +64,7 @@ class RoundDecision(NamedTuple):
         moves: The pods that have to leave.
         plans: Facts of the plans of moves that are made together.
         closed: Names of the nodes that are closed for new pods.
-        evictions: Number of evictions that are carried out.
+        refused: The pods that stay, with the reasons.
         seconds: Real seconds for which the plugins worked.
     """
 
@@ -72,7 +72,7 @@ class RoundDecision(NamedTuple):
     moves: Sequence[RoundMove]
     plans: Sequence[Draft]
     closed: Sequence[str]
-    evictions: int
+    refused: Refused
     seconds: float
 
     def with_plans(self, stored: Collection[str]) -> "RoundDecision":
@@ -91,7 +91,7 @@ class RoundDecider:
     Attributes:
         builder: The folded cluster.
         facts: What earlier rounds have left.
-        effects: Created jobs that the fold does not have yet.
+        effects: Knows created jobs that the fold does not have yet, and profiles whose pods leave by jobs.
         clock: Clock of the run.
         logger: Logger of the service.
         metrics: Metrics of the service.
@@ -101,7 +101,6 @@ class RoundDecider:
         prover: Asks the scheduler where evicted pods would land.
         watch: Liveness check of the plugins, of which one may hang.
         is_dry_run: Whether evictions are counted and not carried out.
-        refused: The pods that the last round refused, with the reasons.
     """
 
     builder: ViewBuilder
@@ -116,7 +115,6 @@ class RoundDecider:
     prover: Prover
     watch: WorkWatch
     is_dry_run: bool
-    refused: Refused = field(default_factory=Refused, init=False)
     _reader: JobReader = field(init=False)
     _too_small: Problem = field(init=False)
 
@@ -124,8 +122,11 @@ class RoundDecider:
         self._reader = JobReader(self.builder)
         self._too_small = Problem("round_refused", self.logger)
 
-    async def start(self) -> RoundStart:
-        """Return the view of this moment, with the jobs and evictions that are still under way, and the memory."""
+    async def begin(self) -> RoundStart:
+        """Return the view of this moment, with the jobs and evictions that are still under way, and the memory.
+
+        The plugins find the jobs in flight and the anomaly detectors in the state that they share.
+        """
         await views_are_current(self.builder)
         now, jobs = self.clock.now().timestamp(), self._reader.jobs()
         unseen = list(self.effects.unseen({job.name for job in jobs}, now))
@@ -144,7 +145,7 @@ class RoundDecider:
         Return None if fewer than two nodes are ready and selected.
         """
         cluster = start.cluster
-        self.refused.clear()
+        refused = Refused()
         began = SystemClock().monotonic()
         try:
             with self.watch:
@@ -156,7 +157,7 @@ class RoundDecider:
                     nodes=self.nodes,
                     is_dry_run=self.is_dry_run,
                     timed=self.metrics.plugin,
-                    refused=self.refused.note_filtered,
+                    refused=refused.note_filtered,
                 )
         except InvalidInput as error:
             self._too_small.lasts(str(error))
@@ -165,12 +166,12 @@ class RoundDecider:
             seconds = SystemClock().monotonic() - began
             self.metrics.round_seconds.observe(seconds)
         self._too_small.is_over()
-        self.refused.note_attempts(outcome.attempts)
+        refused.note_attempts(outcome.attempts)
         outcome.attempts[:] = await self.prover.proved(cluster, outcome.attempts)
         chosen = [attempt for attempt in outcome.attempts if is_to_carry_out(attempt)]
         moves = moves_of(cluster.now, chosen, self.shared.of(JobRequests).take(), self.effects.migrating)
         closed = closed_nodes(outcome.proposals, {each.pod.node for each in chosen})
-        return RoundDecision(outcome, moves, plan_drafts(chosen, moves), closed, len(chosen), seconds)
+        return RoundDecision(outcome, moves, plan_drafts(chosen, moves), closed, refused, seconds)
 
     def events(self, start: RoundStart, decided: RoundDecision) -> Iterator[Event]:
         """Return the facts that record a decision, with the state in which the round leaves the detectors."""

@@ -1,4 +1,4 @@
-"""Carry out what a round has decided: close nodes, create jobs, ask for evictions, write deletion costs.
+"""The single effects of a round: close nodes, create jobs, append evictions, write deletion costs.
 
 Each effect may be repeated: objects have fixed names, and the log stores the request to evict a pod once. So the next
 leader carries out again what a killed one has decided.

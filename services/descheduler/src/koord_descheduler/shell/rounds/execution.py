@@ -1,4 +1,7 @@
-"""Carry out recorded decisions, and record the outcome. The next leader continues what a killed one has decided."""
+"""Order the effects of recorded decisions, and record the outcome.
+
+The next leader continues what a killed one has decided. The single effects are in `shell.rounds.effects`.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -32,7 +35,7 @@ class RoundExecution:
     Attributes:
         builder: The folded cluster.
         facts: Records the outcomes.
-        effects: The single effects.
+        effects: Sends the requests to the manager, and appends evictions.
         clock: Clock of the run.
         logger: Logger of the service.
         drains_wanted: Is set if a plugin asks for a look at all drains.
@@ -89,9 +92,9 @@ class RoundExecution:
 
         The next round decides the other ones again.
         """
-        now = self.clock.now().timestamp()
         cluster, position = start.cluster, start.position
-        for costs in decided_costs(cluster.now, proposals, self.effects.refused_costs(now), cluster):
+        refused = self.effects.refused_costs(cluster.now)
+        for costs in decided_costs(cluster.now, proposals, refused, cluster):
             if not (
                 await self.facts.record([costs], position, term, COSTS) and await self._set_costs(costs, position, term)
             ):

@@ -8,7 +8,6 @@ from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
-from koord_descheduler.domain.reporting.refusals import Refused
 from koord_descheduler.domain.reporting.round_story import round_ended
 from koord_descheduler.domain.round_memory import dry_run_changes, refusal_changes, refusals_of
 from koord_descheduler.shell.metrics import DeschedulerMetrics
@@ -27,7 +26,6 @@ class RoundReporter:
         metrics: Metrics of the service.
         logger: Logger of the service.
         limiter: Limits on the evictions of a round.
-        refused: The pods that the last round refused, with the reasons.
         is_dry_run: Whether evictions are counted and not carried out.
     """
 
@@ -36,7 +34,6 @@ class RoundReporter:
     metrics: DeschedulerMetrics
     logger: Logger
     limiter: EvictionLimiter
-    refused: Refused
     is_dry_run: bool
 
     async def report(
@@ -55,7 +52,7 @@ class RoundReporter:
         tried = self.facts.memory(DRY_RUNS)
         await self.facts.record(dry_run_changes(now, outcome.attempts, tried), position, term, DRY_RUNS)
         known = self.facts.memory(REFUSALS)
-        refusals = refusals_of(now, outcome.attempts, self.refused, self.limiter)
+        refusals = refusals_of(now, outcome.attempts, decided.refused, self.limiter)
         await self.facts.record(refusal_changes(refusals, known), position, term, REFUSALS)
         self.metrics.count(outcome.attempts, staying)
         self.metrics.classify(outcome.classified)
@@ -64,7 +61,7 @@ class RoundReporter:
         story = round_ended(
             outcome,
             self.limiter,
-            self.refused,
+            decided.refused,
             seconds=decided.seconds,
             nodes=len(start.cluster.nodes),
             is_dry_run=self.is_dry_run,
@@ -72,5 +69,5 @@ class RoundReporter:
         )
         await self.explanations.publish(story, refusals.found.values(), position, term)
         if outcome.attempts:
-            evictions = decided.evictions - len(staying)
+            evictions = len(decided.moves) - len(staying)
             self.logger.info("round", evictions=evictions, attempts=len(outcome.attempts))
