@@ -6,6 +6,8 @@ import itertools
 import math
 from datetime import UTC, datetime
 
+from support.until import let_run
+
 
 class ManualClock:
     """Time that moves only when a test moves it; sleepers wake in the order of the moments they wait for.
@@ -59,9 +61,9 @@ class ManualClock:
         while (due := self._next_due()) is not None and due <= target:
             self._unix = max(self._unix, due)
             self._wake_due()
-            await _let_run(turns)
+            await let_run(turns)
         self._unix = max(self._unix, target)
-        await _let_run(turns)
+        await let_run(turns)
 
     def jump(self, seconds: float) -> None:
         """Moves the time on at once; whoever waited for a moment on the way is made runnable, in order, but finds the
@@ -82,8 +84,3 @@ class ManualClock:
     def _wake_due(self) -> None:
         while (due := self._next_due()) is not None and due <= self._unix:
             heapq.heappop(self._sleepers)[2].set_result(None)
-
-
-async def _let_run(turns: int) -> None:
-    for _ in range(turns):
-        await asyncio.sleep(0)

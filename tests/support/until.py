@@ -75,6 +75,12 @@ async def until(
     raise AssertionError(_failure(condition, what, seconds, value))
 
 
+async def let_run(turns: int = 20) -> None:
+    """Let the other tasks of the event loop run for some turns."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
 def until_blocking(
     condition: Callable[[], T | None],
     what: str = "",

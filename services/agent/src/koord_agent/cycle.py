@@ -79,7 +79,7 @@ class Cycle:
 
     async def run(self) -> None:
         """Run a cycle at a fixed pace, and start pushed pods in between, until cancelled."""
-        self.nodes.begin(self.version, self.clock.unix())
+        self.begin()
         due = _HOST.monotonic()
         while True:
             if (left := due - _HOST.monotonic()) > 0:
@@ -129,6 +129,10 @@ class Cycle:
             facts.extend(self.facts.facts(node, done.facts))
             self.problems.tell(node, done.problems, of="pods")
         self.facts.publish(facts)
+
+    def begin(self) -> None:
+        """Publish the first fact of each node. See `NodeCycles.begin`."""
+        self.nodes.begin(self.version, self.clock.unix())
 
     def end(self) -> None:
         """Publish the last facts of all nodes, and close them. See `NodeCycles.end`."""

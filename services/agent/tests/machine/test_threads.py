@@ -7,12 +7,7 @@ import threading
 import pytest
 from koord_agent.shell.node import threads
 from koord_agent.shell.node.threads import finished_in_thread
-from support.until import until
-
-
-async def turns_of_the_loop() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
+from support.until import let_run, until
 
 
 async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
@@ -26,7 +21,7 @@ async def test_a_cancelled_task_waits_for_the_end_of_its_thread() -> None:
     task = asyncio.create_task(finished_in_thread(cycle))
     await until(began.is_set)
     task.cancel()
-    await turns_of_the_loop()
+    await let_run()
     assert not task.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
@@ -49,7 +44,7 @@ async def test_a_task_that_is_cancelled_again_still_waits_and_a_late_error_is_no
     await until(began.is_set)
     for _ in range(3):
         task.cancel()
-        await turns_of_the_loop()
+        await let_run()
         assert not task.done()
     go_on.set()
     with pytest.raises(asyncio.CancelledError):

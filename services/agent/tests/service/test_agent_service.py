@@ -51,7 +51,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from structlog.testing import capture_logs
 from support.manual_clock import ManualClock
-from support.until import until
+from support.until import let_run, until
 
 GIB = 1 << 30
 BE_ROOT = "kubepods.slice/kubepods-besteffort.slice"
@@ -208,7 +208,7 @@ class World:
     @contextlib.asynccontextmanager
     async def running(self) -> "AsyncGenerator[World]":
         """Its feeds and its outbox run; rounds are made by `round`."""
-        self.cycle.nodes.begin(self.cycle.version, self.cycle.clock.unix())
+        self.cycle.begin()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.cycle.states.run()), group.create_task(self.cycle.facts.outbox.run())]
             try:
@@ -387,7 +387,7 @@ async def test_what_the_last_cycle_did_is_told_although_the_process_ends_meanwhi
         cycle = asyncio.create_task(world.cycle.run_cycle())
         await until(began.is_set)
         cycle.cancel()
-        await asyncio.sleep(0)
+        await let_run()
         assert not cycle.done()
         go_on.set()
         await asyncio.wait((cycle,))

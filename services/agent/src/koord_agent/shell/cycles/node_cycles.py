@@ -23,7 +23,8 @@ class NodeCycles:
 
     Attributes:
         agents: Name of a node -> agent of the node.
-        is_simulated: Whether the nodes are simulated. The files of this machine are read in a thread.
+        is_simulated: Whether the nodes are simulated. If not, each cycle runs in a thread, because it reads files of
+            this machine.
         facts: Publishes the facts of the agents.
         problems: Logs problems of the agents.
         metrics: Metrics of the service.
@@ -55,7 +56,7 @@ class NodeCycles:
         Args:
             now_ms: Time in milliseconds.
             is_long: Returns whether other tasks have waited for long.
-            breathe: Yields to other tasks if they have, and starts pushed pods.
+            breathe: Yields to other tasks if they have waited for long, and starts pods that were pushed.
 
         Returns:
             Number of nodes with suppressed best-effort pods.
