@@ -141,7 +141,7 @@ class NatsServerConfig:
     cluster: NatsClusterMembership | None = None
     tls: NatsTls | None = None
     log_file: Path | None = None
-    ready_seconds: float = 20.0
+    ready_seconds: float = 60.0
 
 
 def render(config: NatsServerConfig) -> str:

@@ -61,7 +61,7 @@ class PostgresConfig:
     shared_buffers_mb: int = 32
     max_connections: int = 80
     log_file: Path | None = None
-    ready_seconds: float = 30.0
+    ready_seconds: float = 60.0
 
 
 class PostgresServer(EmbeddedServer[PostgresConfig]):

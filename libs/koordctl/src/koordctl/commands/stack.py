@@ -27,7 +27,7 @@ from koordctl.embedded.processes import StackOptions, manager_url, shared_clock,
 from koordctl.render.output import console, errors, fail
 from koordctl.render.units import duration_text
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 DEFAULT_NODES = "3"
 
 

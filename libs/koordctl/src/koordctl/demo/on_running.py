@@ -27,7 +27,7 @@ from koordctl.render.output import fail
 from koordctl.render.units import duration_text
 
 WARM_UP_SECONDS: Final = 180.0
-VERIFY_SECONDS: Final = 90.0
+VERIFY_SECONDS: Final = 300.0
 REAL_TIME: Final = 1.0
 
 

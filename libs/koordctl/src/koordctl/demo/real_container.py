@@ -31,7 +31,7 @@ from koordctl.embedded.nodes import REAL_NODE_TAINT, submit
 
 NAMESPACE: Final = "default"
 POD: Final = "first-instruction"
-PLACED_SECONDS: Final = 30.0
+PLACED_SECONDS: Final = 120.0
 CALL_SECONDS: Final = 30.0
 LINE_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.2

@@ -26,8 +26,8 @@ from koordctl.embedded.containers import unusable
 from koordctl.embedded.nodes import host_manifest, host_node_name, submit
 from koordctl.embedded.processes import PROXY_SOCKET, StackOptions
 
-WARM_UP_SECONDS: Final = 45.0
-VERIFY_SECONDS: Final = 90.0
+WARM_UP_SECONDS: Final = 180.0
+VERIFY_SECONDS: Final = 300.0
 HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
 """Time until every agent has applied a change and reported a whole interval of it."""
 RELEASE_SECONDS: Final = 90.0

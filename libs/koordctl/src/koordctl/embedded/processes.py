@@ -49,8 +49,8 @@ SIMULATOR: Final = "agent-sim-"
 CRI_PROXY: Final = "criproxy"
 PROXY_SOCKET: Final = "proxy.sock"
 _REGISTRATIONS: Final = "hookserver.d"
-READY_SECONDS: Final = 60.0
-NATS_READY_SECONDS: Final = 30.0
+READY_SECONDS: Final = 120.0
+NATS_READY_SECONDS: Final = 120.0
 """A killed server recovers its streams before it answers."""
 
 
