@@ -7,12 +7,12 @@ from koord_manager.shell.gateway.api import LeaseHttp, connect_api
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.ports.leadership import Term
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseTimes
 from koordcore.service.leader.lease_kubernetes import LeaseLeadership
 from koordcore.state.aggregates import NodeSpecState
 from support.kubernetes.apiserver import running_api_server
 from support.kubernetes.authorization import User
 from support.kubernetes.gateway_world import Interrupted, gateway_world, node, pod
+from support.manual_clock import ManualClock
 
 
 async def test_over_tls_with_a_token_that_is_replaced(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ async def test_a_restart_writes_nothing_anew(tmp_path: Path) -> None:
 
 async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(tmp_path: Path) -> None:
     async with gateway_world(tmp_path, begin=False) as world:
-        times = LeaseTimes(duration=1.5, renew_deadline=1.0, retry=0.1)
+        clocks = {"first": ManualClock(), "second": ManualClock()}
         api = await connect_api(world.server.kubeconfig(tmp_path / "lease"), qps=0, burst=1)
 
         def candidate(name: str) -> LeaseLeadership:
@@ -56,9 +56,8 @@ async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(
                 namespace="koordinator-system",
                 name="koordinator-manager",
                 holder=name,
-                clock=SystemClock(),
+                clock=clocks[name],
                 http=LeaseHttp(api),
-                times=times,
             )
 
         first, second = candidate("first"), candidate("second")
@@ -75,10 +74,16 @@ async def test_of_two_instances_one_leads_by_the_lease_and_the_other_takes_over(
 
         campaigns[0].cancel()  # the first one is cut off: it neither renews nor lets go
         await leader.stop()
+
+        async def has_taken_over() -> bool:
+            await clocks["second"].advance(1.0)
+            return second.term is not None
+
+        await world.until(has_taken_over)
         await world.place(uid, "node-1")
         await world.until(lambda: world.node_of("a") == "node-1")
-        # On a busy machine, it may have lost its first term and won another.
-        await world.until(lambda: second.term is not None and second.term.epoch >= 2)
+        assert second.term is not None
+        assert second.term.epoch == 2
         for campaign in campaigns:
             campaign.cancel()
         await asyncio.gather(*campaigns, return_exceptions=True)
