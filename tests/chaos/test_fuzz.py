@@ -37,7 +37,7 @@ IN_LISTS = 12_000
 PER_LIST = 60
 EVENTS = 20_000
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow]
 
 CONFIG = {"colocation-config": '{"enable": true}', "resource-qos-config": '{"clusterStrategy": {}}'}
 BASES: list[dict[str, Any]] = [

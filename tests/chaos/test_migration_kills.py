@@ -74,7 +74,7 @@ DEPLOYMENT: dict[str, Any] = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 
 def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step
             assert {"MigrationArbitrated", "PodEvictionRequested", "PodEvicted"} <= killed_at
             await supervisor.wait_ready("descheduler", seconds=PATIENCE_SECONDS, after_restarts=kills)
             async with open_log(var) as opened:
-                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
+                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=PATIENCE_SECONDS)
             assert verdict.equal, verdict
 
 
@@ -200,5 +200,5 @@ async def test_a_storm_of_migrations_loses_no_pod_though_all_services_are_killed
             for name, times in killed.items():
                 await supervisor.wait_ready(name, seconds=PATIENCE_SECONDS, after_restarts=times)
             async with open_log(var) as opened:
-                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
+                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=PATIENCE_SECONDS)
             assert verdict.equal, verdict

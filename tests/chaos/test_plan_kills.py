@@ -40,7 +40,7 @@ LEASE: Final = (
     "--leader-elect-retry-period=300ms",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 
 def manifests(*path: str) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ async def test_whoever_leads_next_goes_on_with_the_plan_of_a_killed_scheduler() 
             for spec in processes:
                 await supervisor.wait_ready(spec.name, seconds=PATIENCE_SECONDS)
             async with open_log(var) as opened:
-                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=60)
+                verdict = await verify_now(opened.bus, manager=url_of(processes, "manager"), seconds=PATIENCE_SECONDS)
             assert verdict.equal, verdict
 
 

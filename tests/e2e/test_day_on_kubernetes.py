@@ -123,7 +123,6 @@ async def admitted(bus: Bus, tried: AdmissionTried | None) -> ManagerComparison:
     return await compare(bus.events, bus.observations, bus.snapshots, asked, lambda _: None, bus.explanations)
 
 
-@pytest.mark.timeout(900)
 async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
     tmp_path: Path, fresh_nats_server: NatsServer, postgres_dsn: str
 ) -> None:

@@ -21,6 +21,9 @@ PROMISED = {
     "folds_agree", "folds", "startup_s", "wall_s",
 }  # fmt: skip
 
+PATIENCE_SECONDS = 1000
+"""Less than the limit of a test, so that a demo that hangs is ended."""
+
 
 def demo(var: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "koordctl", "demo", "--var", str(var), *words]
@@ -34,7 +37,7 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=200,
+            timeout=PATIENCE_SECONDS,
             env={**os.environ, "KOORD_VAR": str(folder)},
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -65,7 +68,7 @@ def test_day_with_failing_devices_breaks_no_rule() -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=PATIENCE_SECONDS,
             env={**os.environ, "KOORD_VAR": str(folder)},
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -110,13 +113,13 @@ def test_interrupted_demo_stops_everything() -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             env={**os.environ, "KOORD_VAR": str(folder)},
         )
         assert beside.returncode == 1
         assert beside.stderr.startswith(f"error: a demo runs in {var}, and other commands would use this stack instead")
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=240)
+        _, rest = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130
         assert "Traceback" not in rest
         assert not [status.name for status in stack.processes if status.process and is_alive(status.process)]

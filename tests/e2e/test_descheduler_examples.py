@@ -34,7 +34,7 @@ from support.kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
 from support.kubernetes.gateway_world import install_crds
 from support.until import DEADLINE_SECONDS, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.nats]
 
 Json = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "examples" / "descheduler"

@@ -10,7 +10,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.nats,
     pytest.mark.postgres,
-    pytest.mark.timeout(600),
     pytest.mark.xdist_group("guide"),
 ]
 

@@ -157,7 +157,6 @@ def what_was_explained_is_explained_as_of_then(koord: Koord) -> None:
     assert quotas.splitlines()[1].split()[:4] == ["default", "team-a", "koordinator-root-quota", "4"]
 
 
-@pytest.mark.timeout(600)
 def test_pods_that_borrow_wait_for_each_other_and_displace_others_can_all_be_explained(koord: Koord) -> None:
     """One story: each part goes on with the pods of the one before."""
     quota_tells_what_it_borrows_and_from_whom(koord)

@@ -223,7 +223,7 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout

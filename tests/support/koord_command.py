@@ -32,7 +32,7 @@ class KoordCommand:
             capture_output=True,
             text=True,
             check=False,
-            timeout=150,
+            timeout=900,
             env={**os.environ, "KOORD_VAR": str(self.var)},
         )
         assert "Traceback" not in done.stdout + done.stderr

@@ -33,7 +33,7 @@ REPOSITORY: Final = Path(__file__).parents[2]
 TWICE: Final = ("manager", "scheduler", DESCHEDULER)
 MANAGERS: Final = ("manager", "manager-2")
 PER_REQUEST: Final = 20
-PATIENCE_SECONDS: Final = 90.0
+PATIENCE_SECONDS: Final = 420.0
 _RETRY_SECONDS: Final = 0.05
 _DESCHEDULER_CONFIGURATION: Final = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
 
@@ -224,7 +224,7 @@ async def outcome_of(var: Path, processes: Sequence[ProcessSpec], clients: Submi
     with contextlib.suppress(AssertionError):
         await until(all_placed, "every submitted pod is placed", seconds=PATIENCE_SECONDS, every=0.2)
     async with open_log(var) as log:
-        verification = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=60)
+        verification = await verify_now(log.bus, manager=url_of(processes, "manager"), seconds=PATIENCE_SECONDS)
     waits = ((placed_ns[name] - due) / 1e9 for name, due in clients.due_ns.items() if name in placed_ns)
     return Outcome(
         submitted=len(clients.due_ns),

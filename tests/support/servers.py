@@ -30,6 +30,7 @@ from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from psycopg import sql
 from support.bus.nats_cluster import NatsCluster
+from support.until import DEADLINE_SECONDS
 
 T = TypeVar("T")
 
@@ -59,7 +60,13 @@ def server_directory() -> Generator[Path]:
 def running_nats_server(*, sync_interval: str = "1s") -> Generator[NatsServer]:
     """A NATS server without authentication in a folder of its own."""
     with server_directory() as directory:
-        server = NatsServer(NatsServerConfig(name="test", directory=directory / "nats", sync_interval=sync_interval))
+        config = NatsServerConfig(
+            name="test",
+            directory=directory / "nats",
+            sync_interval=sync_interval,
+            ready_seconds=DEADLINE_SECONDS,
+        )
+        server = NatsServer(config)
         run_now(server.start())
         try:
             yield server
@@ -111,7 +118,12 @@ def running_postgres(*, synchronous_commit: bool = False) -> Generator[PostgresS
     """An empty Postgres in a folder of its own."""
     with server_directory() as directory:
         server = PostgresServer(
-            PostgresConfig(data_dir=directory / "postgres", synchronous_commit=synchronous_commit, shared_buffers_mb=16)
+            PostgresConfig(
+                data_dir=directory / "postgres",
+                synchronous_commit=synchronous_commit,
+                shared_buffers_mb=16,
+                ready_seconds=DEADLINE_SECONDS,
+            )
         )
         try:
             run_now(server.start())
