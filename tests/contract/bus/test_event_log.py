@@ -118,7 +118,7 @@ def folded(event: NewEvent, upto: int) -> NewEvent:
 
 
 async def stored(log: EventLog, *events: NewEvent) -> Appended:
-    outcome = await log.append(list(events))
+    outcome = await log.append(list(events), deadline=DEADLINE_SECONDS)
     assert isinstance(outcome, Appended), outcome
     return outcome
 
@@ -128,9 +128,11 @@ async def everything(log: EventLog, after: int = 0, **options: object) -> list[S
     return [event async for batch in log.history(after, head.last_seq, **options) for event in batch]  # type: ignore[arg-type]
 
 
-async def take(batches: AsyncIterator[list[StoredEvent]], count: int) -> list[StoredEvent]:
+async def take(
+    batches: AsyncIterator[list[StoredEvent]], count: int, *, seconds: float = DEADLINE_SECONDS
+) -> list[StoredEvent]:
     found: list[StoredEvent] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(seconds):
         async for batch in batches:
             found += batch
             if len(found) >= count:
@@ -145,7 +147,7 @@ async def test_an_event_comes_back_as_it_was_appended(world: LogWorld):
     log = await world.handle()
     event = new("n1", pods=("uid-1", "uid-2"))
     outcome = await stored(log, event)
-    assert outcome == Appended(last_seq=1, seqs=(1,))
+    assert (outcome.last_seq, outcome.seqs) == (1, (1,))
     (found,) = await everything(log)
     assert (found.seq, found.ref, found.body) == (1, event.ref, event.body)
     assert found.event_id == event.event_id
@@ -154,6 +156,11 @@ async def test_an_event_comes_back_as_it_was_appended(world: LogWorld):
     assert last is not None
     assert (last.seq, dict(last.headers).items() >= event.headers.items()) == (1, True)
     assert last.stored_at_ns == found.stored_at_ns > 0
+
+
+@pytest.mark.parametrize("place", [MEMORY, R1], indirect=True)
+async def test_an_append_that_was_not_sent_again_is_no_repetition(world: LogWorld):
+    assert await stored(await world.handle(), new("n1")) == Appended(last_seq=1, seqs=(1,))
 
 
 async def test_an_event_names_the_one_before_it_in_its_aggregate(world: LogWorld):
@@ -212,7 +219,7 @@ async def test_contending_writers_that_refold_lose_no_event(world: LogWorld):
                 if isinstance(await log.append([event]), Appended):
                     break
 
-    async with asyncio.timeout(40), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(DEADLINE_SECONDS), asyncio.TaskGroup() as group:
         for name in "abcd":
             group.create_task(write(await world.handle(), name))
     log = await world.handle()
@@ -347,7 +354,7 @@ async def test_a_lost_acknowledgement_is_found_out(servers: ServerWorld, size: i
     deaf, proxy = await servers.lossy_handle()
     events = [new(f"n{i}") for i in range(size)]
     proxy.swallow = True
-    appending = asyncio.ensure_future(deaf.append(events, deadline=20))
+    appending = asyncio.ensure_future(deaf.append(events, deadline=DEADLINE_SECONDS))
 
     async def is_stored() -> bool:
         return (await log.head()).last_seq == size
@@ -360,10 +367,16 @@ async def test_a_lost_acknowledgement_is_found_out(servers: ServerWorld, size: i
 
 
 async def test_an_append_that_nobody_answers_ends_at_its_deadline_and_may_be_repeated(servers: ServerWorld):
+    log = await servers.handle()
     deaf, proxy = await servers.lossy_handle()
     event = new("n1")
     proxy.swallow = True
     assert isinstance(await deaf.append([event], deadline=0.5), Unavailable)
+
+    async def is_stored() -> bool:
+        return (await log.head()).last_seq == 1
+
+    await until(is_stored)
     proxy.cut()
     proxy.swallow = False
     assert await stored(deaf, event) == Appended(last_seq=1, seqs=(1,), duplicate=True)
@@ -665,24 +678,23 @@ async def test_a_follower_that_hears_nothing_starts_again(servers: ServerWorld):
 
 async def test_kill_and_restart_while_appending_and_following_loses_nothing(mortal: ServerWorld):
     log, writer = await mortal.handle(), await mortal.handle()
-    following = asyncio.ensure_future(take(log.follow(0), 60))
+    following = asyncio.ensure_future(take(log.follow(0), 60, seconds=2 * DEADLINE_SECONDS))
     acknowledged: list[Appended] = []
 
     async def write() -> None:
         for i in range(60):
             acknowledged.append(await stored(writer, new(f"n{i}")))
 
-    async with asyncio.timeout(60):
-        writing = asyncio.ensure_future(write())
+    writing = asyncio.ensure_future(write())
 
-        async def is_under_way() -> bool:
-            return len(acknowledged) > 10
+    async def is_under_way() -> bool:
+        return len(acknowledged) > 10
 
-        await until(is_under_way)
-        again = await mortal.crash()
-        await again()
-        await writing
-        seen = await following
+    await until(is_under_way)
+    again = await mortal.crash()
+    await again()
+    await writing
+    seen = await following
     assert [event.seq for event in seen] == list(range(1, 61))
     assert [event.ref.id for event in seen] == [f"n{i}" for i in range(60)]
     assert sorted(seq for outcome in acknowledged for seq in outcome.seqs) == list(range(1, 61))

@@ -86,7 +86,9 @@ async def test_requests_are_answered_and_the_connection_stays_open(place: Place)
 async def test_a_request_waits_for_a_service_that_starts(place: Place):
     asking = asyncio.create_task(double(place, 4))
     with pytest.raises(NoAnswer):
-        await ask(place.connection, place.bus.names, DOUBLE, Double(1), seconds=DEADLINE_SECONDS, waits_for_service=False)
+        await ask(
+            place.connection, place.bus.names, DOUBLE, Double(1), seconds=DEADLINE_SECONDS, waits_for_service=False
+        )
     async with serving(place, twice):
         assert await asking == 8
 

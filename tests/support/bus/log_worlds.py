@@ -23,6 +23,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.ports.eventlog import EventLog
 from support.bus.lossy_proxy import LossyProxy
 from support.bus.nats_cluster import NatsCluster
+from support.until import DEADLINE_SECONDS
 
 _clusters = itertools.count(1)
 FAST = FollowerSettings(heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=0.5)
@@ -95,13 +96,17 @@ class ServerWorld:
     async def connection(self, urls: tuple[str, ...] | None = None) -> BusConnection:
         """One more connection."""
         connection = await connect(
-            ConnectionSettings(urls=urls or self.urls, user="test", reconnect_wait_seconds=0.05, connect_seconds=10)
+            ConnectionSettings(
+                urls=urls or self.urls, user="test", reconnect_wait_seconds=0.05, connect_seconds=DEADLINE_SECONDS
+            )
         )
         self._connections.append(connection)
         return connection
 
     async def handle(self) -> JetStreamEventLog:
-        return JetStreamEventLog(await self.connection(), self.names, follower=FAST, publish_seconds=1.0)
+        # A cluster can lose a message with the leader that it was for. A single server answers each, however late.
+        publish_seconds = 1.0 if isinstance(self.server, NatsCluster) else DEADLINE_SECONDS
+        return JetStreamEventLog(await self.connection(), self.names, follower=FAST, publish_seconds=publish_seconds)
 
     async def lossy_handle(self) -> tuple[JetStreamEventLog, LossyProxy]:
         """A handle whose server can be made unheard."""

@@ -14,6 +14,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsClusterMembership, NatsServerConfig, NatsUser
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import POLL_SECONDS
+from support.until import DEADLINE_SECONDS
 
 
 class _MetaCluster(msgspec.Struct):
@@ -43,7 +44,7 @@ class NatsCluster:
         name: str = "koord",
         sync_interval: str = "always",
         users: tuple[NatsUser, ...] = (),
-        ready_seconds: float = 30.0,
+        ready_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         self.name = name
         self.ready_seconds = ready_seconds

@@ -197,7 +197,7 @@ async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: 
 
 
 async def test_cluster_that_cannot_form_says_so_and_leaves_nothing_running(tmp_path: Path) -> None:
-    cluster = NatsCluster(tmp_path, size=2, ready_seconds=1)
+    cluster = NatsCluster(tmp_path, size=2)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
