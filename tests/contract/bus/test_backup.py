@@ -38,6 +38,7 @@ from support.bus.bus_worlds import SMALL, sealed
 from support.bus.log_worlds import FAST
 from support.servers import server_directory
 from support.storage import s3_bucket
+from support.until import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.nats
 
@@ -249,7 +250,9 @@ async def test_a_restore_up_to_a_position_leaves_out_what_is_later(tmp_path: Pat
                 assert len(refused) == (30 - begin.seq) // 6
                 with pytest.raises(ApiError, match="delete"):
                     async with fresh.connected(BOOTSTRAP.name) as connection:
-                        await api(connection, f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}", b'{"seq": 1}')
+                        await api(
+                            connection, f"$JS.API.STREAM.MSG.DELETE.{NAMES.ev}", b'{"seq": 1}', timeout=DEADLINE_SECONDS
+                        )
 
 
 async def test_a_restore_up_to_a_time_ends_with_its_last_fact(tmp_path: Path) -> None:
@@ -291,7 +294,7 @@ async def test_the_user_of_backups_changes_nothing() -> None:
         async with running.connected(BACKUP.name) as connection:
             for subject in (f"$JS.API.STREAM.RESTORE.{NAMES.ev}", f"$JS.API.STREAM.PURGE.{NAMES.ev}"):
                 with pytest.raises(Denied):
-                    await api(connection, subject, b"{}")
+                    await api(connection, subject, b"{}", timeout=DEADLINE_SECONDS)
         async with running.bus(BACKUP.name) as bus:
             with pytest.raises(Misconfigured, match="permission denied"):
                 await append(bus, 0, 1)

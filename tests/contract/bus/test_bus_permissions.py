@@ -84,7 +84,10 @@ class Guarded:
     @asynccontextmanager
     async def connected(self, user: str) -> AsyncGenerator[BusConnection]:
         settings = ConnectionSettings(
-            urls=(self.server.url,), user=user, nkey_seed_file=seed_file(self.keys, user), connect_seconds=5
+            urls=(self.server.url,),
+            user=user,
+            nkey_seed_file=seed_file(self.keys, user),
+            connect_seconds=DEADLINE_SECONDS,
         )
         connection = await connect(settings)
         try:
@@ -164,7 +167,7 @@ async def test_the_scheduler_can_place_and_explain(guarded: Guarded):
         assert await count_history(bus) >= 2
         await bus.snapshots.save(snapshot("scheduler"))
     async with guarded.bus("projector") as bus:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             async for found in bus.explanations.follow(0):
                 assert found[0].ref == AggregateRef("pod", "u1")
                 break
@@ -231,11 +234,13 @@ async def test_the_operator_asks_the_projector_and_others_may_not(guarded: Guard
         server.serve(PROJECTOR_STATE_HASH, state_hash)
         running = asyncio.create_task(server.run())
         try:
-            answer = await ask(operator, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=20)
+            answer = await ask(operator, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=DEADLINE_SECONDS)
             assert answer == StateHash(7, "abc")
             async with guarded.connected("agent-n1") as agent_connection:
                 with pytest.raises(Denied):
-                    await ask(agent_connection, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=20)
+                    await ask(
+                        agent_connection, NAMES, PROJECTOR_STATE_HASH, StateHashRequest(), seconds=DEADLINE_SECONDS
+                    )
         finally:
             running.cancel()
             await asyncio.wait((running,))
@@ -256,11 +261,11 @@ async def test_who_asked_the_scheduler_is_in_the_audit_and_services_leave_no_rec
         running = asyncio.create_task(server.run())
         try:
             async with guarded.connected("descheduler") as asking:
-                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=DEADLINE_SECONDS)
             async with guarded.connected("operator") as asking:
-                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+                await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=DEADLINE_SECONDS)
                 with pytest.raises(RequestFailed):
-                    await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(), seconds=20)
+                    await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(), seconds=DEADLINE_SECONDS)
         finally:
             running.cancel()
             await asyncio.wait((running,))
@@ -300,12 +305,14 @@ async def test_the_operator_and_the_descheduler_ask_the_scheduler_and_others_may
             try:
                 for user in ("operator", "descheduler"):
                     async with guarded.connected(user) as asking:
-                        answer = await ask(asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=20)
+                        answer = await ask(
+                            asking, NAMES, SCHEDULER_FIT, FitRequest(leaving=["x"]), seconds=DEADLINE_SECONDS
+                        )
                         assert answer.position == 1
                 for user in ("agent-n1", "manager", "projector"):
                     async with guarded.connected(user) as other:
                         with pytest.raises(Denied):
-                            await ask(other, NAMES, SCHEDULER_FIT, FitRequest(), seconds=20)
+                            await ask(other, NAMES, SCHEDULER_FIT, FitRequest(), seconds=DEADLINE_SECONDS)
             finally:
                 running.cancel()
                 await asyncio.wait((running,))
@@ -320,7 +327,7 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
     for subject in (f"$O.{NAMES.snapshot_bucket}.C.x", f"$JS.API.STREAM.PURGE.{NAMES.snapshots}"):
         async with guarded.connected("operator") as connection:
             with pytest.raises(Denied):
-                await connection.request(subject, b"{}", timeout=60)
+                await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
 
 
 async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guarded):
@@ -422,7 +429,7 @@ FORBIDDEN = [
 async def test_nobody_changes_streams_or_other_clusters(guarded: Guarded, user: str, subject: str):
     async with guarded.connected(user) as connection:
         with pytest.raises(Denied):
-            await connection.request(subject, b"{}", timeout=60)
+            await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
 
 
 async def test_an_inbox_of_another_user_cannot_be_read(guarded: Guarded):
@@ -436,7 +443,7 @@ async def test_an_inbox_of_another_user_cannot_be_read(guarded: Guarded):
         async with guarded.bus("manager") as bus:
             await bus.events.head()
         with pytest.raises(Denied):  # a round trip after the subscription was refused
-            await connection.request("koord.perm.ev.pod.x", timeout=60)
+            await connection.request("koord.perm.ev.pod.x", timeout=DEADLINE_SECONDS)
         assert heard == []
 
 
@@ -451,7 +458,7 @@ async def test_a_server_is_reached_over_tls_and_only_with_its_own_authority(tmp_
         await connection.drain_and_close()
         stranger = TlsClientFiles(ca=others.ca, certificate=others.client_certificate, key=others.client_key)
         with pytest.raises(ConnectRefused, match="certificate"):
-            await connect(ConnectionSettings(urls=(server.url,), tls=stranger, connect_seconds=5))
+            await connect(ConnectionSettings(urls=(server.url,), tls=stranger, connect_seconds=DEADLINE_SECONDS))
 
 
 async def test_a_wrong_key_fails_before_the_connection_times_out(guarded: Guarded, tmp_path: Path):

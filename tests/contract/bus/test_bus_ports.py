@@ -56,7 +56,7 @@ def report(number: int) -> NodeUsageReported:
 
 async def observed(batches: AsyncIterator[list[StoredEvent]], count: int) -> list[StoredEvent]:
     found: list[StoredEvent] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in batches:
             found += batch
             if len(found) >= count:
@@ -101,7 +101,7 @@ async def test_a_stream_without_any_message_left_begins_behind_its_end(place: Pl
         await place.bus.observations.publish(AggregateRef("node", "n1"), report(number), origin(str(number)))
     await observed(place.bus.observations.follow(0), 3)
     assert not (await place.bus.observations.head()).is_empty
-    await api(place.connection, f"$JS.API.STREAM.PURGE.{place.bus.names.obs}", b"")
+    await api(place.connection, f"$JS.API.STREAM.PURGE.{place.bus.names.obs}", b"", timeout=DEADLINE_SECONDS)
     head = await place.bus.observations.head()
     assert (head.is_empty, head.first_seq, head.last_seq) == (True, 4, 3)
 

@@ -12,6 +12,7 @@ from koordcore.events.objects.mirror import NamespaceObserved
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Namespace
 from support.bus.bus_worlds import Place, opened, sealed
+from support.until import DEADLINE_SECONDS
 
 pytestmark = [pytest.mark.nats]
 
@@ -50,7 +51,7 @@ async def test_what_a_consumer_does_not_have_yet_is_waited_for(
         assert isinstance(await place.bus.events.append(events), Appended)
 
     seqs: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in behind(place, *behind_with).history(0, 30, kinds=kinds, batch=7):
             seqs += [event.seq for event in batch if kinds is None or event.ref.kind in kinds]
 

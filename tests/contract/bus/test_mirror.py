@@ -25,7 +25,7 @@ from koordcore.state import ClusterState
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, Site, koord
 from support.servers import server_directory
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 
@@ -160,7 +160,7 @@ async def test_the_user_of_a_mirror_asks_for_nothing_but_a_consumer_of_facts_and
                 asked = (f"STREAM.INFO.{NAMES.ev}", f"CONSUMER.CREATE.{NAMES.audit}", f"STREAM.MSG.GET.{NAMES.ev}")
                 for subject in asked:
                     with pytest.raises(Denied):
-                        await api(connection, f"$JS.API.{subject}", b"", timeout=5)
+                        await api(connection, f"$JS.API.{subject}", b"", timeout=DEADLINE_SECONDS)
                 with pytest.raises(Misconfigured, match="permission denied"):
                     await append(bus_on(connection, NAMES), "forged")
             finally:
