@@ -143,11 +143,10 @@ async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_k
 
 async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: IssuingSite) -> None:
     await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))  # the issuer runs
-    short = place.tokens.issue("n1", now(), timedelta(seconds=15))
-    async with place.as_agent("n1", short) as connection:
+    async with place.as_agent("n1", lambda: place.tokens.issue("n1", now(), timedelta(seconds=15))) as connection:
         newer = place.tokens.issue("n1", now())
         (place.folder / "n1.token").write_text(newer)
-        await until(lambda: connection.epoch == 1)
+        await until(lambda: connection.epoch > 0)
         event = sealed("nodestate", "n1", PodsStarted(pods=["a"]), 0, "one")
         assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
 

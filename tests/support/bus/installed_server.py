@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.setup.node_tokens import NodeTokens
 from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK, free_ports
+from support.until import DEADLINE_SECONDS, until
 
 NAMES = BusNames("prod")
 
@@ -74,7 +75,7 @@ class Site:
             user=user,
             nkey_seed_file=seed or self.seed(user),
             tls=TlsClientFiles(ca=self.folder / "nats" / "ca.crt"),
-            connect_seconds=5,
+            connect_seconds=DEADLINE_SECONDS,
         )
 
     @asynccontextmanager
@@ -86,11 +87,14 @@ class Site:
             await connection.drain_and_close()
 
     async def is_refused(self, user: str, seed: Path) -> bool:
+        """Whether the server refuses a user with this seed. It is not, if the server does not answer."""
         try:
             async with self.connected(user, seed=seed):
                 return False
-        except (ConnectRefused, NotConnected):
+        except ConnectRefused:
             return True
+        except NotConnected:
+            return False
 
     def kill(self) -> None:
         """End the server."""
@@ -122,25 +126,50 @@ class IssuingSite(Site):
         return NodeTokens(self.folder / "issuer", NAMES.cluster)
 
     @asynccontextmanager
-    async def as_agent(self, node: str, token: str) -> AsyncGenerator[BusConnection]:
-        """A connection of the agent of a node with a token, which lies in the file `<node>.token`."""
-        file = self.folder / f"{node}.token"
-        file.write_text(token)
-        plain = self.settings(f"agent-{node}", seed=file)
-        connection = await connect(replace(plain, nkey_seed_file=None, token_file=file))
+    async def as_agent(self, node: str, token: str | Callable[[], str]) -> AsyncGenerator[BusConnection]:
+        """A connection of the agent of a node with a token, which lies in the file `<node>.token`.
+
+        If the issuer does not answer the server in time, the server refuses the agent. So the agent tries again.
+
+        Args:
+            node: Name of the node.
+            token: The token, or a function that returns a new one for each attempt.
+        """
+
+        async def admitted() -> BusConnection | None:
+            try:
+                return await self._connect_agent(node, token if isinstance(token, str) else token())
+            except (ConnectRefused, NotConnected):
+                return None
+
+        connection = await until(admitted, every=0.1)
         try:
             yield connection
         finally:
             await connection.drain_and_close()
 
     async def refuses(self, node: str, token: str) -> bool:
-        """Whether the server refuses an agent with this token."""
+        """Whether the server refuses an agent with this token. It does not, if it does not answer."""
         try:
-            async with self.as_agent(node, token):
-                return False
-        except (ConnectRefused, NotConnected):
+            connection = await self._connect_agent(node, token)
+        except ConnectRefused:
             return True
+        except NotConnected:
+            return False
+        await connection.drain_and_close()
+        return False
 
     async def admits(self, node: str, token: str) -> bool:
         """Whether the server admits an agent with this token."""
-        return not await self.refuses(node, token)
+        try:
+            connection = await self._connect_agent(node, token)
+        except (ConnectRefused, NotConnected):
+            return False
+        await connection.drain_and_close()
+        return True
+
+    async def _connect_agent(self, node: str, token: str) -> BusConnection:
+        file = self.folder / f"{node}.token"
+        file.write_text(token)
+        plain = self.settings(f"agent-{node}", seed=file)
+        return await connect(replace(plain, nkey_seed_file=None, token_file=file))
