@@ -19,6 +19,7 @@ from nats.js.api import KeyValueConfig
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from support.until import DEADLINE_SECONDS
 
 
 class MemoryLeaseStore:
@@ -138,9 +139,9 @@ async def api_server(token_file: Path) -> AsyncGenerator[tuple[FakeApiServer, st
 @asynccontextmanager
 async def kv_bucket(url: str, name: str, *, limit_marker_ttl: float | None = None) -> AsyncGenerator[JetStreamContext]:
     # The library leaves the types of its options open, hence the remarks to the type checker.
-    client = await nats.connect(url)  # pyright: ignore[reportUnknownMemberType]
+    client = await nats.connect(url, connect_timeout=int(DEADLINE_SECONDS))  # pyright: ignore[reportUnknownMemberType]
     try:
-        js = client.jetstream()  # pyright: ignore[reportUnknownMemberType]
+        js = client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]
         config = KeyValueConfig(bucket=name, history=1, limit_marker_ttl=limit_marker_ttl)
         await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType]
         yield js

@@ -18,6 +18,7 @@ from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions
 from koordcore.embedded.ports import free_ports
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
@@ -31,11 +32,17 @@ pytestmark = pytest.mark.nats
 NOW = datetime.datetime.now(datetime.UTC)
 
 
+async def connected_to(*urls: str, **options: object) -> Client:
+    return await nats.connect(list(urls), connect_timeout=int(DEADLINE_SECONDS), **options)  # type: ignore[arg-type]
+
+
 async def test_server_is_ready_for_streams_when_start_returns(nats_server: NatsServer) -> None:
-    connection = await nats.connect(nats_server.url)
+    connection = await connected_to(nats_server.url)
     try:
-        await connection.jetstream().add_stream(StreamConfig(name="READY", subjects=["ready.>"]))
-        ack = await connection.jetstream().publish("ready.now", b"1")
+        await connection.jetstream(timeout=DEADLINE_SECONDS).add_stream(
+            StreamConfig(name="READY", subjects=["ready.>"])
+        )
+        ack = await connection.jetstream(timeout=DEADLINE_SECONDS).publish("ready.now", b"1")
         assert ack.seq == 1
     finally:
         await connection.close()
@@ -43,10 +50,10 @@ async def test_server_is_ready_for_streams_when_start_returns(nats_server: NatsS
 
 async def test_acknowledged_messages_survive_kill_9_on_the_same_port(fresh_nats_server: NatsServer) -> None:
     server = fresh_nats_server
-    connection = await nats.connect(server.url)
-    await connection.jetstream().add_stream(StreamConfig(name="FACTS", subjects=["facts.>"]))
+    connection = await connected_to(server.url)
+    await connection.jetstream(timeout=DEADLINE_SECONDS).add_stream(StreamConfig(name="FACTS", subjects=["facts.>"]))
     for number in range(20):
-        await connection.jetstream().publish("facts.a", str(number).encode())
+        await connection.jetstream(timeout=DEADLINE_SECONDS).publish("facts.a", str(number).encode())
     await connection.close()
     url = server.url
     await server.kill()
@@ -55,11 +62,11 @@ async def test_acknowledged_messages_survive_kill_9_on_the_same_port(fresh_nats_
     await server.start()
 
     assert server.url == url
-    connection = await nats.connect(server.url)
+    connection = await connected_to(server.url)
     try:
-        info = await connection.jetstream().stream_info("FACTS")
+        info = await connection.jetstream(timeout=DEADLINE_SECONDS).stream_info("FACTS")
         assert (info.state.first_seq, info.state.last_seq, info.state.messages) == (1, 20, 20)
-        last = await connection.jetstream().get_last_msg("FACTS", "facts.a")
+        last = await connection.jetstream(timeout=DEADLINE_SECONDS).get_last_msg("FACTS", "facts.a")
         assert last.data == b"19"
     finally:
         await connection.close()
@@ -111,13 +118,13 @@ async def test_user_may_do_what_its_permissions_say_and_nothing_else(tmp_path: P
     )
     async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", users=(agent,))) as server:
         with pytest.raises(NatsError, match="Authorization Violation"):
-            await nats.connect(server.url, allow_reconnect=False, connect_timeout=int(DEADLINE_SECONDS))
+            await connected_to(server.url, allow_reconnect=False)
         errors: asyncio.Queue[str] = asyncio.Queue()
 
         async def note(error: Exception) -> None:
             errors.put_nowait(str(error))
 
-        connection = await nats.connect(server.url, nkeys_seed=str(key.seed_file), error_cb=note)
+        connection = await connected_to(server.url, nkeys_seed=str(key.seed_file), error_cb=note)
         try:
             await connection.publish("obs.node.n1", b"")
             await connection.publish("obs.node.n2", b"")
@@ -136,11 +143,11 @@ async def test_tls_server_is_trusted_by_its_own_authority_only(tmp_path: Path) -
     async with NatsServer(NatsServerConfig(directory=tmp_path / "nats", tls=tls)) as server:
         trusting = ssl.create_default_context(cafile=str(files.ca))
         trusting.load_cert_chain(files.client_certificate, files.client_key)
-        connection = await nats.connect(server.url, tls=trusting)
-        await connection.flush()
+        connection = await connected_to(server.url, tls=trusting)
+        await connection.flush(int(DEADLINE_SECONDS))
         await connection.close()
         with pytest.raises(ssl.SSLCertVerificationError):
-            await nats.connect(server.url, tls=ssl.create_default_context(), allow_reconnect=False)
+            await connected_to(server.url, tls=ssl.create_default_context(), allow_reconnect=False)
 
 
 def test_certificates_about_to_end_are_made_anew_by_the_same_authority_while_it_lives(tmp_path: Path) -> None:
@@ -176,10 +183,10 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: NatsCluster) -> None:
-    connection = await nats.connect(list(nats_cluster.urls))
+    connection = await connected_to(*nats_cluster.urls)
     try:
         stream = connection.jetstream()
-        await stream.add_stream(StreamConfig(name="R3", subjects=["r3.>"], num_replicas=3))
+        await answered(lambda: stream.add_stream(StreamConfig(name="R3", subjects=["r3.>"], num_replicas=3)))
         await answered(lambda: stream.publish("r3.a", b"before"))
         leader = await nats_cluster.meta_leader()
         assert leader is not None
