@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -36,7 +37,7 @@ from koordcore.ports.eventlog import (
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
-from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld
+from support.bus.log_worlds import FAST, LogWorld, MemoryWorld, ServerWorld
 from support.bus.nats_cluster import NatsCluster
 from support.until import DEADLINE_SECONDS, until
 
@@ -564,7 +565,7 @@ async def test_history_that_was_trimmed_is_reported(world: LogWorld):
 
 async def test_a_checkpoint_beyond_the_end_of_the_log_is_reported(world: LogWorld):
     """The stream was replaced by a shorter one: a fold that waited for it to grow would have another history."""
-    log = await world.handle()
+    log = await world.handle(follower=replace(FAST, went_back_seconds=0.5))
     await stored(log, new("n1"))
     with pytest.raises(HistoryGone):
         await take(log.follow(7), 1)

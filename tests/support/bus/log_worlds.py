@@ -26,7 +26,10 @@ from support.bus.nats_cluster import NatsCluster
 from support.until import DEADLINE_SECONDS
 
 _clusters = itertools.count(1)
-FAST = FollowerSettings(heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=0.5)
+FAST = FollowerSettings(
+    heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=DEADLINE_SECONDS
+)
+"""A consumer that is silent is soon made again. A new leader that is behind is waited for."""
 
 
 class LogWorld(Protocol):
@@ -35,7 +38,7 @@ class LogWorld(Protocol):
     @property
     def has_server(self) -> bool: ...
 
-    async def handle(self) -> EventLog: ...
+    async def handle(self, *, follower: FollowerSettings = FAST) -> EventLog: ...
 
     async def trim(self, upto: int) -> None: ...
 
@@ -54,7 +57,7 @@ class MemoryWorld:
     def __init__(self) -> None:
         self.log = MemoryLog()
 
-    async def handle(self) -> EventLog:
+    async def handle(self, *, follower: FollowerSettings = FAST) -> EventLog:
         return MemoryEventLog(self.log)
 
     async def trim(self, upto: int) -> None:
@@ -103,10 +106,12 @@ class ServerWorld:
         self._connections.append(connection)
         return connection
 
-    async def handle(self) -> JetStreamEventLog:
+    async def handle(self, *, follower: FollowerSettings = FAST) -> JetStreamEventLog:
         # A cluster can lose a message with the leader that it was for. A single server answers each, however late.
         publish_seconds = 1.0 if isinstance(self.server, NatsCluster) else DEADLINE_SECONDS
-        return JetStreamEventLog(await self.connection(), self.names, follower=FAST, publish_seconds=publish_seconds)
+        return JetStreamEventLog(
+            await self.connection(), self.names, follower=follower, publish_seconds=publish_seconds
+        )
 
     async def lossy_handle(self) -> tuple[JetStreamEventLog, LossyProxy]:
         """A handle whose server can be made unheard."""
