@@ -15,6 +15,7 @@ from koordcore.bus.setup.streams import MIB, StreamSizes, streams
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin
 from support.bus.log_worlds import FAST
+from support.until import DEADLINE_SECONDS
 
 _clusters = itertools.count(1)
 SMALL = StreamSizes(
@@ -41,7 +42,9 @@ class Place(NamedTuple):
 @asynccontextmanager
 async def opened(url: str) -> AsyncGenerator[Place]:
     """Streams of a cluster of its own; removed afterwards, since they reserve space."""
-    connection = await connect(ConnectionSettings(urls=(url,), user="test", reconnect_wait_seconds=0.05))
+    connection = await connect(
+        ConnectionSettings(urls=(url,), user="test", reconnect_wait_seconds=0.05, connect_seconds=DEADLINE_SECONDS)
+    )
     names = BusNames(f"b{os.getpid()}-{next(_clusters)}")
     try:
         await bootstrap(connection, streams(names, replicas=1, sizes=SMALL))
@@ -49,7 +52,7 @@ async def opened(url: str) -> AsyncGenerator[Place]:
     finally:
         if connection.is_connected:
             for spec in streams(names, replicas=1):
-                await connection.request(f"$JS.API.STREAM.DELETE.{spec.name}", timeout=60)
+                await connection.request(f"$JS.API.STREAM.DELETE.{spec.name}", timeout=DEADLINE_SECONDS)
         await connection.drain_and_close()
 
 
