@@ -50,7 +50,7 @@ from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.access.audit import AuditTrail
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
+from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseUnavailable, WrittenLease
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import SMALL, origin, sealed
@@ -333,7 +333,14 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
 async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guarded):
     lease = LeaseRecord(holder="s_1", epoch=0, acquired_at_unix=1.0, renewed_at_unix=1.0, duration_seconds=15.0)
     async with guarded.connected("scheduler") as leader, guarded.connected("operator") as operator:
-        written = await _leases(leader).write(lease, "0", acquiring=True)
+
+        async def write() -> WrittenLease | None:
+            try:
+                return await _leases(leader).write(lease, (await _leases(leader).read()).version, acquiring=True)
+            except (LeaseUnavailable, LeaseConflict):
+                return None  # the answer was too late
+
+        written = await until(write)
         seen = await _leases(operator).read()
         assert seen.record is not None
         assert (seen.record.holder, seen.version) == ("s_1", written.version)
@@ -342,7 +349,7 @@ async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guar
 
 
 def _leases(connection: BusConnection) -> KvLeaseStore:
-    js = connection.client.jetstream()  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
+    js = connection.client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]  untyped keyword options
     return KvLeaseStore(js, bucket=NAMES.leader_bucket, key=lease_key("scheduler"), ttl_real_seconds=None)
 
 
