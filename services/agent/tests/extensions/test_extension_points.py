@@ -37,6 +37,7 @@ from koordcore.protocol import keys
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput
 from starlette.applications import Starlette
+from support.until import DEADLINE_SECONDS
 
 AMOUNTS = {"cpu": 8_000, "memory": 1 << 34}
 REPORT = NodeTopologyReported(
@@ -284,15 +285,17 @@ def test_a_policy_that_failed_is_asked_again_until_it_answers() -> None:
 
 
 def test_a_slow_extension_costs_a_round_and_a_report_its_time_once_and_gets_on_with_the_rest() -> None:
+    seconds = 10 * DEADLINE_SECONDS
+
     class Slow:
-        """Each answer takes 0.4 s of a clock that nothing else moves."""
+        """Each answer takes 0.8 of `seconds`, by a clock that nothing else moves."""
 
         def __init__(self) -> None:
             self.now = 0.0
             self.asked = 0
 
         def cpu_burst(self, pod: AgentPod) -> str | None:
-            self.now += 0.4
+            self.now += 0.8 * seconds
             self.asked += 1
             return None
 
@@ -302,13 +305,13 @@ def test_a_slow_extension_costs_a_round_and_a_report_its_time_once_and_gets_on_w
             return self.cpu_burst(pod) or 1
 
     policies, metric = Slow(), Slow()
-    extensions = Extensions(guard=ThreadGuard(clock=lambda: policies.now + metric.now))
+    extensions = Extensions(guard=ThreadGuard(call_seconds=seconds, clock=lambda: policies.now + metric.now))
     extensions.add_policies("p", policies)
     extensions.add_pod_metric("m", metric)
     node, asked = Node(extensions), list[int]()
     first = node.rounds()
     asked.append(policies.asked)
-    assert first == ("policies p: the 0.5 s of a cycle are spent, further calls are skipped",)
+    assert first == (f"policies p: the {seconds:g} s of a cycle are spent, further calls are skipped",)
     for _ in range(2):
         assert node.rounds() == ()
         asked.append(policies.asked)

@@ -11,13 +11,21 @@ from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions,
 from koord_agent.shell.extending.extension_controllers import LONGEST_PAUSE_SECONDS, controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
 from koordcore.service.telemetry.logging import logger
+from support.until import DEADLINE_SECONDS
 
 LOG = logger("agent")
 
 
 @pytest.fixture
 def guard() -> ThreadGuard:
-    return ThreadGuard(call_seconds=0.05, long_call_seconds=10)
+    """A guard for calls that end: it waits for them on the slowest machine, too."""
+    return ThreadGuard(call_seconds=DEADLINE_SECONDS, long_call_seconds=DEADLINE_SECONDS)
+
+
+@pytest.fixture
+def hasty() -> ThreadGuard:
+    """A guard for calls that hang; it waits for HTTP pages as long as `guard`."""
+    return ThreadGuard(call_seconds=0.05, long_call_seconds=DEADLINE_SECONDS)
 
 
 def exits() -> None:
@@ -28,18 +36,18 @@ def fails() -> None:
     raise ValueError("not today")
 
 
-def test_what_hangs_is_given_up_and_others_answer_meanwhile(guard: ThreadGuard) -> None:
+def test_what_hangs_is_given_up_and_others_answer_meanwhile(hasty: ThreadGuard) -> None:
     go_on = threading.Event()
     with pytest.raises(ExtensionFailed, match="strategy slow: no answer within"):
-        guard.call(Point.STRATEGY, "slow", go_on.wait)
-    guard.start_cycle()
+        hasty.call(Point.STRATEGY, "slow", go_on.wait)
+    hasty.start_cycle()
     with pytest.raises(ExtensionFailed, match="strategy slow: still busy"):
-        guard.call(Point.STRATEGY, "slow", go_on.wait)
-    assert guard.call(Point.HTTP, "/quick", lambda: 7) == 7
+        hasty.call(Point.STRATEGY, "slow", go_on.wait)
+    assert hasty.call(Point.HTTP, "/quick", lambda: 7) == 7
     go_on.set()
 
 
-def test_a_late_answer_is_not_taken_for_that_of_the_next_call(guard: ThreadGuard) -> None:
+def test_a_late_answer_is_not_taken_for_that_of_the_next_call(hasty: ThreadGuard) -> None:
     go_on, ended = threading.Event(), threading.Event()
 
     def late() -> str:
@@ -48,14 +56,14 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_call(guard: ThreadGuard
         return "late"
 
     with pytest.raises(ExtensionFailed):
-        guard.call(Point.STRATEGY, "slow", late)
+        hasty.call(Point.STRATEGY, "slow", late)
     go_on.set()
     ended.wait()
     answers: list[str] = []
     while not answers:  # until its thread has put the late answer down
-        guard.start_cycle()
+        hasty.start_cycle()
         with contextlib.suppress(ExtensionFailed):  # still busy
-            answers.append(guard.call(Point.STRATEGY, "slow", lambda: "new"))
+            answers.append(hasty.call(Point.STRATEGY, "slow", lambda: "new"))
     assert answers == ["new"]
 
 
@@ -120,10 +128,13 @@ class Takes:
         return self.calls
 
 
-@pytest.mark.parametrize(("point", "seconds", "asked"), [(Point.POD_FILTER, 0.2, 3), (Point.EVICTION, 4.0, 3)])
+@pytest.mark.parametrize(
+    ("point", "seconds", "asked"),
+    [(Point.POD_FILTER, 2 * DEADLINE_SECONDS, 3), (Point.EVICTION, 4 * DEADLINE_SECONDS, 3)],
+)
 def test_a_round_waits_so_long_for_an_extension_however_often_it_asks(point: Point, seconds: float, asked: int) -> None:
     takes = Takes(seconds)
-    guard = ThreadGuard(clock=takes)
+    guard = ThreadGuard(clock=takes, call_seconds=5 * DEADLINE_SECONDS, long_call_seconds=10 * DEADLINE_SECONDS)
     extensions = Extensions(guard=guard)
     for rounds in (1, 2):
         guard.start_cycle()
@@ -142,11 +153,11 @@ def test_a_round_waits_so_long_for_an_extension_however_often_it_asks(point: Poi
         assert guard.call(point, "another", lambda: 7) == 7
 
 
-def test_what_hangs_is_waited_for_once_in_a_round(guard: ThreadGuard) -> None:
+def test_what_hangs_is_waited_for_once_in_a_round(hasty: ThreadGuard) -> None:
     go_on = threading.Event()
-    extensions = Extensions(guard=guard)
+    extensions = Extensions(guard=hasty)
     for told in ("no answer within the 0.05 s of a cycle", "still busy"):
-        guard.start_cycle()
+        hasty.start_cycle()
         with pytest.raises(ExtensionFailed, match=told):
             extensions.call(Point.POLICIES, "hangs", go_on.wait)
         with pytest.raises(NotAsked):
@@ -156,8 +167,8 @@ def test_what_hangs_is_waited_for_once_in_a_round(guard: ThreadGuard) -> None:
 
 
 def test_pages_have_no_round_to_spend() -> None:
-    takes = Takes(9.0)
-    guard = ThreadGuard(clock=takes)
+    takes = Takes(0.9 * DEADLINE_SECONDS)
+    guard = ThreadGuard(clock=takes, long_call_seconds=DEADLINE_SECONDS)
     assert [guard.call(Point.HTTP, "/page", takes.work) for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
