@@ -19,6 +19,7 @@ from koordcore.bus.factory import memory_bus
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.running_service import running_service
+from support.until import DEADLINE_SECONDS
 
 RUNTIME = "/runtime.v1.RuntimeService/"
 Handler = Callable[[str, bytes, Any], Awaitable[bytes | None]]
@@ -94,7 +95,7 @@ class World:
                 "remote_runtime_service_endpoint": runtime_socket or self.runtime.socket,
                 "backend_runtime_mode": mode,
                 "hook_server_dir": self.hooks_dir,
-                "runtime_start_timeout": 30,
+                "runtime_start_timeout": DEADLINE_SECONDS,
                 "state_dir": folder / "state",
                 "node_name": "node-a",
                 "nats_urls": ["nats://127.0.0.1:1"],

@@ -13,7 +13,7 @@ from koord_criproxy.shell.docker import http_peer, http_proxy
 from koord_criproxy.shell.docker.interceptor import DockerInterceptor
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import World, proxied
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 ID = "a" * 64
 INFO = {"CgroupDriver": "systemd"}
@@ -79,7 +79,7 @@ async def world(tmp_path: Path, dockerd: Dockerd) -> AsyncGenerator[World]:
 
 def client_of(world: World) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(uds=str(world.settings.koord_runtimeproxy_endpoint))
-    return httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=60)
+    return httpx.AsyncClient(transport=transport, base_url="http://docker", timeout=DEADLINE_SECONDS)
 
 
 async def test_requests_of_one_connection_keep_version_query_and_headers(world: World, dockerd: Dockerd) -> None:
@@ -106,11 +106,11 @@ async def test_chunks_pass_at_once_in_both_directions(world: World, dockerd: Doc
         writer.write(b"POST /build HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n")
         for part in (b"5\r\nfirst\r\n", b"6\r\nsecond\r\n"):
             writer.write(part)
-            assert (await asyncio.wait_for(reader.readuntil(part), 60)).endswith(part)
+            assert (await asyncio.wait_for(reader.readuntil(part), DEADLINE_SECONDS)).endswith(part)
         writer.write(b"0\r\n\r\n")
-        assert await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 60) == b"0\r\n\r\n"
+        assert await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), DEADLINE_SECONDS) == b"0\r\n\r\n"
         writer.write(b"GET /_ping HTTP/1.1\r\nHost: d\r\n\r\n")
-        assert (await asyncio.wait_for(reader.readuntil(b"}"), 60)).endswith(b'{"path": "/_ping"}')
+        assert (await asyncio.wait_for(reader.readuntil(b"}"), DEADLINE_SECONDS)).endswith(b'{"path": "/_ping"}')
         writer.close()
 
 
@@ -153,7 +153,7 @@ async def test_a_client_that_hangs_up_ends_the_request_at_dockerd(world: World, 
     async with proxied(world), client_of(world) as client:
         async with client.stream("GET", "/events") as response:
             assert await anext(response.aiter_raw()) == b"x"
-        await asyncio.wait_for(ended.wait(), 60)
+        await asyncio.wait_for(ended.wait(), DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("leaves_unread", [False, True])
@@ -170,7 +170,7 @@ async def test_a_client_that_has_left_ends_a_silent_stream(
         await writer.drain()
         poll = select.poll()
         poll.register(writer.get_extra_info("socket").fileno(), 0)
-        await until(lambda: poll.poll(0), "the connection to dockerd is closed", seconds=20)
+        await until(lambda: poll.poll(0), "the connection to dockerd is closed")
         ended.set()
 
     dockerd.scripts[b"/attach"] = attach
@@ -181,7 +181,7 @@ async def test_a_client_that_has_left_ends_a_silent_stream(
         while b"!" not in await reader.read(16):
             pass
         writer.close()
-        await asyncio.wait_for(ended.wait(), 20)
+        await asyncio.wait_for(ended.wait(), DEADLINE_SECONDS)
 
 
 async def test_required_hook_that_fails_is_an_error_of_docker(world: World, dockerd: Dockerd) -> None:
@@ -288,5 +288,5 @@ async def test_a_client_that_does_not_read_does_not_hold_the_end_of_the_proxy(
     async with proxied(world):
         _, writer = await asyncio.open_unix_connection(world.settings.koord_runtimeproxy_endpoint)
         writer.write(b"GET /containers/x/logs HTTP/1.1\r\nHost: d\r\n\r\n")
-        await asyncio.wait_for(flooded.wait(), 60)
+        await asyncio.wait_for(flooded.wait(), DEADLINE_SECONDS)
     writer.close()

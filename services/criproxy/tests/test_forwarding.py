@@ -11,6 +11,7 @@ import pytest
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import RUNTIME, GrpcServer, World, answer_as_runtime, proxied, running_world
+from support.until import DEADLINE_SECONDS
 
 SERVICES: Final = {
     "/runtime.v1.RuntimeService/": (
@@ -32,7 +33,7 @@ STREAMS: Final = {
     "/runtime.v1.ImageService/": "StreamImages",
 }
 DETAILS: Final = (("grpc-status-details-bin", b"\x08\x05\xff details"), ("why", "a text"))
-SECONDS: Final = 60
+SECONDS: Final = DEADLINE_SECONDS
 PAIRS: Final = 100
 
 

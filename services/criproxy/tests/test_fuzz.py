@@ -19,6 +19,7 @@ from koordcore.runtime_api.hooks import messages_of_call
 from support.agent.cri import message
 from support.criproxy import World, proxied
 from support.mutations import damaged, mutated
+from support.until import DEADLINE_SECONDS
 
 SERVER = HookServer(
     file="a.json",
@@ -194,7 +195,7 @@ async def answer_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 async def ended(reader: asyncio.StreamReader) -> None:
     """Wait until the proxy ends the connection."""
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await reader.read()
     except ConnectionError:
         return

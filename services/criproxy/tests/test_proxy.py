@@ -57,9 +57,13 @@ async def test_fields_that_the_proxy_does_not_know_survive_a_change(world: World
 
 
 @pytest.mark.parametrize("trouble", ["refused", "hangs", "down"])
-async def test_required_hook_that_fails_rejects_the_call(world: World, trouble: str) -> None:
+async def test_required_hook_that_fails_rejects_the_call(
+    world: World, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.register("Fail", "PreRunPodSandbox", "PostStopPodSandbox")
-    world.responses["PreRunPodSandboxHook"] = 30.0 if trouble == "hangs" else "refused"
+    if trouble == "hangs":
+        monkeypatch.setattr(hook_client, "HOOK_SECONDS", 0.1)
+    world.responses["PreRunPodSandboxHook"] = 3600.0 if trouble == "hangs" else "refused"
     world.responses["PostStopPodSandboxHook"] = "refused"
     async with proxied(world):
         await world.call("Status", b"")
@@ -227,8 +231,8 @@ async def test_a_sandbox_whose_client_left_before_the_answer_is_found(world: Wor
 async def test_a_channel_too_many_waits_for_no_call_of_another_server(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_client, "HOOK_SECONDS", 60.0)
-    world.responses["PostStopPodSandboxHook"] = 60.0
+    monkeypatch.setattr(hook_client, "HOOK_SECONDS", 3600.0)
+    world.responses["PostStopPodSandboxHook"] = 3600.0
     request = messages_of_call("PreRunPodSandboxHook")[0]()
     hooks = HookClient()
     endpoints = [world.folder / f"{number}.sock" for number in range(KEPT_CHANNELS + 1)]
@@ -236,7 +240,7 @@ async def test_a_channel_too_many_waits_for_no_call_of_another_server(
         endpoint.symlink_to(world.hooks.socket)
     slow = asyncio.create_task(hooks.ask(str(endpoints[0]), "PostStopPodSandboxHook", request))
     await until(lambda: world.hooks.calls)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         for endpoint in endpoints[1:]:
             await hooks.ask(str(endpoint), "PreRunPodSandboxHook", request)
     assert not slow.done()
