@@ -24,12 +24,12 @@ from koordcore.embedded.supervisor import Supervisor
 from nats.aio.client import Client
 from nats.js.api import StreamConfig
 from support.servers import server_directory
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = [pytest.mark.nats, pytest.mark.postgres]
 
 DAEMON = """
-import asyncio, sys
+import asyncio, dataclasses, sys
 from pathlib import Path
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
@@ -39,7 +39,8 @@ from koordcore.embedded.supervisor import Supervisor
 var = Path(sys.argv[1])
 log = NatsServer(NatsServerConfig(name="nats", directory=var / "nats"))
 store = PostgresServer(PostgresConfig(data_dir=var / "postgres"))
-supervisor = Supervisor([log.spec(), store.spec()], state_file=var / "run" / "stack.json", log=print)
+specs = [dataclasses.replace(spec, ready_seconds=float(sys.argv[2])) for spec in (log.spec(), store.spec())]
+supervisor = Supervisor(specs, state_file=var / "run" / "stack.json", log=print)
 asyncio.run(supervisor.run_until_stopped())
 """
 
@@ -67,14 +68,14 @@ async def connected(url: str) -> AsyncGenerator[Client]:
 async def append(url: str, count: int) -> int:
     """Append facts; the last sequence."""
     async with connected(url) as connection:
-        log = connection.jetstream()
+        log = connection.jetstream(timeout=DEADLINE_SECONDS)
         await log.add_stream(StreamConfig(name="EV", subjects=["ev.>"]))
         return [(await log.publish("ev.pod", b"x")).seq for _ in range(count)][-1]
 
 
 async def last_sequence(url: str) -> int:
     async with connected(url) as connection:
-        return (await connection.jetstream().stream_info("EV")).state.last_seq
+        return (await connection.jetstream(timeout=DEADLINE_SECONDS).stream_info("EV")).state.last_seq
 
 
 def insert(dsn: str, count: int) -> None:
@@ -93,14 +94,16 @@ def count_rows(dsn: str) -> int:
 async def test_killed_servers_come_back_with_all_that_was_acknowledged(var: Path) -> None:
     log, store = servers(var)
     quick = RestartPolicy(first_delay_seconds=0.05, max_delay_seconds=0.5)
-    specs = [dataclasses.replace(spec, restart=quick) for spec in (log.spec(), store.spec())]
+    specs = [
+        dataclasses.replace(spec, restart=quick, ready_seconds=DEADLINE_SECONDS) for spec in (log.spec(), store.spec())
+    ]
     async with Supervisor(specs, state_file=var / "run" / "stack.json") as supervisor:
         assert await append(log.url, 50) == 50
         await asyncio.to_thread(insert, store.dsn, 1000)
 
         await asyncio.gather(supervisor.kill("nats"), supervisor.kill("postgres"))
         for name in ("nats", "postgres"):
-            await supervisor.wait_ready(name, seconds=20, after_restarts=1)
+            await supervisor.wait_ready(name, seconds=DEADLINE_SECONDS, after_restarts=1)
 
         assert await last_sequence(log.url) == 50
         assert await asyncio.to_thread(count_rows, store.dsn) == 1000
@@ -122,13 +125,16 @@ async def test_stack_whose_supervisor_was_killed_starts_again_with_its_data(var:
         assert await last_sequence(_url(second, "nats")) == 10
         assert await asyncio.to_thread(count_rows, with_password(_url(second, "postgres"), var)) == 10
     finally:
-        assert await stop_stack(var / "run" / "stack.json") is True
+        assert await stop_stack(var / "run" / "stack.json", seconds=DEADLINE_SECONDS) is True
     assert all(status.process and not is_alive(status.process) for status in second.processes)
 
 
 async def up(var: Path) -> Stack:
     return await start_in_background(
-        (sys.executable, "-c", DAEMON, str(var)), state_file=var / "run" / "stack.json", log_file=var / "log" / "up.log"
+        (sys.executable, "-c", DAEMON, str(var), str(DEADLINE_SECONDS)),
+        state_file=var / "run" / "stack.json",
+        log_file=var / "log" / "up.log",
+        seconds=DEADLINE_SECONDS,
     )
 
 

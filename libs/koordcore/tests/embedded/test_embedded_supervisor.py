@@ -26,7 +26,7 @@ from koordcore.embedded.supervisor import Supervisor
 from support.until import DEADLINE_SECONDS, until
 
 QUICK = RestartPolicy(first_delay_seconds=0.02, max_delay_seconds=0.1)
-SLEEP = ("/bin/sleep", "60")
+SLEEP = ("/bin/sleep", "3600")
 
 DAEMON = """
 import asyncio, sys
@@ -48,7 +48,7 @@ from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, 
 state, name, words = sys.argv[1:]
 down = ProcessStatus(name=name, state=ProcessState.BACKING_OFF, last_exit=1, last_words=words)
 write_stack(Path(state), Stack(phase=Phase.DEGRADED, supervisor=identify(os.getpid()), processes=(down,)))
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -140,7 +140,7 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
     async with Supervisor([spec], state_file=state_file) as supervisor:
         before = supervisor.status().find("agent")
         await supervisor.kill("agent")
-        await supervisor.wait_ready("agent", seconds=5, after_restarts=1)
+        await supervisor.wait_ready("agent", seconds=DEADLINE_SECONDS, after_restarts=1)
         after = supervisor.status().find("agent")
         assert before is not None
         assert after is not None
@@ -150,7 +150,7 @@ async def test_killed_process_comes_back(state_file: Path) -> None:
 
 
 async def test_a_restarted_process_gets_its_stop_signal_and_is_ready_again(state_file: Path) -> None:
-    spec = ProcessSpec(name="agent", argv=SLEEP, restart=QUICK)
+    spec = ProcessSpec(name="agent", argv=SLEEP, restart=QUICK, stop_seconds=DEADLINE_SECONDS)
     async with Supervisor([spec], state_file=state_file) as supervisor:
         before = supervisor.status().find("agent")
         await supervisor.restart("agent", seconds=DEADLINE_SECONDS)
@@ -166,7 +166,7 @@ async def test_process_that_keeps_ending_is_given_up_and_the_stack_is_degraded(
 ) -> None:
     breaks = tmp_path / "breaks"
     waits = f"while [ ! -e {breaks} ]; do sleep 0.01; done; exit 7"
-    policy = RestartPolicy(first_delay_seconds=0.01, max_delay_seconds=0.02, max_restarts=3)
+    policy = RestartPolicy(first_delay_seconds=0.01, max_delay_seconds=0.02, steady_after_seconds=3600, max_restarts=3)
     spec = ProcessSpec(name="broken", argv=("/bin/sh", "-c", waits), restart=policy)
     async with Supervisor([spec], state_file=state_file) as supervisor:
         assert supervisor.status().phase is Phase.READY
@@ -193,6 +193,7 @@ async def test_failed_start_says_why_and_leaves_nothing_running(state_file: Path
         name="bad",
         argv=("/bin/sh", "-c", "echo no such setting; exit 3"),
         ready="http://127.0.0.1:1/",
+        ready_seconds=DEADLINE_SECONDS,
         log_file=tmp_path / "bad.log",
         after=("good",),
     )
@@ -241,7 +242,9 @@ async def test_second_supervisor_of_a_stack_is_refused_and_disturbs_nothing(stat
 async def test_orphans_of_a_dead_supervisor_are_stopped_by_the_next(
     state_file: Path, stray: subprocess.Popen[bytes]
 ) -> None:
-    orphan = ProcessStatus(name="agent", state=ProcessState.READY, process=identify(stray.pid))
+    orphan = ProcessStatus(
+        name="agent", state=ProcessState.READY, process=identify(stray.pid), stop_seconds=DEADLINE_SECONDS
+    )
     write_stack(state_file, Stack(phase=Phase.READY, supervisor=dead_supervisor(), processes=(orphan,)))
     async with Supervisor([ProcessSpec(name="agent", argv=SLEEP)], state_file=state_file):
         assert stray.poll() == -signal.SIGTERM
@@ -282,17 +285,22 @@ def test_words_of_a_command_line_keep_their_spaces() -> None:
     assert command_words(process.pid) == []
 
 
+async def started(argv: tuple[str, ...], state_file: Path, log_file: Path) -> Stack:
+    """Start a stack in the background, on the slowest machine, too."""
+    return await start_in_background(argv, state_file=state_file, log_file=log_file, seconds=DEADLINE_SECONDS)
+
+
 async def test_stack_in_the_background_outlives_its_starter_and_is_stopped_by_another(
     state_file: Path, tmp_path: Path
 ) -> None:
     log_file = tmp_path / "supervisor.log"
-    stack = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=log_file)
+    stack = await started(daemon(state_file, *SLEEP), state_file, log_file)
     sleeper = stack.processes[0].process
     assert stack.is_live
     assert sleeper is not None
     assert os.getsid(stack.supervisor.pid) == stack.supervisor.pid != os.getsid(0)
     with pytest.raises(AlreadyRunningError, match=f"process {stack.supervisor.pid}"):
-        await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=log_file)
+        await started(daemon(state_file, *SLEEP), state_file, log_file)
 
     assert await stop_stack(state_file, seconds=DEADLINE_SECONDS) is True
 
@@ -305,21 +313,19 @@ async def test_stack_in_the_background_outlives_its_starter_and_is_stopped_by_an
 
 async def test_background_start_that_fails_says_why(state_file: Path, tmp_path: Path) -> None:
     with pytest.raises(StartError, match="cannot run /no/such/program"):
-        await start_in_background(
-            daemon(state_file, "/no/such/program"), state_file=state_file, log_file=tmp_path / "log"
-        )
+        await started(daemon(state_file, "/no/such/program"), state_file, tmp_path / "log")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel stops children of a killed parent on Linux only")
 async def test_killed_supervisor_takes_its_processes_with_it(state_file: Path, tmp_path: Path) -> None:
-    stack = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=tmp_path / "log")
+    stack = await started(daemon(state_file, *SLEEP), state_file, tmp_path / "log")
     sleeper = stack.processes[0].process
     assert sleeper is not None
     send_signal(stack.supervisor, signal.SIGKILL)
     await until(lambda: not is_alive(sleeper))
-    again = await start_in_background(daemon(state_file, *SLEEP), state_file=state_file, log_file=tmp_path / "log")
+    again = await started(daemon(state_file, *SLEEP), state_file, tmp_path / "log")
     assert again.supervisor != stack.supervisor
-    assert await stop_stack(state_file) is True
+    assert await stop_stack(state_file, seconds=DEADLINE_SECONDS) is True
 
 
 async def test_process_that_ends_before_it_is_ready_gives_its_reason_in_the_first_line(
@@ -332,6 +338,7 @@ async def test_process_that_ends_before_it_is_ready_gives_its_reason_in_the_firs
         name="scheduler",
         argv=("/bin/sh", "-c", f"{lines}; exit 1"),
         ready="http://127.0.0.1:1/",
+        ready_seconds=DEADLINE_SECONDS,
         log_file=tmp_path / "scheduler.log",
     )
     with pytest.raises(StartError) as raised:
@@ -360,6 +367,6 @@ async def test_start_in_the_background_ends_when_a_process_has_ended_after_all_w
 ) -> None:
     down = ProcessStatus(name="scheduler", state=ProcessState.BACKING_OFF, last_exit=1, last_words="no slots")
     argv = (sys.executable, "-c", DEGRADED, str(state_file), down.name, down.last_words)
-    stack = await start_in_background(argv, state_file=state_file, log_file=tmp_path / "log")
+    stack = await started(argv, state_file, tmp_path / "log")
     send_signal(stack.supervisor, signal.SIGKILL)
     assert (stack.phase, stack.processes) == (Phase.DEGRADED, (down,))
