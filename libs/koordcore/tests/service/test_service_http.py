@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.web import http as web_http
 from koordcore.service.web.http import CERTIFICATE_LOOK_SECONDS, HttpServer
 from koordcore.values.invalid import InvalidInput
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -57,8 +58,8 @@ async def serving(
     *routes: Route, configure: Callable[[HttpServer], None] = lambda _: None, **settings: object
 ) -> AsyncGenerator[Running]:
     health, metrics, clock = Health(), Metrics("demo"), ManualClock()
-    service = Service("demo", health=health, grace_real_seconds=5)
-    made = DemoSettings.model_validate({"shutdown_grace": 4.0, **settings})
+    service = Service("demo", health=health, grace_real_seconds=2 * DEADLINE_SECONDS)
+    made = DemoSettings.model_validate({"shutdown_grace": 2 * DEADLINE_SECONDS, **settings})
     http = HttpServer(made, service=service, health=health, metrics=metrics, clock=clock)
     http.routes.extend(routes)
     configure(http)
@@ -70,6 +71,11 @@ async def serving(
         yield Running(http, service, health, metrics, clock, life, client)
     service.stop("end of test")
     assert await life == 0
+
+
+def page_of(run: Running) -> str:
+    """Return the page /metrics without a request, which would have a time limit."""
+    return generate_latest(run.metrics.registry).decode()
 
 
 async def test_probes_tell_what_is_wrong() -> None:
@@ -197,7 +203,13 @@ async def test_an_answer_must_begin_in_time_but_a_stream_may_go_on() -> None:
         http.answer_seconds = 1.0
 
     routes = Route("/late", late), Route("/stream", stream)
-    async with serving(*routes, configure=hasty) as run, run.client.stream("GET", "/stream") as begun:
+    async with serving(*routes, configure=hasty) as run, AsyncExitStack() as streams:
+
+        async def stream_in_time() -> httpx.Response | None:
+            found = await streams.enter_async_context(run.client.stream("GET", "/stream"))
+            return found if found.status_code == 200 else None
+
+        begun = await until(stream_in_time, "a stream begins in time")
         answer = await run.client.get("/late")  # asked later, so the time of the stream has ended, too
         assert (answer.status_code, answer.text) == (503, "no answer within 1 s\n")
         one_was_too_late.set()
@@ -235,7 +247,7 @@ async def test_an_answer_that_began_as_its_time_ended_is_not_begun_again() -> No
     async with serving(Route("/stubborn", Stubborn()), configure=hasty) as run:
         with pytest.raises(httpx.HTTPError):
             await run.client.get("/stubborn")
-        page = (await run.client.get("/metrics")).text
+        page = page_of(run)
         assert ('code="200",handler="Stubborn"' in page, 'code="503"' in page) == (True, False)
 
 
@@ -257,7 +269,14 @@ async def test_a_post_is_answered_without_the_framework_and_guarded_like_the_res
     def with_echo(http: HttpServer) -> None:
         http.posts["/echo"] = echo
         http.max_body_bytes = 1000
-        http.answer_seconds = 2.0
+        http.answer_seconds = DEADLINE_SECONDS
+
+    def hasty(http: HttpServer) -> None:
+        http.posts["/echo"] = echo
+        http.answer_seconds = 0.1
+
+    def counted(code: int, count: int) -> str:
+        return f'koord_http_requests_total{{code="{code}",handler="echo",method="POST"}} {count}.0'
 
     async def chunks(count: int) -> AsyncIterator[bytes]:
         for _ in range(count):
@@ -273,12 +292,14 @@ async def test_a_post_is_answered_without_the_framework_and_guarded_like_the_res
         assert (await post(content=b"{}", headers={"host": "evil.example"})).status_code == 421
         assert (await post(content=b"invalid")).json()["field"] == "body"
         assert ((await post(content=b"unready")).text, (await post(content=b"bug")).status_code) == ("not yet", 500)
-        late = await asyncio.gather(*(post(content=b"late") for _ in range(3)))
-        assert {answer.text for answer in late} == {"no answer within 2 s\n"}
         assert ((await run.client.get("/echo")).status_code, (await run.client.post("/ech")).status_code) == (405, 404)
-        page = (await run.client.get("/metrics")).text
-    for code, count in ((200, 2), (400, 1), (413, 1), (500, 1), (503, 4)):
-        assert f'koord_http_requests_total{{code="{code}",handler="echo",method="POST"}} {count}.0' in page
+        page = page_of(run)
+    for code, count in ((200, 2), (400, 1), (413, 1), (500, 1), (503, 1)):
+        assert counted(code, count) in page
+    async with serving(configure=hasty) as run:
+        late = await asyncio.gather(*(run.client.post("/echo", content=b"late") for _ in range(3)))
+        assert {answer.text for answer in late} == {"no answer within 0.1 s\n"}
+        assert counted(503, 3) in page_of(run)
 
 
 async def test_on_loopback_only_loopback_names_are_served() -> None:
