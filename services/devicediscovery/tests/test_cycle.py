@@ -1,6 +1,7 @@
 """The loop of the daemon when it is stopped in a look, and when a look fails."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine, T
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
 from koordcore.service.health import Health
 from koordcore.service.telemetry.metrics import Metrics
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 
 def discovery_of(folder: Path, *flags: str) -> Discovery:
@@ -47,7 +48,7 @@ async def test_a_write_that_is_cut_off_does_not_bring_the_file_back(
 
     def slow(path: Path | None, devices: Sequence[Xpu]) -> None:
         began.set()
-        go_on.wait(60)
+        go_on.wait(DEADLINE_SECONDS)
         write_devices(path, devices)
         written.set()
 
@@ -59,7 +60,13 @@ async def test_a_write_that_is_cut_off_does_not_bring_the_file_back(
     looking.cancel()
     await asyncio.wait((looking,))
     closing = asyncio.create_task(discovery.close())
-    await asyncio.wait((closing,), timeout=0.1)
+
+    def is_waiting() -> bool:
+        assert not closing.done(), "the write is still in progress"
+        frames = sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
+        return any(frame.f_code.co_name == "_remove_last" for frame in frames)
+
+    await until(is_waiting, "the removal waits for the write")
     go_on.set()
     await closing
     await until(written.is_set)
