@@ -14,6 +14,7 @@ from koordcore.service.access.needs import Role
 from playwright.sync_api import Page, expect, sync_playwright
 from support.access import AccessFolder
 from support.oidc_issuer import CLIENT, OidcIssuer, running_issuer
+from support.projector.browser import PATIENCE_MILLIS
 from support.projector.service import served_in_a_thread
 from support.projector.synthetic_cluster import SyntheticCluster
 from support.servers import fresh_database
@@ -60,7 +61,8 @@ def site(postgres_server_dsn: str, tmp_path: Path) -> Generator[Site]:
         with served_in_a_thread(dsn, cluster, token=token, http_access_file=file, http_port=port):
             browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
             page = browser.new_page(base_url=url, viewport={"width": 1200, "height": 700}, color_scheme="light")
-            page.set_default_timeout(15_000)
+            page.set_default_timeout(PATIENCE_MILLIS)
+            expect.set_options(timeout=PATIENCE_MILLIS)
             yield Site(page, issuer, token)
             browser.close()
 

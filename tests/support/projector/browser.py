@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.until import DEADLINE_SECONDS
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
@@ -16,7 +17,7 @@ DASHBOARD_MARKS = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium at /usr/bin/chromium (apt-get install chromium)"),
 ]
 """Markers of tests that use the fixtures `page` and `base_url`."""
-PATIENCE_MILLIS = 60_000
+PATIENCE_MILLIS = int(DEADLINE_SECONDS * 1000)
 """Time within which the page has what a test expects, also on a loaded machine."""
 EVIL = '<img src=x onerror="document.title=1">'
 """End of the name of one pod of the fixture `cluster`: a page must not run it."""

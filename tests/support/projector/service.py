@@ -88,7 +88,7 @@ def served_in_a_thread(dsn: str, cluster: SyntheticCluster, *, token: str = "", 
     thread = threading.Thread(target=run, name="projector")
     thread.start()
     try:
-        yield begun.result(60)
+        yield begun.result(DEADLINE_SECONDS)
     finally:
         over.set()
-        thread.join(30)
+        thread.join(DEADLINE_SECONDS)
