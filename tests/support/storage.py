@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from koordcore.embedded.ports import free_ports
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 BUCKET = "kept"
 
@@ -40,7 +40,7 @@ def s3_bucket(*more: str) -> Generator[str]:
         until_blocking(lambda: _answers(url))
         for name in (BUCKET, *more):
             request = urllib.request.Request(f"{url}/{name}", method="PUT")
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
                 assert answer.status == 200
         os.environ.update(given)
         yield f"s3://{BUCKET}"
@@ -56,7 +56,7 @@ def s3_bucket(*more: str) -> Generator[str]:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_SECONDS) as answer:
             return answer.status == 200
     except (OSError, http.client.HTTPException):
         return False

@@ -37,7 +37,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.bus_worlds import Place, opened, sealed
 from support.running_service import running_service
-from support.until import until
+from support.until import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.nats
 ONE_ROUND = b"apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\ndeschedulingInterval: 1h\n"
@@ -63,7 +63,12 @@ async def test_round_is_run_once_for_requests_with_one_key(nats_server: NatsServ
         before = rounds.begun
         for key in ("a", "a", "b"):
             await submit(
-                place.connection, place.bus.names, DESCHEDULER_RUN_ROUND, RunRound(), seconds=10.0, request_id=key
+                place.connection,
+                place.bus.names,
+                DESCHEDULER_RUN_ROUND,
+                RunRound(),
+                seconds=DEADLINE_SECONDS,
+                request_id=key,
             )
         await until(lambda: rounds.begun == before + 2)
 
@@ -83,7 +88,7 @@ async def test_drain_creates_its_object_and_a_refused_one_is_parked(nats_server:
         letters = DeadLetters(place.connection, place.bus.names)
         for node in ("n1", "bad"):
             request = StartDrain(node=node, confirm=True)
-            await submit(place.connection, place.bus.names, DESCHEDULER_DRAIN, request, seconds=10.0)
+            await submit(place.connection, place.bus.names, DESCHEDULER_DRAIN, request, seconds=DEADLINE_SECONDS)
 
         async def is_parked() -> bool:
             return len(await letters.list()) == 1
@@ -102,15 +107,19 @@ async def test_dry_run_is_answered_and_a_wrong_configuration_is_refused(nats_ser
     async with service(nats_server.url) as (place, rounds):
         names = place.bus.names
         with pytest.raises(RequestFailed, match="at least two ready nodes"):
-            await ask(place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(), seconds=10.0)
+            await ask(place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(), seconds=DEADLINE_SECONDS)
         for node in ("a", "b"):
             object_ = node_from_json({"metadata": {"name": node}, "status": {"allocatable": {"cpu": "4"}}})
             await place.bus.events.append([sealed("nodespec", node, NodeSpecAdded(object=object_), cause=node)])
         await rounds.runner.reached((await place.bus.events.head()).last_seq)
-        answer = await ask(place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(rounds=2), seconds=10.0)
+        answer = await ask(
+            place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(rounds=2), seconds=DEADLINE_SECONDS
+        )
         assert (answer.rounds, answer.moves) == (2, [])
         with pytest.raises(RequestFailed, match="kind"):
-            await ask(place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(config="kind: X"), seconds=10.0)
+            await ask(
+                place.connection, names, DESCHEDULER_DRY_RUN, DryRunRequest(config="kind: X"), seconds=DEADLINE_SECONDS
+            )
 
 
 def _result(changes: Sequence[ObjectChange]) -> ChangeResult:

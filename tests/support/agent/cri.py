@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from koordctl.embedded.containers import IMAGE, configuration, import_image
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 NODE_NAMESPACE = 2
 NRI = """
@@ -107,7 +107,7 @@ class Containers:
     def call(self, method: str, request: bytes) -> bytes:
         """One call of the RuntimeService; its answer."""
         call = self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")
-        answer: bytes = call(request, timeout=60)
+        answer: bytes = call(request, timeout=DEADLINE_SECONDS)
         return answer
 
 
@@ -153,7 +153,7 @@ class Program:
         version = ["ctr", "-a", str(self._folder / "containerd.sock"), "version"]
 
         def answers() -> bool:
-            return subprocess.run(version, capture_output=True, timeout=60, check=False).returncode == 0
+            return subprocess.run(version, capture_output=True, timeout=DEADLINE_SECONDS, check=False).returncode == 0
 
         def require_running() -> None:
             assert process.poll() is None, "containerd ended"
@@ -164,4 +164,4 @@ class Program:
         """Send it a signal, and wait until it has ended."""
         assert self._process is not None
         self._process.send_signal(how)
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=DEADLINE_SECONDS)

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from koord_agent.shell.kubelets.kubelet import KubeletAddress
+from support.until import DEADLINE_SECONDS
 
 
 class FakeKubelet:
@@ -31,7 +32,7 @@ class FakeKubelet:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.address = KubeletAddress(
-            host="127.0.0.1", port=self.server.server_port, insecure=True, timeout_seconds=1.0
+            host="127.0.0.1", port=self.server.server_port, insecure=True, timeout_seconds=DEADLINE_SECONDS
         )
 
     def lists(self, *pods: dict[str, Any]) -> None:

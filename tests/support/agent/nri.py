@@ -15,9 +15,10 @@ from koord_agent.domain.hook_stages.pipeline import HookDone, StageResult
 from koord_agent.domain.hook_stages.values import NOTHING
 from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from support.agent.cri import message
+from support.until import DEADLINE_SECONDS
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
-SECONDS = 60.0
+SECONDS = DEADLINE_SECONDS
 
 
 class RecordingHooks:

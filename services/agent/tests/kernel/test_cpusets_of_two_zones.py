@@ -14,6 +14,7 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger
 from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.host import linux
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
@@ -23,6 +24,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
+from support.until import DEADLINE_SECONDS
 
 LAYOUT = CgroupLayout(Driver.SYSTEMD)
 RESERVED = {keys.NODE_RESERVATION: '{"reservedCPUs":"3"}'}
@@ -79,7 +81,10 @@ def _pod(uid: str, qos: str, kube_qos: KubeQos, allocation: Allocation = NOTHING
 
 @pytest.mark.skipif(shutil.which("lscpu") is None, reason="needs lscpu")
 @pytest.mark.parametrize("version", [1, 2])
-def test_pods_get_their_cpus_and_disjoint_pools_of_both_zones(tmp_path: Path, version: int) -> None:
+def test_pods_get_their_cpus_and_disjoint_pools_of_both_zones(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linux, "LSCPU_TIMEOUT_SECONDS", DEADLINE_SECONDS)
     in_zone_1 = Allocation(zones=(ZoneAmounts(zone=1, amounts={"cpu": 1_000}),))
     pods = [
         _pod("lse", "LSE", KubeQos.GUARANTEED, Allocation(cpuset="2,6", cpu_bind_policy="FullPCPUs")),

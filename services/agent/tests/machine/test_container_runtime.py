@@ -4,7 +4,7 @@ import http.server
 import socketserver
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.host.sockets import RUNTIME_SOCKETS
 from koord_agent.shell.node.node_pods import NodePods
 from koordcore.ports.desired import DesiredNode
+from support.until import DEADLINE_SECONDS
 
 
 class FakeRuntime:
@@ -47,15 +48,16 @@ class FakeRuntime:
         self.server.start()
 
 
-def runtimes(folder: Path, **more: Any) -> ContainerRuntimes:
-    return ContainerRuntimes((folder,), monotonic=more.pop("monotonic", time.monotonic), **more)
+def runtimes(folder: Path, monotonic: Callable[[], float] = time.monotonic) -> ContainerRuntimes:
+    """Return the client of the runtimes below a folder, which waits on a slow machine, too."""
+    return ContainerRuntimes((folder,), monotonic=monotonic, seconds=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("version", ["runtime.v1", "runtime.v1alpha2"])
 def test_every_container_is_tried_without_grace_and_one_that_is_gone_is_stopped(tmp_path: Path, version: str) -> None:
     fake = FakeRuntime(tmp_path / RUNTIME_SOCKETS["containerd"], {"b": "INTERNAL", "c": "NOT_FOUND"}, version=version)
     problems = runtimes(tmp_path).stop(["containerd://a", "containerd://b", "containerd://c", "d"])
-    fake.server.stop(None).wait(5)
+    fake.server.stop(None).wait(DEADLINE_SECONDS)
     assert fake.asked == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
     assert len(problems) == 1
     assert "container containerd://b is not stopped" in problems[0]
@@ -73,7 +75,7 @@ def test_an_error_that_nobody_expected_keeps_no_other_container_running(
     monkeypatch.setattr(container_runtime, "call", call)
     fake = FakeRuntime(tmp_path / RUNTIME_SOCKETS["containerd"], {})
     (problem,) = runtimes(tmp_path).stop(["containerd://a", "containerd://b"])
-    fake.server.stop(None).wait(5)
+    fake.server.stop(None).wait(DEADLINE_SECONDS)
     assert problem.startswith("container containerd://a is not stopped: RuntimeError: can't start new thread (")
     assert fake.asked == [("b", 0)]
 
@@ -87,7 +89,7 @@ def test_a_runtime_that_is_silent_is_left_alone_for_a_minute(tmp_path: Path) -> 
     assert fake.asked == [("a", 0)], "the others are not waited for"
     now[0] = 61.0
     assert runtime.stop(["containerd://b"]) == ()
-    fake.server.stop(None).wait(5)
+    fake.server.stop(None).wait(DEADLINE_SECONDS)
 
 
 def test_a_socket_in_its_usual_place_comes_before_the_one_that_was_given(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_socket_in_its_usual_place_comes_before_the_one_that_was_given(tmp_pat
     other = FakeRuntime(tmp_path / "run" / RUNTIME_SOCKETS["cri-o"], {})
     assert socket_of("cri-o", (tmp_path, tmp_path / "run"), given) == tmp_path / "run" / RUNTIME_SOCKETS["cri-o"]
     for fake in (one, other):
-        fake.server.stop(None).wait(5)
+        fake.server.stop(None).wait(DEADLINE_SECONDS)
 
 
 def test_ids_that_no_runtime_has_are_told_and_not_asked(tmp_path: Path) -> None:

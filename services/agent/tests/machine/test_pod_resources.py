@@ -14,6 +14,7 @@ from koord_agent.shell.kubelets.kubelet import KubeletAway
 from koord_agent.shell.kubelets.kubelet_states import KubeletStates
 from koord_agent.shell.kubelets.pod_resources import LIST, PodResources, messages
 from koordcore.service.telemetry.logging import logger
+from support.until import DEADLINE_SECONDS
 
 Pods = Mapping[str, Mapping[str, tuple[int, ...]]]
 
@@ -63,13 +64,13 @@ class FakeKubelet:
 def kubelet(tmp_path: Path) -> Iterator[FakeKubelet]:
     fake = FakeKubelet(tmp_path)
     yield fake
-    fake.server.stop(None).wait(5)
+    fake.server.stop(None).wait(DEADLINE_SECONDS)
 
 
 def states(folder: Path, pods: list[AgentPod]) -> KubeletStates:
     return KubeletStates(
         None,
-        resources=PodResources(folder, timeout_seconds=5.0),
+        resources=PodResources(folder, timeout_seconds=DEADLINE_SECONDS),
         folder=folder,
         pods=lambda: pods,
         sync_seconds=3_600.0,
@@ -105,7 +106,7 @@ async def test_a_socket_that_fails_keeps_what_it_said_last(kubelet: FakeKubelet,
     for answer in (refuse, babble):
         kubelet.answer = answer
         with pytest.raises(KubeletAway):
-            PodResources(tmp_path, timeout_seconds=5.0).held()
+            PodResources(tmp_path, timeout_seconds=DEADLINE_SECONDS).held()
         await following.sync_held()
         assert following.cpu_entries == {"u1": {"main": "4"}}
 
@@ -114,14 +115,14 @@ async def test_a_kubelet_that_restarts_is_heard_again(kubelet: FakeKubelet, tmp_
     kubelet.answer = lambda _: served({"db": {"main": (4,)}})
     following = states(tmp_path, [pod("u1", "db")])
     await following.sync_held()
-    kubelet.server.stop(None).wait(5)
+    kubelet.server.stop(None).wait(DEADLINE_SECONDS)
     (tmp_path / POD_RESOURCES_SOCKET).unlink(missing_ok=True)
     await following.sync_held()
     (tmp_path / POD_RESOURCES_SOCKET).parent.rmdir()
     again = FakeKubelet(tmp_path)
     again.answer = lambda _: served({"db": {"main": (5,)}})
     await following.sync_held()
-    again.server.stop(None).wait(5)
+    again.server.stop(None).wait(DEADLINE_SECONDS)
     assert following.cpu_entries == {"u1": {"main": "5"}}
 
 

@@ -23,7 +23,7 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import containerd
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -76,7 +76,7 @@ def test_the_containers_of_an_evicted_pod_end_at_once_through_the_runtime(
         assert tasks.read_text().split()
         host = LinuxHost(monotonic_ns=time.monotonic_ns, layout=layout)
         runtimes = ContainerRuntimes(
-            (), given={"containerd": tmp_path / "containerd.sock"}, monotonic=time.monotonic, seconds=30.0
+            (), given={"containerd": tmp_path / "containerd.sock"}, monotonic=time.monotonic, seconds=DEADLINE_SECONDS
         )
         pods = NodePods(host, runner=None, announced=(), forget=lambda _: None, stop=runtimes.stop)
         pods.run(view_of(DesiredNode(node="n", pods=[crunch])), KnownPods())

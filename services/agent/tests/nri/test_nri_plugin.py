@@ -18,7 +18,7 @@ from koord_agent.shell.nri.messages import envs_of, nri_messages
 from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
 from support.agent.cri import message
 from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
-from support.until import until_blocking
+from support.until import DEADLINE_SECONDS, until_blocking
 
 POD = message(
     (1, "s1"), (2, "web"), (3, "uid-1"), (4, "default"), (5, message((1, "koordinator.sh/qosClass"), (2, "LSR"))),
@@ -50,13 +50,13 @@ def test_a_plugin_that_is_stopped_while_it_connects_ends(
     class SlowSocket(socket.socket):
         def connect(self, address: Any, /) -> None:
             connects.set()
-            go_on.wait(60)
+            go_on.wait(DEADLINE_SECONDS)
             super().connect(address)
 
     monkeypatch.setattr(socket, "socket", SlowSocket)
     plugin = NriPlugin(settings, RecordingHooks().answer)
     plugin.start()
-    connects.wait(60)
+    connects.wait(DEADLINE_SECONDS)
     stopping = threading.Thread(target=plugin.stop, daemon=True)
     stopping.start()
 
@@ -66,7 +66,7 @@ def test_a_plugin_that_is_stopped_while_it_connects_ends(
 
     until_blocking(is_waiting, "the plugin's thread is waited for")
     go_on.set()
-    stopping.join(20)
+    stopping.join(DEADLINE_SECONDS)
     assert not stopping.is_alive()
     assert runtime is not None
 

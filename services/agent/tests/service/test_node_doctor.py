@@ -11,6 +11,7 @@ from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout
 from koord_agent.wiring.doctor import Examination
 from koordcore.values import codec
+from support.until import DEADLINE_SECONDS
 
 CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
 
@@ -60,7 +61,11 @@ def test_what_is_there_is_usable_and_what_is_not_says_why(tmp_path: Path) -> Non
 
 def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "koord_agent", "doctor"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "koord_agent", "doctor"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_SECONDS,
     )
     found = codec.decode(done.stdout, Examination)
     usable = {finding["feature"] for finding in found.findings if finding["usable"]}
@@ -71,7 +76,7 @@ def test_the_command_examines_this_machine_and_starts_nothing(tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
     )
     assert wrong.returncode == 1
     assert len(wrong.stderr.strip().splitlines()) == 1
