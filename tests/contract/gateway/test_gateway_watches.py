@@ -154,7 +154,7 @@ async def test_a_list_whose_pages_expire_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_a_slow_server_and_a_silent_watch_are_survived(tmp_path: Path) -> None:
-    settings = gateway_settings(idle_seconds=0.3)
+    settings = gateway_settings(idle_seconds=2.0)
     async with gateway_world(tmp_path, server=ApiServer(bookmark_seconds=60), settings=settings) as world:
         world.server.faults.add(Fault("GET", "/api/v1/nodes", seconds=1.0, watch=False))
         await world.server.apply(node("node-1"))
