@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import settings
+from koordcore.service import lifecycle
 from koordcore.service.telemetry.logging import set_level
 
 pytest_plugins = ["support.servers"]
@@ -71,6 +72,14 @@ def no_cached_loggers() -> Generator[None]:
     structlog.configure = configure_all
     yield
     structlog.configure = configure
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_watchdog_of_services() -> Generator[None]:
+    """A service in the process of a test never ends this process, however long a slow machine takes to stop it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lifecycle, "_WATCHDOG_SECONDS", 3600.0)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ class Recorder:
         return Component(name=name, start=start, run=run if runs else None, stop=stop, close=close)
 
 
-def make(*components: Component, grace: float = 5.0) -> tuple[Service, Health]:
+def make(*components: Component, grace: float = DEADLINE_SECONDS) -> tuple[Service, Health]:
     health = Health()
     service = Service("demo", health=health, grace_real_seconds=grace)
     for component in components:
