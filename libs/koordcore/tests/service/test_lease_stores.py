@@ -8,7 +8,14 @@ import pytest
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.election import LeaseElection
-from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseTimes, LeaseUnavailable, SeenLease
+from koordcore.service.leader.lease import (
+    LeaseConflict,
+    LeaseRecord,
+    LeaseTimes,
+    LeaseUnavailable,
+    SeenLease,
+    WrittenLease,
+)
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
 from koordcore.service.leader.lease_kv import KeyReleases, KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
@@ -161,29 +168,57 @@ def test_outside_of_a_cluster_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     ServiceAccountHttp.in_cluster()
 
 
+class LateReads:
+    """A lease of which some reads still show what was read before."""
+
+    def __init__(self, store: KvLeaseStore) -> None:
+        self._store = store
+        self._last: SeenLease | None = None
+        self.late = 0
+
+    async def read(self) -> SeenLease:
+        if self.late and self._last is not None:
+            self.late -= 1
+            return self._last
+        self._last = await self._store.read()
+        return self._last
+
+    async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
+        return await self._store.write(record, version, acquiring=acquiring)
+
+
 @pytest.mark.nats
-async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_next_read(nats_url: str) -> None:
+@pytest.mark.parametrize("late_reads", [0, 3])
+async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_next_read(
+    nats_url: str, late_reads: int
+) -> None:
+    """Some reads may come before the release is stored, because the server passes it to subscribers meanwhile."""
     async with kv_bucket(nats_url, "leader_heard") as js:
         client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
-        try:
 
-            def candidate(name: str) -> Candidate:
-                store = KvLeaseStore(js, bucket="leader_heard", key="leader.demo", ttl_real_seconds=None)
-                releases = KeyReleases(client, bucket="leader_heard", key="leader.demo")
-                return Candidate(name, store, released=releases.next)
+        def lease() -> KvLeaseStore:
+            return KvLeaseStore(js, bucket="leader_heard", key="leader.demo", ttl_real_seconds=None)
 
-            first = candidate("a")
-            await until(lambda: first.election.term)
-            second = candidate("b")
-            await until(lambda: second.election.holder == "a")
-            await first.election.resign()
-            # The clock of the second one stands still, so it does not come to its next read.
-            term = await until(lambda: second.election.term)
-            assert term.epoch > first.terms[0].epoch
-            await first.die()
-            await second.die()
-        finally:
-            await client.close()
+        first = Candidate("a", lease())
+        await until(lambda: first.election.term)
+        store, waits = LateReads(lease()), list[None]()
+        releases = KeyReleases(client, store, bucket="leader_heard", key="leader.demo")
+
+        async def released() -> None:
+            waits.append(None)
+            await releases.next()
+
+        second = Candidate("b", store, released=released)
+        await until(lambda: len(waits) == 2)  # it has subscribed, and read the lease after it
+        store.late = late_reads
+        await first.election.resign()
+        # The clock of the second one stands still, so it does not come to its next read.
+        term = await until(lambda: second.election.term)
+        assert term.epoch > first.terms[0].epoch
+        assert store.late == 0
+        await first.die()
+        await second.die()
+        await client.close()
 
 
 @pytest.mark.nats
@@ -191,14 +226,15 @@ async def test_a_release_before_the_subscription_is_found_by_a_read_after_it(nat
     async with kv_bucket(nats_url, "leader_early") as js:
         client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
         released = asyncio.Event()
-        releases = KeyReleases(client, bucket="leader_early", key="leader.demo")
+
+        def store() -> KvLeaseStore:
+            return KvLeaseStore(js, bucket="leader_early", key="leader.demo", ttl_real_seconds=None)
+
+        releases = KeyReleases(client, store(), bucket="leader_early", key="leader.demo")
 
         async def subscribed_late() -> None:
             await released.wait()
             await releases.next()
-
-        def store() -> KvLeaseStore:
-            return KvLeaseStore(js, bucket="leader_early", key="leader.demo", ttl_real_seconds=None)
 
         first = Candidate("a", store())
         await until(lambda: first.election.term)
@@ -216,7 +252,8 @@ async def test_a_release_before_the_subscription_is_found_by_a_read_after_it(nat
 async def test_a_release_that_cannot_be_heard_is_waited_for_without_an_error(nats_url: str) -> None:
     client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
     await client.close()
-    releases = KeyReleases(client, bucket="leader_deaf", key="leader.demo")
+    store = MemoryLeaseStore()
+    releases = KeyReleases(client, store, bucket="leader_deaf", key="leader.demo")
     hearing = asyncio.create_task(releases.next())
     await asyncio.wait((hearing,), timeout=0)
     await asyncio.wait((hearing,), timeout=0)

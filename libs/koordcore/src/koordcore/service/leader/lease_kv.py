@@ -15,6 +15,7 @@ import nats.errors
 import nats.js.errors
 
 from koordcore.ports.clock import Clock
+from koordcore.retry import Backoff
 from koordcore.service.leader import lease
 from koordcore.service.leader.election import LeaseElection
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _WRONG_SEQUENCE: Final = frozenset((10071, 10164))
 _TTL_DISABLED: Final = 10166
 _PUBLISH_REAL_SECONDS: Final = 2.0
+_FIRST_LOOK_REAL_SECONDS: Final = 0.005
+_LAST_LOOK_REAL_SECONDS: Final = 0.2
+"""Pauses between reads until a release that was heard is stored: the first one, and the longest."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -117,13 +121,19 @@ class KeyReleases:
     """Hears when a leader releases its lease: the server passes the message to subscribers while it stores it.
 
     Without the right to subscribe, nothing is heard, and candidates find the release when they read the lease.
+
+    Args:
+        store: The lease.
     """
 
-    def __init__(self, client: "Client", *, bucket: str, key: str) -> None:
+    def __init__(self, client: "Client", store: lease.LeaseStore, *, bucket: str, key: str) -> None:
         self._client = client
+        self._store = store
         self._subject = f"$KV.{bucket}.{key}"
         self._subscribed = False
         self._released = asyncio.Event()
+        self._epoch = 0
+        """Epoch of the term that ended with the last release that was heard; 0 if the key was removed."""
 
     async def next(self) -> None:
         """Wait until the lease is released. Return at once if it was released after the last call.
@@ -139,13 +149,30 @@ class KeyReleases:
                 return
         await self._released.wait()
         self._released.clear()
+        await self._stored()
+
+    async def _stored(self) -> None:
+        """Wait until a read no longer shows the term that has ended: the message is heard before it is stored.
+
+        If the server refused the release, this lasts until the caller cancels it.
+        """
+        backoff = Backoff(_FIRST_LOOK_REAL_SECONDS, _LAST_LOOK_REAL_SECONDS)
+        while True:
+            try:
+                record = (await self._store.read()).record
+            except lease.LeaseUnavailable:
+                return
+            if record is None or not record.holder or record.epoch != self._epoch:
+                return
+            await backoff.wait()
 
     async def _hear(self, message: "Msg") -> None:
         try:
-            is_released = not message.data or not msgspec.json.decode(message.data, type=_Body).holder
+            body = msgspec.json.decode(message.data, type=_Body) if message.data else None
         except msgspec.DecodeError:
             return
-        if is_released:
+        if body is None or not body.holder:
+            self._epoch = body.epoch if body is not None else 0
             self._released.set()
 
 
@@ -178,5 +205,5 @@ class KvLeadership(LeaseElection):
         # The server counts whole seconds, from 1. Longer than the lease is safe; shorter never happens.
         ttl = max(1, math.ceil(real)) if math.isfinite(real) else None
         store = KvLeaseStore(js, bucket=bucket, key=key, ttl_real_seconds=ttl)
-        released = None if client is None else KeyReleases(client, bucket=bucket, key=key).next
+        released = None if client is None else KeyReleases(client, store, bucket=bucket, key=key).next
         super().__init__(store, holder=holder, clock=clock, times=times, jitter=jitter, released=released)
