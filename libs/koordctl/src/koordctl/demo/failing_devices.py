@@ -39,8 +39,8 @@ GPUS_PER_SWITCH: Final = 2
 PARTS_OF_A_LIFE: Final = 2
 """A pod ends after so many parts of the day have passed since it came; the day has 2 x WAVES parts."""
 WARM_UP_SECONDS: Final = 180.0
-TOLD_SECONDS: Final = 60.0
-FREE_SECONDS: Final = 60.0
+TOLD_SECONDS: Final = 180.0
+FREE_SECONDS: Final = 180.0
 VERIFY_SECONDS: Final = 300.0
 GPU_FAULT: Final = "Xid79"
 """Code of a GPU that has fallen off the bus."""

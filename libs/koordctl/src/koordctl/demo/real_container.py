@@ -32,8 +32,8 @@ from koordctl.embedded.nodes import REAL_NODE_TAINT, submit
 NAMESPACE: Final = "default"
 POD: Final = "first-instruction"
 PLACED_SECONDS: Final = 120.0
-CALL_SECONDS: Final = 30.0
-LINE_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 120.0
+LINE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.2
 CGROUPS: Final = Path("/sys/fs/cgroup")
 KUBEPODS: Final = "kubepods"
