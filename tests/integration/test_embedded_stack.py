@@ -6,11 +6,9 @@ import asyncio
 import dataclasses
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
-import nats
 import psycopg
 import pytest
 from koordcore.embedded.background import start_in_background
@@ -21,8 +19,8 @@ from koordcore.embedded.postgres import PostgresConfig, PostgresServer
 from koordcore.embedded.process import RestartPolicy
 from koordcore.embedded.stack import Phase, Stack, stop_stack
 from koordcore.embedded.supervisor import Supervisor
-from nats.aio.client import Client
 from nats.js.api import StreamConfig
+from support.bus.plain_client import plain_client
 from support.servers import server_directory
 from support.until import DEADLINE_SECONDS, until
 
@@ -56,25 +54,16 @@ def servers(var: Path) -> tuple[NatsServer, PostgresServer]:
     return log, PostgresServer(PostgresConfig(data_dir=var / "postgres"))
 
 
-@asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[Client]:
-    connection = await nats.connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
 async def append(url: str, count: int) -> int:
     """Append facts; the last sequence."""
-    async with connected(url) as connection:
+    async with plain_client(url) as connection:
         log = connection.jetstream(timeout=DEADLINE_SECONDS)
         await log.add_stream(StreamConfig(name="EV", subjects=["ev.>"]))
         return [(await log.publish("ev.pod", b"x")).seq for _ in range(count)][-1]
 
 
 async def last_sequence(url: str) -> int:
-    async with connected(url) as connection:
+    async with plain_client(url) as connection:
         return (await connection.jetstream(timeout=DEADLINE_SECONDS).stream_info("EV")).state.last_seq
 
 

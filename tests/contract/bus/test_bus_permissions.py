@@ -50,7 +50,8 @@ from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.access.audit import AuditTrail
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, LeaseUnavailable, WrittenLease
+from koordcore.service.leader import lease_kv
+from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordctl.access.folding import everything_kept
 from support.bus.bus_worlds import SMALL, origin, sealed
@@ -330,22 +331,20 @@ async def test_the_operator_reads_snapshots_that_others_keep(guarded: Guarded):
                 await connection.request(subject, b"{}", timeout=DEADLINE_SECONDS)
 
 
-async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(guarded: Guarded):
+async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lease = LeaseRecord(holder="s_1", epoch=0, acquired_at_unix=1.0, renewed_at_unix=1.0, duration_seconds=15.0)
     async with guarded.connected("scheduler") as leader, guarded.connected("operator") as operator:
-
-        async def write() -> WrittenLease | None:
-            try:
-                return await _leases(leader).write(lease, (await _leases(leader).read()).version, acquiring=True)
-            except (LeaseUnavailable, LeaseConflict):
-                return None  # the answer was too late
-
-        written = await until(write)
+        with monkeypatch.context() as patched:
+            patched.setattr(lease_kv, "PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
+            written = await _leases(leader).write(lease, "0", acquiring=True)
         seen = await _leases(operator).read()
         assert seen.record is not None
         assert (seen.record.holder, seen.version) == ("s_1", written.version)
         with pytest.raises(LeaseUnavailable):
             await _leases(operator).write(lease, seen.version, acquiring=True)
+        assert (await _leases(operator).read()).version == seen.version
 
 
 def _leases(connection: BusConnection) -> KvLeaseStore:

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
-import nats
+import pytest
 from koordcore.service.clock import SystemClock
 from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
+from koordcore.service.leader import lease_kv
 from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, SeenLease, WrittenLease
 from koordcore.service.lifecycle import Service
 from koordcore.service.telemetry.metrics import Metrics
@@ -19,6 +20,7 @@ from nats.js.api import KeyValueConfig
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from support.bus.plain_client import plain_client
 from support.until import DEADLINE_SECONDS
 
 
@@ -138,13 +140,13 @@ async def api_server(token_file: Path) -> AsyncGenerator[tuple[FakeApiServer, st
 
 @asynccontextmanager
 async def kv_bucket(url: str, name: str, *, limit_marker_ttl: float | None = None) -> AsyncGenerator[JetStreamContext]:
-    # The library leaves the types of its options open, hence the remarks to the type checker.
-    client = await nats.connect(url, connect_timeout=int(DEADLINE_SECONDS))  # pyright: ignore[reportUnknownMemberType]
-    try:
-        js = client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]
-        config = KeyValueConfig(bucket=name, history=1, limit_marker_ttl=limit_marker_ttl)
-        await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType]
-        yield js
-        await js.delete_key_value(name)
-    finally:
-        await client.close()
+    """A bucket for leases. Its answers are waited for as long as any test waits, because clocks may stand still."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lease_kv, "PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
+        async with plain_client(url) as client:
+            # The library leaves the types of its options open, hence the remarks to the type checker.
+            js = client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]
+            config = KeyValueConfig(bucket=name, history=1, limit_marker_ttl=limit_marker_ttl)
+            await js.create_key_value(config)  # pyright: ignore[reportUnknownMemberType]
+            yield js
+            await js.delete_key_value(name)

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import nats
 import pytest
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.errors import PortInUseError, StartError
@@ -18,22 +17,18 @@ from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions
 from koordcore.embedded.ports import free_ports
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import StreamConfig
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 from support.bus.nats_cluster import NatsCluster
+from support.bus.plain_client import connected_to
 from support.until import DEADLINE_SECONDS, until
 
 T = TypeVar("T")
 
 pytestmark = pytest.mark.nats
 NOW = datetime.datetime.now(datetime.UTC)
-
-
-async def connected_to(*urls: str, **options: object) -> Client:
-    return await nats.connect(list(urls), connect_timeout=int(DEADLINE_SECONDS), **options)  # type: ignore[arg-type]
 
 
 async def test_server_is_ready_for_streams_when_start_returns(nats_server: NatsServer) -> None:

@@ -286,7 +286,7 @@ def test_words_of_a_command_line_keep_their_spaces() -> None:
 
 
 async def started(argv: tuple[str, ...], state_file: Path, log_file: Path) -> Stack:
-    """Start a stack in the background, on the slowest machine, too."""
+    """Start a stack in the background, and wait as long as any test waits."""
     return await start_in_background(argv, state_file=state_file, log_file=log_file, seconds=DEADLINE_SECONDS)
 
 

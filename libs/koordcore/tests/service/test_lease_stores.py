@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import nats
 import pytest
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
@@ -19,6 +18,7 @@ from koordcore.service.leader.lease import (
 from koordcore.service.leader.lease_kubernetes import KubernetesLeaseStore, LeaseLeadership, ServiceAccountHttp
 from koordcore.service.leader.lease_kv import KeyReleases, KvLeadership, KvLeaseStore
 from koordcore.values.invalid import InvalidInput
+from support.bus.plain_client import plain_client
 from support.leases.candidates import Candidate
 from support.leases.places import MemoryLeaseStore, api_server, kv_bucket
 from support.manual_clock import ManualClock
@@ -193,8 +193,7 @@ async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_nex
     nats_url: str, late_reads: int
 ) -> None:
     """Some reads may come before the release is stored, because the server passes it to subscribers meanwhile."""
-    async with kv_bucket(nats_url, "leader_heard") as js:
-        client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
+    async with kv_bucket(nats_url, "leader_heard") as js, plain_client(nats_url) as client:
 
         def lease() -> KvLeaseStore:
             return KvLeaseStore(js, bucket="leader_heard", key="leader.demo", ttl_real_seconds=None)
@@ -218,13 +217,11 @@ async def test_a_candidate_hears_a_release_and_leads_without_waiting_for_its_nex
         assert store.late == 0
         await first.die()
         await second.die()
-        await client.close()
 
 
 @pytest.mark.nats
 async def test_a_release_before_the_subscription_is_found_by_a_read_after_it(nats_url: str) -> None:
-    async with kv_bucket(nats_url, "leader_early") as js:
-        client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
+    async with kv_bucket(nats_url, "leader_early") as js, plain_client(nats_url) as client:
         released = asyncio.Event()
 
         def store() -> KvLeaseStore:
@@ -245,13 +242,12 @@ async def test_a_release_before_the_subscription_is_found_by_a_read_after_it(nat
         await until(lambda: second.election.term)
         await first.die()
         await second.die()
-        await client.close()
 
 
 @pytest.mark.nats
 async def test_a_release_that_cannot_be_heard_is_waited_for_without_an_error(nats_url: str) -> None:
-    client = await nats.connect(nats_url)  # pyright: ignore[reportUnknownMemberType]
-    await client.close()
+    async with plain_client(nats_url) as client:
+        pass
     store = MemoryLeaseStore()
     releases = KeyReleases(client, store, bucket="leader_deaf", key="leader.demo")
     hearing = asyncio.create_task(releases.next())

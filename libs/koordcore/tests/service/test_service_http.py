@@ -74,7 +74,7 @@ async def serving(
 
 
 def page_of(run: Running) -> str:
-    """Return the page /metrics without a request, which would have a time limit."""
+    """Return the text of /metrics from the registry. A request for it could exceed the time limit of the server."""
     return generate_latest(run.metrics.registry).decode()
 
 

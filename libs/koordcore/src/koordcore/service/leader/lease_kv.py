@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 _WRONG_SEQUENCE: Final = frozenset((10071, 10164))
 _TTL_DISABLED: Final = 10166
-_PUBLISH_REAL_SECONDS: Final = 2.0
-_FIRST_LOOK_REAL_SECONDS: Final = 0.005
-_LAST_LOOK_REAL_SECONDS: Final = 0.2
-"""Pauses between reads until a release that was heard is stored: the first one, and the longest."""
+PUBLISH_REAL_SECONDS: float = 2.0
+"""Time after which the answer to a write is given up."""
+_FIRST_PAUSE_REAL_SECONDS: Final = 0.005
+_LONGEST_PAUSE_REAL_SECONDS: Final = 0.2
+"""Nominal pauses between reads until a release that was heard is stored: the first one, and the longest."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -103,7 +104,7 @@ class KvLeaseStore:
             headers["Nats-TTL"] = f"{self._ttl}s"
         try:
             stored = await self._js.publish(
-                self._subject, msgspec.json.encode(body), headers=headers, timeout=_PUBLISH_REAL_SECONDS
+                self._subject, msgspec.json.encode(body), headers=headers, timeout=PUBLISH_REAL_SECONDS
             )
         except nats.js.errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
@@ -123,7 +124,10 @@ class KeyReleases:
     Without the right to subscribe, nothing is heard, and candidates find the release when they read the lease.
 
     Args:
-        store: The lease.
+        client: Connection on which the releases are heard.
+        store: Storage of the lease. It is read after a release was heard, until the release is stored.
+        bucket: Name of the bucket.
+        key: Key of the lease.
     """
 
     def __init__(self, client: "Client", store: lease.LeaseStore, *, bucket: str, key: str) -> None:
@@ -133,12 +137,17 @@ class KeyReleases:
         self._subscribed = False
         self._released = asyncio.Event()
         self._epoch = 0
-        """Epoch of the term that ended with the last release that was heard; 0 if the key was removed."""
+        """Epoch of the term that ended with the last release that was heard.
+
+        It is 0 if the key was removed. Then `next` does not wait until the removal is stored.
+        """
 
     async def next(self) -> None:
-        """Wait until the lease is released. Return at once if it was released after the last call.
+        """Wait until the lease is released and the release is stored.
 
-        The first call returns as soon as the server has the subscription, because an earlier release was not heard.
+        A release after the last call counts. If a call is cancelled, the release that it heard is not reported again:
+        the caller reads the lease then. The first call returns as soon as the server has the subscription, because an
+        earlier release was not heard.
         """
         if not self._subscribed:
             # After an error the next call subscribes. Until then the candidate reads the lease.
@@ -152,11 +161,11 @@ class KeyReleases:
         await self._stored()
 
     async def _stored(self) -> None:
-        """Wait until a read no longer shows the term that has ended: the message is heard before it is stored.
+        """Wait until a read no longer shows the term that has ended, because the message is heard before it is stored.
 
-        If the server refused the release, this lasts until the caller cancels it.
+        If the server refuses the release, wait until the caller cancels.
         """
-        backoff = Backoff(_FIRST_LOOK_REAL_SECONDS, _LAST_LOOK_REAL_SECONDS)
+        backoff = Backoff(_FIRST_PAUSE_REAL_SECONDS, _LONGEST_PAUSE_REAL_SECONDS)
         while True:
             try:
                 record = (await self._store.read()).record
