@@ -76,7 +76,7 @@ def no_cached_loggers() -> Generator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_watchdog_of_services() -> Generator[None]:
-    """A service in the process of a test never ends this process, however long a slow machine takes to stop it."""
+    """Keep the watchdog of a service from ending the test process on a slow machine."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(lifecycle, "_WATCHDOG_SECONDS", 3600.0)
         yield

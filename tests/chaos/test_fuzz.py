@@ -31,6 +31,7 @@ from support.histories import every_kind_once, history
 from support.mutations import STRANGE_TEXTS, damaged, mutated
 from support.running_service import running_service
 from support.scheduler.scheduling import frameworks
+from support.until import DEADLINE_SECONDS
 
 DOCUMENTS = 20_000
 IN_LISTS = 12_000
@@ -90,7 +91,7 @@ async def manager_over_http() -> AsyncGenerator[httpx.AsyncClient]:
 
     async with (
         running_service(ManagerSettings.load(["--log-level=error"], {}), compose) as shell,
-        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=60) as client,
+        httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as client,
     ):
         yield client
 

@@ -25,7 +25,7 @@ from support.kubernetes.installation import NODE_NAMESPACE, rendered
 from support.kubernetes.kubelets import add_nodes, node_document
 from support.until import until
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 POD = "agent-of-node-t"
 ACCOUNT = f"{NODE_NAMESPACE}/koord-agent"

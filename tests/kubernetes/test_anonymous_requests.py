@@ -10,7 +10,7 @@ from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import api_client
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 PROBES = ("/healthz", "/livez", "/readyz")
 

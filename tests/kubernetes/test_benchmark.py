@@ -8,7 +8,7 @@ from support.servers import server_directory
 COMMAND = "python -m tests.bench kubernetes --only plain --nodes 1000 --scale 0.02 --runs 1"
 """Twenty nodes and forty pods."""
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes]
 
 
 def test_both_schedulers_bind_the_pods_of_a_small_row() -> None:

@@ -11,7 +11,6 @@ from support.kubernetes.kubelets import add_nodes, node_document
 
 pytestmark = [
     pytest.mark.kubernetes,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(not PROGRAM.exists(), reason="kube-scheduler not built: `make test-kubernetes` needs Go"),
 ]
 

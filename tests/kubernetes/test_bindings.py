@@ -11,7 +11,7 @@ from koordcore.state.evolution.gateway import bound_pod
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.kubelets import add_nodes, node_document
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 LABELS = {"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"}

@@ -11,7 +11,6 @@ from support.kubernetes.installation import install, reachable, rendered, with_m
 
 pytestmark = [
     pytest.mark.kubernetes,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(missing_helm() is not None, reason="helm not built: `make test-kubernetes` needs Go"),
 ]
 

@@ -16,7 +16,7 @@ from support.kubernetes.kubelets import add_nodes, node_document
 from support.kubernetes.services import CLUSTER
 from support.scheduler.devices import CORE, RATIO, device, gpu
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 NODE = "cards"

@@ -14,7 +14,7 @@ from support.kubernetes.definitions import SCALES_RIGHT, database, databases, re
 from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 ZONE = "test/disruption"

@@ -13,7 +13,7 @@ from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE
 from support.until import until_blocking
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 CRON_JOB: Final = ("cronjob", "koord-nightly", "-n", NAMESPACE)
 FAILING: Final = ("job", "failing", "-n", NAMESPACE)

@@ -21,7 +21,7 @@ from support.kubernetes.control_plane import ROOT, TOOLS, Answer, missing_progra
 from support.servers import server_directory
 from support.until import DEADLINE_SECONDS, until_blocking
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, object]
 PAGE = ROOT / "docs" / "kubernetes.md"

@@ -9,7 +9,7 @@ from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE, Installation
 from support.until import DEADLINE_SECONDS
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 NEWER = "newer"
 

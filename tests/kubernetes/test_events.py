@@ -12,7 +12,7 @@ from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 from support.kubernetes.services import CLUSTER
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, object]
 LABELS = {"app": "guarded"}

@@ -12,7 +12,7 @@ from support.kubernetes.control_plane import ROOT, ControlPlane
 from support.kubernetes.installation import Installation, reachable, rendered
 from support.kubernetes.kubelets import add_nodes, node_document
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 DEFINITIONS: list[Json] = [yaml.safe_load(text) for text in definition_texts().values()]

@@ -9,7 +9,7 @@ from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 COLOCATION: Json = {"enable": True, "midCPUThresholdPercent": 50}

@@ -13,7 +13,7 @@ from support.kubernetes.kubelets import add_nodes, node_document
 from support.pages import DOCS, rest_of
 from support.until import until
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 IN_SENTENCES = (
     f"kubectl get pods,lease -n {NAMESPACE}",

@@ -11,7 +11,7 @@ from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 NODE = "reserving-node"
 

@@ -19,7 +19,6 @@ from support.until import until_blocking
 CLUSTER_DEFINITION = TOOLS / "cloudnative-pg.yaml"
 pytestmark = [
     pytest.mark.kubernetes,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(missing_helm() is not None, reason="helm not built: `make test-kubernetes` needs Go"),
     pytest.mark.skipif(not CLUSTER_DEFINITION.exists(), reason="not fetched: `make test-kubernetes` needs Go"),
 ]

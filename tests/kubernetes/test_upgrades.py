@@ -20,7 +20,7 @@ from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 from support.until import DEADLINE_SECONDS
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 RESERVATIONS = "reservations.scheduling.koordinator.sh"

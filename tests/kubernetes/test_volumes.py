@@ -13,7 +13,7 @@ from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
 from support.kubernetes.volumes import HOST, claim, local_volume, storage_class, user_of
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 

@@ -26,7 +26,7 @@ from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installat
 from support.kubernetes.kubelets import add_nodes, api_client, node_document
 from support.until import until, until_blocking
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")

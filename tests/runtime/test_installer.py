@@ -31,7 +31,6 @@ LACKING = missing_program() or missing_systemd()
 pytestmark = [
     pytest.mark.runtime,
     pytest.mark.root,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(LACKING != "", reason=LACKING),
 ]
 

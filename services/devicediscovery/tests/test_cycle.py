@@ -62,7 +62,7 @@ async def test_a_write_that_is_cut_off_does_not_bring_the_file_back(
     closing = asyncio.create_task(discovery.close())
 
     def is_waiting() -> bool:
-        assert not closing.done(), "the write is still in progress"
+        assert not closing.done(), "the removal ended before the write"
         frames = sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
         return any(frame.f_code.co_name == "_remove_last" for frame in frames)
 

@@ -115,7 +115,7 @@ class Effects:
 
 
 class PatientLetters(DeadLetters):
-    """Stores a dead letter also if the server does not answer for a while, so that no other delivery is needed."""
+    """Dead letters that are stored again until the server answers, so that the work is not delivered again."""
 
     async def park(self, parked: Parked) -> int:
         park = super().park

@@ -87,7 +87,7 @@ class Site:
             await connection.drain_and_close()
 
     async def is_refused(self, user: str, seed: Path) -> bool:
-        """Whether the server refuses a user with this seed. It is not, if the server does not answer."""
+        """Whether the server refuses a user with this seed. Return False if the server does not answer."""
         try:
             async with self.connected(user, seed=seed):
                 return False
@@ -149,7 +149,7 @@ class IssuingSite(Site):
             await connection.drain_and_close()
 
     async def refuses(self, node: str, token: str) -> bool:
-        """Whether the server refuses an agent with this token. It does not, if it does not answer."""
+        """Whether the server refuses an agent with this token. Return False if the server does not answer."""
         try:
             connection = await self._connect_agent(node, token)
         except ConnectRefused:
@@ -160,7 +160,7 @@ class IssuingSite(Site):
         return False
 
     async def admits(self, node: str, token: str) -> bool:
-        """Whether the server admits an agent with this token."""
+        """Whether the server admits an agent with this token. Return False if the server does not answer."""
         try:
             connection = await self._connect_agent(node, token)
         except (ConnectRefused, NotConnected):

@@ -29,7 +29,7 @@ _clusters = itertools.count(1)
 FAST = FollowerSettings(
     heartbeat_seconds=0.2, silence_seconds=0.6, request_seconds=2, went_back_seconds=DEADLINE_SECONDS
 )
-"""A consumer that is silent is soon made again. A new leader that is behind is waited for."""
+"""A silent consumer is made again soon. A new leader that is behind is waited for."""
 
 
 class LogWorld(Protocol):

@@ -19,6 +19,7 @@ from koordcore.bus.factory import BusSettings, bootstrap_bus
 from koordcore.embedded.nats import NatsServer
 from support.kubernetes.control_plane import ROOT, TOOLS, ControlPlane
 from support.kubernetes.services import CLUSTER, Services
+from support.until import DEADLINE_SECONDS
 
 Json = dict[str, Any]
 
@@ -119,7 +120,7 @@ class Installation(Services):
     def logged(self, kind: str, name: str, namespace: str = "default") -> Json:
         """Return an object as the instance `manager` has it from the log; {} if it has none."""
         url = f"{self.urls['manager']}/v1/objects/{kind}/{name}"
-        answer = httpx.get(url, params={"namespace": namespace}, timeout=60, trust_env=False)
+        answer = httpx.get(url, params={"namespace": namespace}, timeout=DEADLINE_SECONDS, trust_env=False)
         found: Json = answer.json() if answer.status_code == 200 else {}
         return found
 

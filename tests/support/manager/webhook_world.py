@@ -186,7 +186,7 @@ async def webhook_world(
     async with running_service(ManagerSettings.load(words, {}), compose) as shell:
         url = f"https://localhost:{added[0].server.port}"
         async with (
-            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=60) as plain,
+            httpx.AsyncClient(base_url=shell.http.url, trust_env=False, timeout=DEADLINE_SECONDS) as plain,
             tls_client(url, directory / "current" / "ca-cert.pem", environment.dns_name) as tls,
         ):
             yield WebhookWorld(shell=shell, bus=used, webhooks=added[0], directory=directory, plain=plain, tls=tls)

@@ -285,7 +285,7 @@ def test_a_policy_that_failed_is_asked_again_until_it_answers() -> None:
 
 
 def test_a_slow_extension_costs_a_round_and_a_report_its_time_once_and_gets_on_with_the_rest() -> None:
-    seconds = 10 * DEADLINE_SECONDS
+    seconds = 10 * DEADLINE_SECONDS  # what is left after the last call that must be answered is a deadline at least
 
     class Slow:
         """Each answer takes 0.8 of `seconds`, by a clock that nothing else moves."""

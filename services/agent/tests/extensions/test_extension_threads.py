@@ -24,7 +24,7 @@ def guard() -> ThreadGuard:
 
 @pytest.fixture
 def hasty() -> ThreadGuard:
-    """A guard for calls that hang; it waits for HTTP pages as long as `guard`."""
+    """A guard with a short limit for calls that hang, and that of `guard` for HTTP pages."""
     return ThreadGuard(call_seconds=0.05, long_call_seconds=DEADLINE_SECONDS)
 
 

@@ -22,6 +22,7 @@ from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol import keys
 from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS, SERVICE, messages_of_call
 from support.mutations import damaged, mutated
+from support.until import DEADLINE_SECONDS
 
 PODS, REQUESTS = 5_000, 1_500
 QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
@@ -129,7 +130,7 @@ def request(rng: random.Random, rpc: str) -> bytes:
 def _code(channel: grpc.Channel, rpc: str, body: bytes) -> grpc.StatusCode:
     unary: Any = channel.unary_unary
     try:
-        unary(f"/{SERVICE}/{rpc}")(body, timeout=60, wait_for_ready=True)
+        unary(f"/{SERVICE}/{rpc}")(body, timeout=DEADLINE_SECONDS, wait_for_ready=True)
     except grpc.RpcError as error:
         refused: Any = error
         return refused.code()

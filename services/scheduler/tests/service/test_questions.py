@@ -27,7 +27,6 @@ pytestmark = pytest.mark.nats
 WEB = FitRequest(pods=[PodSet(pod=pod("web", {"cpu": "500m"}), replicas=3)])
 LONG = FitRequest(pods=[PodSet(pod=pod("long"), replicas=10_000)])
 """Takes seconds, because the large node has room for all of the pods."""
-_TOO_LATE = -1
 
 
 async def fit(bus: Bus, request: FitRequest, *, seconds: float = 60.0) -> FitAnswer:
@@ -109,18 +108,23 @@ async def _answered_by(bus: Bus, *, standby: bool) -> FitAnswer | None:
 
 
 async def _asked_and_forked(bus: Bus, pid: int) -> tuple["asyncio.Task[FitAnswer]", int]:
-    """Ask for three seconds, again and again until the scheduler has forked within them; return question and fork."""
+    """Ask with a deadline of three seconds, until the scheduler forks in time. Return the question and the fork."""
     while True:
+        await until(lambda: _has_no_child(pid))
         asked = asyncio.create_task(fit(bus, LONG, seconds=3.0))
 
-        async def child_or_end(asked: "asyncio.Task[FitAnswer]" = asked) -> int | None:
-            return await _child_of(pid) or (_TOO_LATE if asked.done() else None)
+        async def child_or_end(asked: "asyncio.Task[FitAnswer]" = asked) -> int | bool:
+            return await _child_of(pid) or asked.done()
 
         child = await until(child_or_end)
-        if child != _TOO_LATE:
+        if child is not True:
             return asked, child
         with pytest.raises((RequestFailed, NoAnswer)):
             await asked
+
+
+async def _has_no_child(pid: int) -> bool:
+    return await _child_of(pid) is None
 
 
 async def _child_of(pid: int) -> int | None:
