@@ -1,19 +1,24 @@
 """The audit has changes of the configuration, dry runs, soft evictions and closed nodes: who, when, why."""
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.shell import operation
+from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.operation import OperationRecorder
 from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
 from koordcore.events.descheduling.inputs import Number
 from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
-from koordcore.events.envelope import AggregateRef
+from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.objects.gateway import PodEvicted
 from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.ports.eventlog import Appended
+from koordcore.ports.leadership import Term
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json
 from koordcore.stories.closed_nodes import signature
@@ -77,6 +82,29 @@ async def test_dry_runs_that_are_answered_at_the_same_time_are_all_recorded() ->
         assert await asyncio.gather(*map(recorder.asked, notes)) == [True] * len(notes)
     recorded = [each.asked_by for each in await world.facts("descheduler") if isinstance(each, DryRunAnswered)]
     assert recorded == [note.asked_by for note in notes]
+
+
+async def test_a_configuration_is_recorded_although_another_instance_was_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operation, "PAUSE_SECONDS", 0.01)
+    world = World()
+    await world.begin()
+    other = DryRunAnswered(asked_by="other", configuration_hash="h", rounds=1, moves=0, without_place=0)
+    append = FactWriter.append
+
+    async def after_the_other(
+        self: FactWriter, drafts: Sequence[Draft], causation: str, position: int, term: Term
+    ) -> Appended | None:
+        if isinstance(drafts[0].event, DeschedulerConfigured) and not await world.facts("descheduler"):
+            await world.write(drafts[0].ref, other)
+        return await append(self, drafts, causation, position, term)
+
+    monkeypatch.setattr(FactWriter, "append", after_the_other)
+    async with world.service(FIRST):
+        (recorded,) = await until(lambda: configured(world))
+    assert recorded.configuration_hash == configuration_hash(load(FIRST, BUILT_IN))
+    assert (await world.facts("descheduler"))[0] == other
 
 
 async def test_later_records_name_the_configuration_of_their_moment() -> None:

@@ -53,13 +53,17 @@ class OperationRecorder:
     async def run(self) -> None:
         """At the start of each term, record the configuration if it differs from the former leader's.
 
-        While the log is full or does not answer, try again after a pause. Runs until cancelled.
+        While the log is full or does not answer, try again after a pause, and also if another instance recorded a fact
+        first. Runs until cancelled.
         """
         while True:
             term = await self._leading.term()
-            if not await self._record_configuration(term) and self._facts.takes_nothing:
+            known = self._before
+            if not await self._record_configuration(term):
+                takes_nothing = self._facts.takes_nothing
                 await asyncio.sleep(PAUSE_SECONDS)
-                continue
+                if takes_nothing or self._before != known:
+                    continue
             await self._leading.lost(term)
 
     async def asked(self, event: DryRunAnswered) -> bool:
