@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from koordctl.demo.real_container import RealContainer, values_of_line
+import pytest
+from koordctl.demo import real_container
+from koordctl.demo.real_container import RealContainer, create_pod_cgroup, values_of_line
 from koordctl.embedded.containers import LONGEST_SOCKET, unusable
 
 
@@ -22,3 +24,22 @@ def test_sentence_names_every_value_that_is_not_as_decided() -> None:
 
 def test_folder_whose_socket_path_is_too_long_is_unusable() -> None:
     assert unusable(Path("/" + "x" * LONGEST_SOCKET))
+
+
+def test_the_root_of_all_pods_is_created_again_if_another_demo_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    monkeypatch.setattr(real_container, "CGROUPS", tmp_path)
+    mkdir, removed = Path.mkdir, list[Path]()
+
+    def after_the_other(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if self.name == "podx" and not removed:
+            removed.append(self.parent)
+            self.parent.rmdir()
+        mkdir(self, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", after_the_other)
+    create_pod_cgroup("kubepods/podx")
+    assert removed == [tmp_path / "kubepods"]
+    assert (tmp_path / "kubepods" / "podx").is_dir()

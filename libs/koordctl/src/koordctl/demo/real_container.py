@@ -37,6 +37,7 @@ LINE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.2
 CGROUPS: Final = Path("/sys/fs/cgroup")
 KUBEPODS: Final = "kubepods"
+_CREATE_ATTEMPTS: Final = 10
 _V1_TREES: Final = ("cpu", "cpuset", "memory")
 _NODE_NETWORK: Final = 2
 _MIB: Final = 1024 * 1024
@@ -119,7 +120,7 @@ class HostKubelet:
                 return RealContainer(missing=f"the pod was not placed within {PLACED_SECONDS:g} s")
             uid, annotations, cpuset = placed
             self._cgroup = f"{KUBEPODS}/pod{uid}"
-            _create_cgroup(self._cgroup)
+            create_pod_cgroup(self._cgroup)
             await self._start(uid, annotations)
             return RealContainer(found=await self._first_line(), decided=_decided(cpuset))
         except (OSError, EmbeddedError, httpx.HTTPError, grpc.aio.AioRpcError, subprocess.SubprocessError) as error:
@@ -250,6 +251,15 @@ def _cgroup_paths(directory: str) -> list[Path]:
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS / directory]
     return [tree / directory for tree in CGROUPS.iterdir() if tree.is_dir()]
+
+
+def create_pod_cgroup(directory: str) -> None:
+    """Create the cgroup of a pod, and the root of all pods if another demo on this host has removed it meanwhile."""
+    for _ in range(_CREATE_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            _create_cgroup(KUBEPODS)
+            return _create_cgroup(directory)
+    return _create_cgroup(directory)
 
 
 def _create_cgroup(directory: str) -> None:
