@@ -188,7 +188,10 @@ class Reader:
         return command
 
     def _until_ctrl_c(self, command: str) -> None:
-        """Run a command in a terminal until it has printed something, and interrupt it."""
+        """Run a command in a terminal until it has printed something, and interrupt it.
+
+        Its output is read until it ends: a command that writes into a full terminal does not end.
+        """
         terminal, its_end = pty.openpty()
         with os.fdopen(terminal, "rb"), os.fdopen(its_end, "wb") as output:
             running = subprocess.Popen(
@@ -203,11 +206,18 @@ class Reader:
                 assert running.poll() is None, f"$ {command}\nended by itself with status {running.returncode}"
                 return bool(select.select([terminal], [], [], 0)[0])
 
+            def has_ended() -> bool:
+                if select.select([terminal], [], [], 0)[0]:
+                    os.read(terminal, 65_536)
+                return running.poll() is not None
+
             try:
                 until_blocking(has_printed, command, every=0.1)
+                os.killpg(running.pid, signal.SIGINT)
+                until_blocking(has_ended, f"$ {command} ends by Ctrl-C", every=0.001)
             finally:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(running.pid, signal.SIGINT)
+                    os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
 
     def run(self, command: str) -> str:
