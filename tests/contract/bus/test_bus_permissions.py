@@ -337,7 +337,7 @@ async def test_the_operator_sees_who_leads_and_cannot_take_a_lease(
     lease = LeaseRecord(holder="s_1", epoch=0, acquired_at_unix=1.0, renewed_at_unix=1.0, duration_seconds=15.0)
     async with guarded.connected("scheduler") as leader, guarded.connected("operator") as operator:
         with monkeypatch.context() as patched:
-            patched.setattr(lease_kv, "PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
+            patched.setattr(lease_kv, "_PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
             written = await _leases(leader).write(lease, "0", acquiring=True)
         seen = await _leases(operator).read()
         assert seen.record is not None

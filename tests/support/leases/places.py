@@ -142,7 +142,7 @@ async def api_server(token_file: Path) -> AsyncGenerator[tuple[FakeApiServer, st
 async def kv_bucket(url: str, name: str, *, limit_marker_ttl: float | None = None) -> AsyncGenerator[JetStreamContext]:
     """A bucket for leases. Its answers are waited for as long as any test waits, because clocks may stand still."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lease_kv, "PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
+        patched.setattr(lease_kv, "_PUBLISH_REAL_SECONDS", DEADLINE_SECONDS)
         async with plain_client(url) as client:
             # The library leaves the types of its options open, hence the remarks to the type checker.
             js = client.jetstream(timeout=DEADLINE_SECONDS)  # pyright: ignore[reportUnknownMemberType]

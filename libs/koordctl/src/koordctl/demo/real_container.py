@@ -254,12 +254,20 @@ def _cgroup_paths(directory: str) -> list[Path]:
 
 
 def create_pod_cgroup(directory: str) -> None:
-    """Create the cgroup of a pod, and the root of all pods if another demo on this host has removed it meanwhile."""
-    for _ in range(_CREATE_ATTEMPTS):
-        with contextlib.suppress(FileNotFoundError):
+    """Create the cgroup of a pod. If another demo on this host removes the root of all pods meanwhile, begin again.
+
+    Raises:
+        FileNotFoundError: The root was removed at each attempt.
+    """
+    for left in reversed(range(_CREATE_ATTEMPTS)):
+        try:
             _create_cgroup(KUBEPODS)
-            return _create_cgroup(directory)
-    return _create_cgroup(directory)
+            _create_cgroup(directory)
+        except FileNotFoundError:
+            if not left:
+                raise
+        else:
+            return
 
 
 def _create_cgroup(directory: str) -> None:

@@ -22,9 +22,7 @@ def documents_of(file: Path, *, wanted: str = "") -> list[object]:
 
 
 def text_of(file: Path, *, wanted: str) -> bytes:
-    """Return the text of a file that is valid YAML or JSON and has a document. It is read once.
-
-    If it is another one, end the command with exit status 2.
+    """Return the text of a file. If it is not YAML or JSON, or has no documents, end the command with exit status 2.
 
     Args:
         file: The file.

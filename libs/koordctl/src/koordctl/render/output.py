@@ -94,7 +94,7 @@ def show_document(value: object, form: Format) -> None:
 def working(what: str) -> AbstractContextManager[object]:
     """Return a context that shows a spinner and `what` on stderr; it shows nothing if stderr is not a terminal.
 
-    Print nothing on stdout inside of it.
+    Code inside the context must print nothing on stdout: the spinner would redirect it to stderr.
     """
     return errors.status(what) if errors.is_terminal else nullcontext()
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _WRONG_SEQUENCE: Final = frozenset((10071, 10164))
 _TTL_DISABLED: Final = 10166
-PUBLISH_REAL_SECONDS: float = 2.0
-"""Time after which the answer to a write is given up."""
+_PUBLISH_REAL_SECONDS: Final = 2.0
+"""Time after which a write without an answer is given up."""
 _FIRST_PAUSE_REAL_SECONDS: Final = 0.005
 _LONGEST_PAUSE_REAL_SECONDS: Final = 0.2
 """Nominal pauses between reads until a release that was heard is stored: the first one, and the longest."""
@@ -104,7 +104,7 @@ class KvLeaseStore:
             headers["Nats-TTL"] = f"{self._ttl}s"
         try:
             stored = await self._js.publish(
-                self._subject, msgspec.json.encode(body), headers=headers, timeout=PUBLISH_REAL_SECONDS
+                self._subject, msgspec.json.encode(body), headers=headers, timeout=_PUBLISH_REAL_SECONDS
             )
         except nats.js.errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
