@@ -35,7 +35,8 @@ RELEASED_SHARE: Final = 0.95
 LOOK_SECONDS: Final = 2.0
 NO_LIMIT: Final = -1
 RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
-"""Factors on the pods' use so far: more users, and batch work that takes all it can get."""
+"""Factors on the usual use of pods: more users, and batch work that takes all it can get."""
+USUAL_LOAD: Final = {"latencySensitiveLoad": 1.0, "bestEffortLoad": 1.0}
 FAULT: Final = "Xid79"
 """Code of the fault of a GPU that has fallen off the bus."""
 FAILING_NODES: Final = 3
@@ -117,7 +118,9 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     await _released(log, [node.name for node in options.nodes])
     await asyncio.sleep(HEARD_SECONDS - REPORT_REAL_SECONDS)
     unprotected = await newest_reports(log, [node.name for node in options.nodes])
+    watching.step("ending the load peak, and switching the protection on again")
     await submit(client, [slo_controller_config(options.speed)])
+    await running.simulate("/simulation", USUAL_LOAD)
 
     # 6. one real container on this host
     real_container = RealContainer(missing=missing)
