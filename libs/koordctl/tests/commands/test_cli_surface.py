@@ -180,13 +180,18 @@ def test_doctor_says_first_that_nothing_runs(
     assert "not started (optional)" in said
 
 
-def test_commands_say_what_runs_in_the_folder(
-    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def stack_of_a_manager() -> Stack:
+    """A running stack that has only a manager."""
     supervisor = identify(os.getpid())
     assert supervisor is not None
     manager = ProcessStatus(name="manager", state=ProcessState.READY, urls={"http": "http://127.0.0.1:1"})
-    write_stack(state_file(nowhere / "var"), Stack(phase=Phase.READY, supervisor=supervisor, processes=(manager,)))
+    return Stack(phase=Phase.READY, supervisor=supervisor, processes=(manager,))
+
+
+def test_commands_say_what_runs_in_the_folder(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_stack(state_file(nowhere / "var"), stack_of_a_manager())
     for words in (["drain", "node-1"], ["drain", "node-1", "--abort"]):
         assert koord(monkeypatch, *words) == 1
         said = "error: no descheduler runs: `koord down`, then `koord up --descheduler FILE`\n"
@@ -196,6 +201,16 @@ def test_commands_say_what_runs_in_the_folder(
     assert koord(monkeypatch, "up", "--speed", "60", "--no-agent", "--sync", "1s") == 1
     assert "running, but not with the given --speed, --no-agent: `koord down`, then" in capsys.readouterr().err
     assert koord(monkeypatch, "up", "--speed", "1") == 0
+
+
+def test_a_drain_in_the_demo_names_a_stack_that_can_drain(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_stack(state_file(nowhere / "var" / "demo"), stack_of_a_manager())
+    assert koord(monkeypatch, "drain", "node-1") == 1
+    remedy = "`koord down`, then `koord up --simulated-nodes 5 --descheduler FILE`"
+    said = f"error: no descheduler runs in the demo; for a stack with nodes to drain: {remedy}\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from koordcore.protocol.drains.documents import ConfirmState
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 
 from koordctl.access.capacity import ask_capacity_on
-from koordctl.access.clients import find_service, named_addresses, service_url
+from koordctl.access.clients import demo_directory, find_service, live_directory, named_addresses, service_url
 from koordctl.access.cluster import live_cluster
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.object_changes import change_objects
@@ -100,7 +100,10 @@ def _need_descheduler() -> None:
     """End the command if the embedded stack has no descheduler. Of a remote system, the command does not know."""
     if find_service("descheduler") is None and not named_addresses("manager"):
         service_url("manager")  # without a stack, that is the sentence to say
-        fail("no descheduler runs: `koord down`, then `koord up --descheduler FILE`")
+        where, nodes = "", ""
+        if live_directory() == demo_directory():
+            where, nodes = " in the demo; for a stack with nodes to drain", " --simulated-nodes 5"
+        fail(f"no descheduler runs{where}: `koord down`, then `koord up{nodes} --descheduler FILE`")
 
 
 def _begin(name: str, node: str) -> None:
