@@ -5,6 +5,7 @@ The real servers of `tests/support/servers.py`, fresh logging, and the settings 
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Generator
 from typing import Any
@@ -20,6 +21,10 @@ pytest_plugins = ["support.servers"]
 # Tests of forks close the sockets of the copy. If an earlier test of this process has loaded gRPC, its handler of forks
 # would use them and end the copy. No service both loads gRPC and forks.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# What a script starts with `&` ignores SIGINT, and so do all processes that it starts. Tests end commands by Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
 settings.register_profile("workspace", deadline=None)
