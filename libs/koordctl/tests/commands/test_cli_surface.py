@@ -209,7 +209,7 @@ def test_a_drain_in_the_demo_names_a_stack_that_can_drain(
     write_stack(state_file(nowhere / "var" / "demo"), stack_of_a_manager())
     assert koord(monkeypatch, "drain", "node-1") == 1
     remedy = "`koord down`, then `koord up --simulated-nodes 5 --descheduler FILE`"
-    said = f"error: no descheduler runs in the demo; for a stack with nodes to drain: {remedy}\n"
+    said = f"error: the demo has no descheduler; to drain nodes of another stack: {remedy}\n"
     assert capsys.readouterr().err == said
 
 

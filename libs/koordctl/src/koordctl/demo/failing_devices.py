@@ -27,7 +27,16 @@ from koordctl.demo.device_health import DeviceAudit, DeviceId
 from koordctl.demo.invariants import Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations
 from koordctl.demo.starting import DemoOptions, RunningStack, fresh, start
-from koordctl.demo.submitting import Watching, delete_pods, register_nodes, settle, submit_pods, wait_until
+from koordctl.demo.submitting import (
+    VERIFY_SECONDS,
+    WARM_UP_SECONDS,
+    Watching,
+    delete_pods,
+    register_nodes,
+    settle,
+    submit_pods,
+    wait_until,
+)
 from koordctl.demo.trace import WHOLE_GPU_MILLI, TraceNode, TracePod, node_manifest, pod_manifest, with_rdma
 from koordctl.embedded.nodes import Manifest
 
@@ -38,10 +47,8 @@ RDMA_FUNCTIONS: Final = 4
 GPUS_PER_SWITCH: Final = 2
 PARTS_OF_A_LIFE: Final = 2
 """A pod ends after so many parts of the day have passed since it came; the day has 2 x WAVES parts."""
-WARM_UP_SECONDS: Final = 180.0
 TOLD_SECONDS: Final = 180.0
 FREE_SECONDS: Final = 180.0
-VERIFY_SECONDS: Final = 300.0
 GPU_FAULT: Final = "Xid79"
 """Code of a GPU that has fallen off the bus."""
 RDMA_FAULT: Final = "PortInactive"

@@ -19,15 +19,21 @@ from koordctl.access.log import open_log
 from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations
-from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
+from koordctl.demo.submitting import (
+    VERIFY_SECONDS,
+    WARM_UP_SECONDS,
+    Watching,
+    register_nodes,
+    settle,
+    submit_pods,
+    wait_until,
+)
 from koordctl.demo.summary import Checks, by_count, percentile
 from koordctl.demo.tail import Tail
 from koordctl.demo.trace import TraceNode, TracePod
 from koordctl.render.output import fail
 from koordctl.render.units import duration_text
 
-WARM_UP_SECONDS: Final = 180.0
-VERIFY_SECONDS: Final = 300.0
 REAL_TIME: Final = 1.0
 
 

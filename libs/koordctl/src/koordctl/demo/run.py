@@ -19,15 +19,21 @@ from koordctl.demo.invariants import BATCH_CPU, Audit
 from koordctl.demo.measuring import count_reasons, newest_explanations, newest_reports, protection_of, usage_of
 from koordctl.demo.real_container import HostKubelet, RealContainer, prepare_cgroups
 from koordctl.demo.starting import DemoOptions, RunningStack, fresh, start
-from koordctl.demo.submitting import Watching, register_nodes, settle, submit_pods, wait_until
+from koordctl.demo.submitting import (
+    VERIFY_SECONDS,
+    WARM_UP_SECONDS,
+    Watching,
+    register_nodes,
+    settle,
+    submit_pods,
+    wait_until,
+)
 from koordctl.demo.summary import Summary, percentile, share_percent
 from koordctl.demo.trace import node_manifest
 from koordctl.embedded.containers import unusable
 from koordctl.embedded.nodes import host_manifest, host_node_name, submit
 from koordctl.embedded.processes import PROXY_SOCKET, StackOptions
 
-WARM_UP_SECONDS: Final = 180.0
-VERIFY_SECONDS: Final = 300.0
 HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
 """Time until every agent has applied a change and reported a whole interval of it."""
 RELEASE_SECONDS: Final = 90.0

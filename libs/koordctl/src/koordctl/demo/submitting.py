@@ -18,6 +18,10 @@ from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, p
 from koordctl.documents.priority_classes import priority_class_manifests
 from koordctl.embedded.nodes import CHUNK, Manifest, submit
 
+WARM_UP_SECONDS: Final = 180.0
+"""Time within which the nodes must have batch resources and devices."""
+VERIFY_SECONDS: Final = 300.0
+"""Time within which the services must reach the end of the log."""
 SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
 

@@ -100,10 +100,10 @@ def _need_descheduler() -> None:
     """End the command if the embedded stack has no descheduler. Of a remote system, the command does not know."""
     if find_service("descheduler") is None and not named_addresses("manager"):
         service_url("manager")  # without a stack, that is the sentence to say
-        where, nodes = "", ""
         if live_directory() == demo_directory():
-            where, nodes = " in the demo; for a stack with nodes to drain", " --simulated-nodes 5"
-        fail(f"no descheduler runs{where}: `koord down`, then `koord up{nodes} --descheduler FILE`")
+            another = "`koord down`, then `koord up --simulated-nodes 5 --descheduler FILE`"
+            fail(f"the demo has no descheduler; to drain nodes of another stack: {another}")
+        fail("no descheduler runs: `koord down`, then `koord up --descheduler FILE`")
 
 
 def _begin(name: str, node: str) -> None:
