@@ -21,7 +21,7 @@ from koordctl.embedded.nodes import CHUNK, Manifest, submit
 WARM_UP_SECONDS: Final = 180.0
 """Time within which the nodes must have batch resources and devices."""
 VERIFY_SECONDS: Final = 300.0
-"""Time within which the services must reach the end of the log."""
+"""Time that manager and projector may take to answer the verification."""
 SETTLE_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 3.0
 
