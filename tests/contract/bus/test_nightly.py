@@ -225,6 +225,8 @@ async def test_the_nightly_service_of_compose_serves_the_results_and_doctor_show
         assert len(list(backup.parent.iterdir())) == 2
         told = json.loads(results.read_bytes())
         assert [check for check in CHECKS if told[check]["ran"] != told[check]["succeeded"]] == ["archive"]
+        failed = {**dict.fromkeys(CHECKS, good), "archive": "broken: failed in its last run"}
+        await until(lambda: night.findings() == failed)
     finally:
         for process in (server, service):
             process.kill()

@@ -13,11 +13,9 @@ import contextlib
 import errno
 import ipaddress
 import json
-import os
 import socket
 import ssl
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -36,6 +34,7 @@ from koordcore.service.health import CheckResult, Health
 from koordcore.service.lifecycle import Service
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
+from koordcore.service.web.certificate import Certificate
 from koordcore.service.web.http_guard import Guard, JsonPost, refusal_of
 from koordcore.values.invalid import InvalidInput
 
@@ -95,7 +94,7 @@ class HttpServer:
         self._server: _EmbeddedServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._port: int | None = None
-        self._certificate: _Certificate | None = None
+        self._certificate: Certificate | None = None
         self.audit = AuditTrail(settings.service, f"{settings.service}/{settings.instance}", clock)
 
     @property
@@ -164,7 +163,7 @@ class HttpServer:
         """
         settings = self._settings
         if settings.http_cert_file is not None:
-            self._certificate = _Certificate(settings)
+            self._certificate = Certificate(_tls_context(settings), settings.http_cert_file, settings.http_key_file)
         listener = await _bind_patiently(settings.http_host, settings.http_port)
         self._port = listener.getsockname()[1]
         certificate = self._certificate
@@ -244,47 +243,17 @@ class _EmbeddedServer(uvicorn.Server):
         self.began.set()
 
 
-class _Certificate:
-    """The certificate of the server. Rotated files are loaded into the same TLS context."""
-
-    def __init__(self, settings: ServiceSettings) -> None:
-        assert settings.http_cert_file is not None
-        self._cert: Path = settings.http_cert_file
-        self._key: Path | None = settings.http_key_file
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        is_newest = settings.tls_min_version == "VersionTLS13"
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
-        if names := cipher_names(settings.tls_cipher_suites):
-            self.context.set_ciphers(names)
-        if settings.http_client_ca_file is not None:
-            self.context.load_verify_locations(settings.http_client_ca_file)
-            self.context.verify_mode = ssl.CERT_REQUIRED
-        self._seen = self._stamp()
-        self.context.load_cert_chain(self._cert, self._key)
-
-    def reload_when_rotated(self) -> bool:
-        """Load the certificate again if its files changed; return whether it was loaded.
-
-        If certificate and key do not match because only one was rotated yet, the next call tries again.
-        """
-        try:
-            stamp = self._stamp()
-            if stamp == self._seen:
-                return False
-            # A mismatched pair would spoil the live context, so it is tried on another one first.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
-            self.context.load_cert_chain(self._cert, self._key)
-        except (OSError, ssl.SSLError) as error:
-            _log.warning("certificate_not_reloaded", file=str(self._cert), error=str(error))
-            return False
-        self._seen = stamp
-        _log.info("certificate_reloaded", file=str(self._cert))
-        return True
-
-    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        files = [self._cert] if self._key is None else [self._cert, self._key]
-        # stat follows links: Kubernetes rotates a mounted secret by changing a link.
-        return tuple((info.st_ino, info.st_mtime_ns, info.st_size) for info in map(os.stat, files))
+def _tls_context(settings: ServiceSettings) -> ssl.SSLContext:
+    """Return the TLS context of the server, still without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    is_newest = settings.tls_min_version == "VersionTLS13"
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
+    if names := cipher_names(settings.tls_cipher_suites):
+        context.set_ciphers(names)
+    if settings.http_client_ca_file is not None:
+        context.load_verify_locations(settings.http_client_ca_file)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def cipher_names(suites: Sequence[str]) -> str:

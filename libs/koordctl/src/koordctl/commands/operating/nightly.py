@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from koordctl.commands.operating.metrics_page import address_of, served_metrics
 from koordctl.explain.health import NIGHTLY_RUN, NIGHTLY_SUCCESS
 from koordctl.render.output import console, fail
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 USERS: Final = {"compare-copies": "auditor", "backup": "backup", "drill": "", "archive": "retention"}
 """Check -> user of the log with whose key it runs; "": the check does not connect to the log."""
-LOOK_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 10.0
+"""Time between two looks at the clock, at the certificate, and at the results of other runs."""
 MANIFEST: Final = "backup.json"
 
 
@@ -62,7 +64,7 @@ def nightly(
 
     These are the commands `koord verify --replicas`, `koord backup`, `koord drill` and `koord bus archive`. A run that
     was missed is made at once. With --listen, the results are served over TLS with the certificate in the keys of the
-    user `auditor`, or over HTTP if it has none.
+    user `auditor`, or over HTTP if it has none. Results of a run with --once are served, too.
 
     Examples:
 
@@ -76,19 +78,22 @@ def nightly(
         fail(f"--at must be HH:MM, got {at!r}", status=2)
     (folder / "backups").mkdir(parents=True, exist_ok=True)
     runs, results = _runs(folder, server, keep), _results(folder)
-    while True:
-        with _served(results, listen, keys):
+    with _served(results, listen, keys) as reload_certificate:
+        while True:
             while not (once or is_due(datetime.now(UTC), moment, min(each.ran for each in results.values()))):
                 time.sleep(LOOK_SECONDS)
+                reload_certificate()
+                results.update(_results(folder))  # of a run with --once
             for check, run in runs.items():
                 began = time.time()
                 is_good = run(_environment(USERS[check], keys))
                 found = results[check]
                 results[check] = Check(ran=began, succeeded=began if is_good else found.succeeded)
                 _write(folder, results)
+                reload_certificate()
                 console.print(f"{check}: {'succeeded' if is_good else 'FAILED'}", highlight=False)
-        if once:
-            raise typer.Exit(int(any(each.ran != each.succeeded for each in results.values())))
+            if once:
+                raise typer.Exit(int(any(each.ran != each.succeeded for each in results.values())))
 
 
 def is_due(now: datetime, at: dt.time, ran: float) -> bool:
@@ -162,28 +167,15 @@ def _write(folder: Path, results: Mapping[str, Check]) -> None:
 
 
 @contextmanager
-def _served(results: Mapping[str, Check], listen: str, keys: Path | None) -> Generator[None]:
-    """Serve a page with the results inside the block. The certificate is read at its beginning."""
+def _served(results: Mapping[str, Check], listen: str, keys: Path | None) -> Generator[Callable[[], bool]]:
+    """Serve a page with the results inside the block. Yield a function that loads its certificate if it was rotated."""
     if not listen:
-        yield
+        yield lambda: False
         return
-    from prometheus_client import start_http_server
-
-    host, _, port = listen.rpartition(":")
-    registry = registry_of(results)
     certificate = None if keys is None else keys / "auditor" / "tls.crt"
-    if certificate is not None and certificate.exists():
-        server, thread = start_http_server(
-            int(port), host, registry, certfile=str(certificate), keyfile=str(certificate.with_suffix(".key"))
-        )
-    else:
-        server, thread = start_http_server(int(port), host, registry)
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    is_secure = certificate is not None and certificate.exists()
+    with served_metrics(registry_of(results), address_of(listen), certificate if is_secure else None) as reload:
+        yield reload
 
 
 def registry_of(results: Mapping[str, Check]) -> CollectorRegistry:
