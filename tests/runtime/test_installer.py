@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -16,6 +15,7 @@ from koord_criproxy.installer.host import Host
 from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT, UNIT_FILE
 from koord_criproxy.shell.channels import open_channel
 from koordcore.bus.adapters.memory import MemoryLog
+from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE
 from koordcore.events.agents.criproxy import HookServersChanged
 from koordcore.runtime_api.proxy_facts import HOST_SOCKET
@@ -38,9 +38,7 @@ pytestmark = [
 @asynccontextmanager
 async def looking(host: HostSystemd, *flags: str) -> AsyncGenerator[None]:
     """Run the installer as its pod does, and enter when it is ready."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     words = ("-m", "koord_criproxy.installer", f"--root={host.root}", f"--http-port={port}", "--node=node-a", *flags)
     process = await asyncio.create_subprocess_exec(*host.beside(sys.executable, *words), start_new_session=True)
 

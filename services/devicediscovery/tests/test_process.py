@@ -14,9 +14,10 @@ from koordcore.values import codec
 from support.until import until_blocking
 
 TOOL = """#!/bin/sh
-[ -e {folder}/broken ] && {{ echo "dcmi init failed"; exit 2; }}
 case "$*" in
-  "info -m") printf 'NPU ID Chip Name\\n0 0 0 Ascend 910B4\\n';;
+  "info -m")
+    [ -e {folder}/broken ] && {{ echo "dcmi init failed"; exit 2; }}
+    printf 'NPU ID Chip Name\\n0 0 0 Ascend 910B4\\n';;
   "info -l") printf 'NPU ID : 0\\nChip Count : 1\\n';;
   "info -t common -i 0") echo 'Aicore Count : 20';;
   "info -t memory -i 0") echo 'HBM Capacity(MB) : 65536';;
@@ -178,9 +179,9 @@ def test_sighup_removes_the_file_and_looks_again(node: Node) -> None:
         until_blocking(node.output.exists)
         leftover = node.output.parent / "ic-device-tmp"
         leftover.mkdir()
-        written = node.output.stat().st_mtime_ns
+        written = node.output.stat().st_ino
         process.send_signal(signal.SIGHUP)
-        until_blocking(lambda: node.output.exists() and node.output.stat().st_mtime_ns != written)
+        until_blocking(lambda: node.output.exists() and node.output.stat().st_ino != written)
         until_blocking(lambda: not leftover.exists())
         process.send_signal(signal.SIGQUIT)
         assert process.wait(60) == 0

@@ -321,6 +321,7 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
         # The record is honoured by a fold from zero, too, which meets the poison before the record.
         it.progress.rebuild_wanted.set()
         async with it.running():
+            await until(lambda: not it.progress.rebuild_wanted.is_set())
             await it.caught_up()
             assert await stored_hash(it) == (skip.seq, expected.hash())
 
@@ -490,6 +491,7 @@ async def test_lossy_streams_are_archived_and_what_cannot_be_read_is_counted(pos
         for message in cluster.explanations:
             await it.explanations.publish(message.ref, message.event, message.origin)
         for _ in range(2):  # the second run has nothing to add
+            it.progress.observations = it.progress.explanations = 0
             async with it.running():
                 await until(lambda: it.progress.observations == len(cluster.reports) + 1)
                 await until(lambda: it.progress.explanations == len(cluster.explanations))

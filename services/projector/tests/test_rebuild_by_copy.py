@@ -168,14 +168,20 @@ async def test_readers_see_the_earlier_rows_until_the_exchange(postgres_dsn: str
         assert connection.execute("SELECT count(*) FROM events").fetchone() == before
 
 
+def is_folding(pid: int) -> bool:
+    """Whether a process folds; False if it has ended."""
+    try:
+        return folding.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 def folding_processes() -> list[int]:
     """Ids of the children of this process that fold."""
     found: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
-        for pid in map(int, path.read_text().split()):
-            with contextlib.suppress(OSError):
-                if folding.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(pid)
+        with contextlib.suppress(OSError):  # the thread or the child may have ended
+            found += [pid for pid in map(int, path.read_text().split()) if is_folding(pid)]
     return found
 
 

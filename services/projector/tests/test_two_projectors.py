@@ -97,6 +97,7 @@ async def test_an_operator_can_give_the_tables_to_the_version_that_stands_by(pos
                 await old.caught_up()
                 old.write(events[-1:])
                 await until(lambda: "another version" in new.progress.trouble)
+                await old.caught_up()
                 assert stored_schema(postgres_dsn) == ("old", len(events))
 
 

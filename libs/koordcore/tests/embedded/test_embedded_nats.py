@@ -183,13 +183,10 @@ async def test_three_nodes_lose_their_leader_without_losing_facts(nats_cluster: 
         stream = connection.jetstream()
         await answered(lambda: stream.add_stream(StreamConfig(name="R3", subjects=["r3.>"], num_replicas=3)))
         await answered(lambda: stream.publish("r3.a", b"before"))
-        leader = await nats_cluster.meta_leader()
-        assert leader is not None
+        leader = await until(nats_cluster.meta_leader)
         await leader.kill()
         await nats_cluster.wait_ready()
-        new_leader = await nats_cluster.meta_leader()
-        assert new_leader is not None
-        assert new_leader is not leader
+        assert await until(nats_cluster.meta_leader) is not leader
         await nats_cluster.start()
         assert leader.is_running
         message = await answered(lambda: stream.get_last_msg("R3", "r3.a"))

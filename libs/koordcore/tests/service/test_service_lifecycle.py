@@ -51,7 +51,7 @@ async def test_starts_in_order_and_ends_in_reverse() -> None:
     recorder = Recorder()
     service, health = make(recorder.component("bus"), recorder.component("cycle", runs=True))
     life = asyncio.create_task(service.run(handle_signals=False))
-    await until(health.is_ready, every=0.001)
+    await until(lambda: health.is_ready() and "run cycle" in recorder.steps, every=0.001)
     assert recorder.steps == ["start bus", "start cycle", "run cycle"]
     assert not service.stopping
     service.stop("enough")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from koordcore.embedded.ports import free_ports
 from koordcore.service.telemetry.finished_span import FinishedSpan
 from support.until import DEADLINE_SECONDS, until_blocking
 
@@ -72,12 +72,6 @@ def process(*flags: str, **environ: str) -> Generator["subprocess.Popen[str]"]:
         started.communicate(timeout=DEADLINE_SECONDS)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def is_ready(port: int) -> bool:
     try:
         return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False).status_code == 200
@@ -87,7 +81,7 @@ def is_ready(port: int) -> bool:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_a_service_serves_until_it_is_told_to_stop(loop: str, tmp_path: Path) -> None:
-    port, spans = free_port(), tmp_path / "spans.jsonl"
+    (port,), spans = free_ports(1), tmp_path / "spans.jsonl"
     flags = (f"--http-port={port}", f"--trace-file={spans}", f"--event-loop={loop}", "--clock=60")
     with process(*flags, KOORD_DEMO_CLUSTER="blue", KOORD_DEMO_API_KEY="hunter2") as demo:
         until_blocking(lambda: is_ready(port))
@@ -124,7 +118,7 @@ def test_a_failing_component_ends_the_process_with_its_cause() -> None:
 
 
 def test_a_thread_that_hangs_does_not_keep_a_stopped_process() -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     with process("--hangs", f"--http-port={port}", "--shutdown-grace=100ms") as demo:
         until_blocking(lambda: is_ready(port))
         demo.send_signal(signal.SIGTERM)

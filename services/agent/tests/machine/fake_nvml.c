@@ -90,14 +90,14 @@ int nvmlDeviceRegisterEvents(void *gpu, unsigned long long types, void *set) {
     return strcmp(((Gpu *)gpu)->state, "mute") ? SUCCESS : NOT_SUPPORTED;
 }
 int nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
-    char path[512], uuid[96];
+    char path[512], taken[512], uuid[96];
     unsigned xid;
     snprintf(path, sizeof path, "%s.xid", getenv("FAKE_NVML"));
-    FILE *file = fopen(path, "r");
-    if (!file) { usleep(1000 * milliseconds); return TIMEOUT; }
-    int read = fscanf(file, "%95s %u", uuid, &xid);
-    fclose(file);
-    unlink(path);
+    snprintf(taken, sizeof taken, "%s.xid-taken", getenv("FAKE_NVML"));
+    if (rename(path, taken)) { usleep(1000 * milliseconds); return TIMEOUT; }
+    FILE *file = fopen(taken, "r");
+    int read = file ? fscanf(file, "%95s %u", uuid, &xid) : 0;
+    if (file) fclose(file);
     if (read != 2) return TIMEOUT;
     memset(event, 0, sizeof *event);
     event->type = 8; /* nvmlEventTypeXidCriticalError */

@@ -86,9 +86,12 @@ class Machine:
         fresh.replace(self.gpus)
 
     def fail(self, uuid: str, xid: int) -> None:
+        """Let the library tell an error. It takes the one before first."""
+        event = Path(f"{self.gpus}.xid")
+        until_blocking(lambda: not event.exists())
         fresh = self.gpus.with_suffix(".event")
         fresh.write_bytes(f"{uuid} {xid}".encode(errors="surrogateescape"))
-        fresh.replace(Path(f"{self.gpus}.xid"))
+        fresh.replace(event)
 
     def until_used(self, expected: list[Any], *lines: str) -> None:
         """Let processes use GPUs until a report says so. Each line: UUID, process, percent of the cores, bytes.

@@ -62,12 +62,15 @@ async def test_a_file_that_does_not_answer_fails_the_probe_until_it_does(tmp_pat
         silent = SilentFile(tmp_path / "proc" / "stat")
         try:
 
+            async def hangs() -> bool:
+                return "in read_kernel_file" in (await client.get("/debug/pprof/stacks")).text
+
             async def is_dead() -> bool:
                 return not await is_alive(LEAST_SECONDS / 2)
 
+            await until(hangs)
             await until(is_dead)
             assert (await client.get("/healthz")).text.startswith("cycle: its work has not ended for ")
-            assert "in read_kernel_file" in (await client.get("/debug/pprof/stacks")).text
         finally:
             silent.release()
 

@@ -254,7 +254,7 @@ async def test_a_quota_is_evaluated_anew_where_its_gate_is_on(tmp_path: Path) ->
 
 async def reviewed(world: WebhookWorld, document: Json, uid: str) -> bool:
     """A pod on its whole way in: both webhooks, then the mirror."""
-    changed = await world.review("/mutate-pod", document)
+    changed = await world.review("/mutate-pod", document, uid=f"mutate-{uid}")  # a profile draws pods by this uid
     assert changed.object is not None
     judged = await world.review("/validate-pod", changed.object)
     if changed.allowed and judged.allowed:

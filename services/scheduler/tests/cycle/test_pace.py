@@ -6,7 +6,8 @@ from koord_scheduler.shell.pace import FEW, Pace
 from support.until import until
 
 
-async def test_an_append_that_comes_early_waits_until_it_is_called_for() -> None:
+async def test_an_append_that_comes_early_waits_until_it_is_called_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace_module, "BETWEEN_APPENDS_SECONDS", 2.0)  # the test process may stand still for less
     called: list[bool] = []
     pace = Pace(lambda: called.append(pace.may_begin()))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import sys
 from collections import Counter
 
@@ -10,6 +9,7 @@ import httpx
 import pytest
 from koordcore.bus.factory import Bus
 from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.objects.mirror import PodSpecAdded
@@ -136,7 +136,7 @@ async def test_two_deciding_at_once_never_overfill(nats_server: NatsServer) -> N
 async def test_two_that_race_for_every_pod_place_each_once(nats_server: NatsServer) -> None:
     name = "sched-share"
     async with cluster(nats_server, name) as bus:
-        ports = [free_port() for _ in range(2)]
+        ports = list(free_ports(2))
         flags = [["--leader-elect=false", f"--http-port={port}", f"--instance=s{port}"] for port in ports]
         both = await asyncio.gather(*(start(nats_server, name, *own) for own in flags))
         await submit_at_once(bus, PODS)  # both find all of them in their queues
@@ -174,14 +174,6 @@ async def _nothing_is_left(ports: list[int]) -> bool:
     async with httpx.AsyncClient(timeout=DEADLINE_SECONDS) as client:
         pages = [(await client.get(f"http://127.0.0.1:{port}/queue")).json() for port in ports]
     return not any(page["outbox"] or page["active"] or page["in_flight"] for page in pages)
-
-
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 async def test_server_that_goes_and_comes_back_loses_nobody(fresh_nats_server: NatsServer) -> None:

@@ -217,6 +217,13 @@ async def test_two_schedulers_never_place_twice_nor_overfill() -> None:
     assert await refusals_of_a_race() > 0
 
 
+def has_folded_its_answers(running: Running, log: MemoryLog) -> bool:
+    """Whether a scheduler has sent all its decisions, has all answers, and has folded the log to its end."""
+    cycle = running.cycle
+    is_answered = len(cycle.state.assumed.outbox) == 0 and cycle.publisher.in_flight == 0
+    return is_answered and cycle.state.log.position == log.last_seq
+
+
 async def refusals_of_a_race() -> float:
     """Two schedulers fill the same nodes; gives how many decisions the log refused."""
     shared = MemoryLog()
@@ -230,7 +237,7 @@ async def refusals_of_a_race() -> float:
         await submit(bus.events, *(pod(f"p{number}", {"cpu": "500m"}) for number in range(pods)))
         await until(lambda: len(where(shared)) == room)
         for running in (one, other):
-            await until(lambda running=running: len(running.cycle.state.assumed.outbox) == 0)
+            await until(lambda running=running: has_folded_its_answers(running, shared))
             free = running.cycle.state.nodes.free[1, :nodes]
             assert (free == 0).all()
         refused = one.shell.metrics.registry.get_sample_value("scheduler_refused_decisions_total")
