@@ -24,6 +24,7 @@ from koordcore.events.objects.gateway import (
     PodEvictionRequested,
 )
 from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
 from koordcore.events.scheduling.pod import (
     PodDeviceUnhealthy,
     PodNominated,
@@ -37,7 +38,6 @@ from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 from koordcore.stories.modifications import DESCHEDULER
-from koordcore.values.allocation import Allocation
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS
@@ -155,12 +155,12 @@ class PendingWrites:
             case PodPlaced():
                 self.queue.add(BINDING, ref.id)
                 self._by_claim.placed(ref.id, event.allocation.volume_claims)
-                self._note_use(view, event.allocation)
+            case NodeResourcesTaken():
+                self._note_used_reservations(view, event.pods)
             case PodReleased():
                 self._by_claim.ended(ref.id)
             case PodReallocated():
                 self._add_status(ref)
-                self._note_use(view, event.allocation)
             case PodSpecAdded() | PodSpecChanged():
                 if ref.id in view.state.of_kind(PodState):
                     self.queue.add(BINDING, ref.id)
@@ -265,11 +265,12 @@ class PendingWrites:
             if not held:
                 del self._held[namespace]
 
-    def _note_use(self, view: ManagerView, allocation: Allocation) -> None:
-        """Add the key of the pod that acts as the Reservation of another pod."""
-        used = allocation.reservation
-        if used is not None and used.uid in view.state.of_kind(PodSpecState):
-            self._add_status(AggregateRef("pod", used.uid))
+    def _note_used_reservations(self, view: ManagerView, pods: Iterable[PodOnNode]) -> None:
+        """Add the keys of the pods that act as the Reservations of these pods."""
+        for pod in pods:
+            used = pod.allocation.reservation
+            if used is not None and used.uid in view.state.of_kind(PodSpecState):
+                self._add_status(AggregateRef("pod", used.uid))
 
     def _note_takeover(self, view: ManagerView, uid: str) -> None:
         """Add the key of a pod if a Reservation or its annotation holds it.
