@@ -41,6 +41,8 @@ PROD = {
 }
 PATIENCE_SECONDS = 420.0
 PER_REQUEST = 20
+MOST_PODS = 1_000
+"""Live pods from which the load submits no more. The GPUs of `NODES` have room for 1,280."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
@@ -132,9 +134,10 @@ class Load(Sender):
         self.live.difference_update(names)
 
     async def run(self, rng: random.Random, stop: asyncio.Event) -> None:
-        """Until told to stop."""
+        """Until told to stop. There are never more pods than the GPUs have room for."""
         while not stop.is_set():
-            await self.submit()
+            if len(self.live) < MOST_PODS:
+                await self.submit()
             if rng.random() < 0.4:
                 await self.delete(rng)
             await asyncio.sleep(0.05)

@@ -130,12 +130,13 @@ async def test_each_pod_moves_once_though_the_descheduler_is_killed_at_each_step
 
             await until(all_run, "all pods run", every=0.2)
             await sender.send("/v1/apply", [node(EMPTIED, TAINT)])
+            steps: set[str] = set()
             killed_at: set[str] = set()
             kills = 0
 
             async def is_settled() -> bool:
                 nonlocal kills
-                steps = {step for _, event in await log.read() if (step := step_of(event))}
+                steps.update(step for _, event in await log.read() if (step := step_of(event)))
                 states = {found.name: found.state for found in supervisor.status().processes}
                 if not steps <= killed_at and states["descheduler"] == "ready":
                     killed_at.update(steps)

@@ -164,8 +164,12 @@ def test_three_servers_replicate_the_log_and_one_may_fail() -> None:
     try:
         compose("up", "--detach", "--no-build", *servers, *CORE)
         compose.wait_healthy(*servers)
-        streams = {line.split()[0]: line.split()[-2:] for line in compose.koord("bus", "streams").splitlines()}
-        assert streams["KOORD_EV_dev"] == streams["KOORD_AUDIT_dev"] == ["3", "yes"]
+
+        def are_replicated() -> bool:
+            streams = {line.split()[0]: line.split()[-2:] for line in compose.koord("bus", "streams").splitlines()}
+            return streams["KOORD_EV_dev"] == streams["KOORD_AUDIT_dev"] == ["3", "yes"]
+
+        until_blocking(are_replicated, "every server has all facts")
         containers = [compose.container(server) for server in servers]
         for number, server in enumerate(servers):
             docker("kill", compose.container(server))

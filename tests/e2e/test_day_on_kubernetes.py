@@ -35,6 +35,8 @@ Json = dict[str, Any]
 NODES = int(os.environ.get("KOORD_DAY_NODES", "200"))
 PODS = int(os.environ.get("KOORD_DAY_PODS", "3000"))
 CREATORS = 8
+SUPPRESS_PERCENT = 50
+"""What the last good configuration says; the default is 65."""
 COLOCATION = '{"enable": true, "cpuReclaimThresholdPercent": 60, "memoryReclaimThresholdPercent": 65}'
 
 
@@ -42,6 +44,11 @@ def config(threshold: str) -> Json:
     meta = {"name": "slo-controller-config", "namespace": "koordinator-system"}
     data = {"colocation-config": COLOCATION, "resource-threshold-config": threshold}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+def suppress_percent(slo: Json) -> int:
+    """What a NodeSLO says about the suppression of best-effort pods."""
+    return slo["spec"]["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"]
 
 
 def pod(number: int) -> Json:
@@ -154,7 +161,12 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
             # 2. the first pods
             await create(server, range(PODS // 3))
             # 3. the configuration changes, well and then badly
-            await server.apply(config('{"clusterStrategy": {"enable": true, "cpuSuppressThresholdPercent": 50}}'))
+            strategy = f'{{"enable": true, "cpuSuppressThresholdPercent": {SUPPRESS_PERCENT}}}'
+            await server.apply(config(f'{{"clusterStrategy": {strategy}}}'))
+            # If a leader dies before it has read an object, the next one does not read what was replaced meanwhile.
+            await whole.until(
+                lambda: SUPPRESS_PERCENT in map(suppress_percent, server.objects("nodeslos")), "the good configuration"
+            )
             await server.apply(config('{"clusterStrategy": {"enable": '))
             # 4. the leader is killed while pods come
             leader = await whole.leader()
@@ -178,10 +190,9 @@ async def test_objects_log_and_projector_agree_at_the_end_of_the_day(
         finally:
             running.cancel()
         await whole.until(
-            lambda: all(item["spec"]["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 50
-                        for item in server.objects("nodeslos")) and len(server.objects("nodeslos")) == NODES,
+            lambda: [suppress_percent(item) for item in server.objects("nodeslos")] == [SUPPRESS_PERCENT] * NODES,
             "the last good configuration on every node",
-        )  # fmt: skip
+        )
         await whole.until(
             lambda: any(item["reason"] == "SLOCfgUnmarshalFailed" for item in server.objects("events", "")),
             "the event about the bad configuration",

@@ -41,6 +41,11 @@ def pod_of(day: Day, name: str) -> dict[str, Any]:
     return day.server.object("pods", "default", name) or {"spec": {}, "metadata": {}}
 
 
+def used_by(day: Day, name: str) -> dict[str, str]:
+    """Name and uid of the Reservation that a pod names; {} if it names none."""
+    return json.loads(pod_of(day, name)["metadata"].get("annotations", {}).get(keys.RESERVATION_ALLOCATED, "{}"))
+
+
 def status_of(day: Day, name: str) -> dict[str, Any]:
     return (day.server.object("reservations", "", name) or {}).get("status", {})
 
@@ -60,9 +65,8 @@ async def test_the_status_names_the_owners_of_a_reservation_and_they_outlive_it(
     )
     stored = day.server.object("reservations", "", "label-owner") or {}
     used = {"name": "label-owner", "uid": stored["metadata"]["uid"]}
-    for pod in pods:
-        annotations = pod_of(day, pod["metadata"]["name"])["metadata"]["annotations"]
-        assert json.loads(annotations[keys.RESERVATION_ALLOCATED]) == used
+    names = [pod["metadata"]["name"] for pod in pods]
+    await day.until(lambda: all(used_by(day, name) == used for name in names), "the owners name it")
 
     await day.server.delete("reservations", "", "label-owner")
     (big,) = (each for each in documents("operating-mode") if each["metadata"]["name"] == "render-job")
@@ -85,12 +89,9 @@ async def test_owners_lose_the_annotation_with_the_gate(tmp_path: Path, fresh_na
         await day.server.apply(pod)
         name = pod["metadata"]["name"]
 
-        def is_annotated() -> bool:
-            return keys.RESERVATION_ALLOCATED in pod_of(day, name)["metadata"].get("annotations", {})
-
-        await day.until(is_annotated, "the pod uses it")
+        await day.until(lambda: used_by(day, name), "the pod uses it")
         await day.server.delete("reservations", "", "label-owner")
-        await day.until(lambda: not is_annotated(), "the annotation is gone")
+        await day.until(lambda: not used_by(day, name), "the annotation is gone")
         assert pod_of(day, name)["spec"]["nodeName"] == "node-1"
 
 
@@ -106,6 +107,5 @@ async def test_the_example_of_a_pod_that_acts_as_a_reservation(day: Day) -> None
         return None if text is None else json.loads(text)["name"]
 
     await day.until(lambda: owner() == "render-job", "the first pod names its owner")
-    job = pod_of(day, "render-job")
-    assert job["spec"]["nodeName"] == "node-1"
-    assert json.loads(job["metadata"]["annotations"][keys.RESERVATION_ALLOCATED])["name"] == "render-warm"
+    await day.until(lambda: used_by(day, "render-job").get("name") == "render-warm", "the owner names it")
+    assert pod_of(day, "render-job")["spec"]["nodeName"] == "node-1"

@@ -34,20 +34,19 @@ def test_doctor_names_a_suspended_nightly_job_and_one_that_failed(plane: Control
         return any(each["type"] == "Failed" and each["status"] == "True" for each in conditions)
 
     template = plane.get(*CRON_JOB)["spec"]["jobTemplate"]["spec"]
+    as_before = {
+        "suspend": False,
+        "jobTemplate": {"spec": {"activeDeadlineSeconds": template["activeDeadlineSeconds"]}},
+    }
     change(spec={"suspend": True, "jobTemplate": {"spec": {"activeDeadlineSeconds": 1}}})
     try:
         assert told() == "warning: is suspended: nothing backs up the log"
         plane.kubectl("create", *FAILING, "--from=cronjob/koord-nightly")
         until_blocking(has_failed, "the job has failed")
         assert told() == "broken: has failed jobs: failing"
-        change(spec={"suspend": False})
+        change(spec=as_before)
         change("--subresource=status", status={"lastSuccessfulTime": rfc3339(datetime.now(UTC).replace(microsecond=0))})
         assert told() == "ok: has succeeded 0.0 h ago"
     finally:
         plane.kubectl("delete", *FAILING, "--ignore-not-found")
-        change(
-            spec={
-                "suspend": False,
-                "jobTemplate": {"spec": {"activeDeadlineSeconds": template["activeDeadlineSeconds"]}},
-            }
-        )
+        change(spec=as_before)

@@ -18,7 +18,7 @@ from support.koord_command import KoordCommand
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document
-from support.until import DEADLINE_SECONDS
+from support.until import DEADLINE_SECONDS, until_blocking
 
 pytestmark = [pytest.mark.kubernetes]
 
@@ -56,7 +56,9 @@ async def test_objects_of_an_older_definition_are_read_changed_and_mirrored(
         },
     }
     document = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "spec": spec}
-    plane.apply({**document, "metadata": {"name": "kept"}})
+    kept = yaml.safe_dump({**document, "metadata": {"name": "kept"}})
+    # The API server refuses the old field until it has taken the old definition.
+    until_blocking(lambda: plane.ask("apply", "-f", "-", stdin=kept).code == 0, "the old definition is in force")
     uid = plane.get("reservation", "kept")["metadata"]["uid"]
 
     plane.apply(definition(RESERVATIONS))

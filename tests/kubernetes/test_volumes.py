@@ -102,7 +102,11 @@ async def test_pods_go_to_the_nodes_of_local_volumes_and_their_claims_are_bound_
     await installed.until(lambda: {"of-large", "of-small"} <= bound().keys(), "the pods are bound")
     assert (bound()["of-large"], bound()["of-small"]) == ("volumes-1", "volumes-2")
     assert [claim_of(plane, name)["spec"]["volumeName"] for name in ("large", "small")] == ["larger", "disk"]
-    assert {claim_of(plane, name)["status"]["phase"] for name in ("large", "small")} == {"Bound"}
+    # The controller of volumes writes the phase after the volume.
+    await installed.until(
+        lambda: {claim_of(plane, name)["status"]["phase"] for name in ("large", "small")} == {"Bound"},
+        "the claims are bound",
+    )
     await installed.until(
         lambda: "node(s) didn't find available persistent volumes to bind" in messages(plane, "without"),
         "the pod without a volume knows why",

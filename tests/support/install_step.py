@@ -12,9 +12,10 @@ from pathlib import Path
 
 from koord_criproxy.installer.bundle import bundle
 from koord_criproxy.installer.host import Host
-from koord_criproxy.installer.steps import Installer, NotStarted, StillUsed
+from koord_criproxy.installer.steps import NO_CLIENTS, Installer, NotStarted, StillUsed
 from koord_criproxy.installer.systemd import SOCKET, Systemd
-from koord_criproxy.installer.unit import PROXY_SOCKET
+from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT
+from support.until import until_blocking
 
 FOLDER = Path("/opt/koordstream")
 RUNTIME = Path("/run/containerd/containerd.sock")
@@ -23,10 +24,16 @@ RUNTIME = Path("/run/containerd/containerd.sock")
 def step(root: Path, action: str, version: str = "") -> str:
     """Do one step and return its result."""
     host = Host(root, FOLDER)
-    installer = Installer(host, Systemd(host.at(SOCKET)), folder=FOLDER, runtime=RUNTIME, node="node-a")
+    units = Systemd(host.at(SOCKET))
+    installer = Installer(host, units, folder=FOLDER, runtime=RUNTIME, node="node-a")
     if action == "remove":
         with socket.socket(socket.AF_UNIX) as client:
-            return installer.remove(0, lambda _: client.connect(str(host.at(PROXY_SOCKET))))
+
+            def connect(_: float) -> None:
+                client.connect(str(host.at(PROXY_SOCKET)))
+                until_blocking(lambda: units.state(UNIT).status != NO_CLIENTS, "systemd knows the connection")
+
+            return installer.remove(0, connect)
     found = {
         name: path for name, path in bundle().items() if action != "broken" or "packages/koord_criproxy/" not in name
     }

@@ -72,7 +72,7 @@ class ReaderElsewhere(Reader):
     @contextlib.contextmanager
     def started(self, command: Command) -> Generator[None]:
         """Start a command that runs until it is stopped, enter when it has printed what the page shows, and stop it."""
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.NamedTemporaryFile() as said:
             running = subprocess.Popen(
                 ["bash", "-c", f"exec {self.placed(command.text)}"],
                 cwd=self._folder,
@@ -82,8 +82,7 @@ class ReaderElsewhere(Reader):
             )
 
             def has_printed() -> bool:
-                said.seek(0)
-                printed = said.read()
+                printed = Path(said.name).read_text()
                 assert running.poll() is None, f"$ {command.text}\nhas ended:\n{printed}"
                 return shows(command, printed)
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,6 +158,7 @@ class ComposeNight:
             "drill-server:4222": f"{LOOPBACK}:{drills}",
             "0.0.0.0:8080": f"{LOOPBACK}:{port}",
             "/data": str(folder / "drills"),
+            "--at=02:30": f"--at={datetime.now(UTC) + timedelta(hours=12):%H:%M}",  # no second night during the test
         }
         self.environment = {
             "KOORD_CLUSTER": NAMES.cluster,

@@ -85,7 +85,11 @@ async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_on
                 assert difference(copies) == ""
 
                 victim = next(server for server in cluster.servers if server.url != connection.client.connected_url)
-                assert await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
+
+                async def are_current() -> bool:
+                    return await current_by_stream(cluster.urls) == dict.fromkeys([*REPLICATED, *SINGLE], "yes")
+
+                await until(are_current)
                 where = {"KOORD_NATS": ",".join(cluster.urls), "KOORD_CLUSTER": NAMES.cluster}
                 await asyncio.to_thread(koord, "bus", "bootstrap", env=where)
                 assert await replicas_of(connection, NAMES.ev) == len(cluster.servers)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from koord_manager.shell.gateway import epoch
 from koord_manager.shell.gateway.api import connect_api
@@ -16,6 +17,7 @@ from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects.mirror import PodSpecDeleted
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Term
+from koordcore.protocol.objects import Pod
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.telemetry.logging import logger
@@ -38,10 +40,16 @@ async def fold(log: EventLog) -> ClusterState:
     return state
 
 
+def without_times(pod: Pod) -> Pod:
+    """A pod without the times of its conditions: log and API server may differ by a second about a binding."""
+    conditions = [msgspec.structs.replace(each, last_transition_time=None) for each in pod.status.conditions]
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions))
+
+
 def decisive(state: ClusterState) -> dict[str, Any]:
     """What decisions depend on, without positions and times of the log itself."""
     return {
-        "pods": {uid: item.object for uid, item in state.of_kind(PodSpecState).items()},
+        "pods": {uid: without_times(item.object) for uid, item in state.of_kind(PodSpecState).items()},
         "nodes": {key: item.object for key, item in state.of_kind(NodeSpecState).items()},
         "placed": {
             uid: (item.node, item.requests, item.allocation, item.annotations)

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.tls_files import ensure_tls_files
+from koordcore.embedded.errors import StartError
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
 from koordcore.service.clock import SystemClock
@@ -42,7 +43,7 @@ class Day(Services):
     webhook_ports: dict[str, int] = field(default_factory=dict[str, int])
 
     async def start_manager(self, name: str, *, failpoint: str = "") -> None:
-        """failpoint: `<name>:<passage>` at which it dies."""
+        """failpoint: `<name>:<passage>` at which it dies, perhaps before anybody has seen it ready."""
         port = free_ports(1)[0]
         flags = (
             *("--kubeconfig", str(self.kubeconfig), "--rest-config-qps", "0", "--take-node-metrics"),
@@ -55,7 +56,11 @@ class Day(Services):
             "WEBHOOK_CERT_DIR": str(self.directory / f"{name}-certs"),
         }
         self.webhook_ports[name] = port
-        await self.start(name, "koord_manager", flags, env)
+        try:
+            await self.start(name, "koord_manager", flags, env)
+        except StartError:
+            if not failpoint:
+                raise
         self.endpoints()
 
     def endpoints(self) -> None:

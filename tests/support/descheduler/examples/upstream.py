@@ -216,7 +216,7 @@ def _evictor(make: Builder) -> ExampleCluster:
         make.pod("plain", 1, leaves=True),
         make.pod("with-scratch", 1, leaves=True, volumes=scratch),
         make.pod("with-claim", 1, volumes=claim),
-        make.pod("young", 1, age=60.0),
+        make.pod("young", 1, age=-HOUR),  # it stays younger than `minPodAge` while the test runs
         make.pod("too-big", 1, cpu="5"),
         make.pod("alone", 1, owner=""),
     ]
