@@ -149,6 +149,15 @@ def test_every_view_is_visible_in_the_navigation(width: int, page: Page) -> None
         expect(link).to_be_in_viewport(ratio=1)
 
 
+def test_a_page_that_is_drawn_again_keeps_the_focus(page: Page) -> None:
+    page.goto("/#/gangs")
+    for focused in ("table.gangs a", "div.table[role=region]"):
+        page.locator(focused).first.focus()
+        page.locator("table.gangs").evaluate("table => { table.id = 'drawn-before' }")
+        expect(page.locator("#drawn-before")).to_have_count(0)
+        expect(page.locator(focused).first).to_be_focused()
+
+
 def test_a_keyboard_reaches_the_page_and_its_links(page: Page) -> None:
     page.goto("/#/gangs")
     expect(page.locator("table.gangs")).to_be_visible()

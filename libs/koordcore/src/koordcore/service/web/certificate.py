@@ -1,7 +1,7 @@
 """The certificate of an HTTP server. Rotated files are loaded into the same TLS context, without a restart."""
 
-import os
 import ssl
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +29,7 @@ class Certificate:
         self.context = context
         self._cert = cert
         self._key = key
-        self._seen = self._stamp()
+        self._seen = self._digests()
         self.context.load_cert_chain(cert, key)
 
     def reload_when_rotated(self) -> bool:
@@ -38,8 +38,8 @@ class Certificate:
         If certificate and key do not match because only one was rotated yet, the next call tries again.
         """
         try:
-            stamp = self._stamp()
-            if stamp == self._seen:
+            digests = self._digests()
+            if digests == self._seen:
                 return False
             # A mismatched pair would spoil the live context, so it is tried on another one first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
@@ -47,11 +47,9 @@ class Certificate:
         except (OSError, ssl.SSLError) as error:
             _log.warning("certificate_not_reloaded", file=str(self._cert), error=str(error))
             return False
-        self._seen = stamp
+        self._seen = digests
         _log.info("certificate_reloaded", file=str(self._cert))
         return True
 
-    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        files = [self._cert] if self._key is None else [self._cert, self._key]
-        # stat follows links: Kubernetes rotates a mounted secret by changing a link.
-        return tuple((info.st_ino, info.st_mtime_ns, info.st_size) for info in map(os.stat, files))
+    def _digests(self) -> list[bytes]:
+        return [sha256(file.read_bytes()).digest() for file in (self._cert, self._key) if file is not None]

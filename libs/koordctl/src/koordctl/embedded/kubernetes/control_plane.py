@@ -8,7 +8,7 @@ below the folder with mode 0600 and survive a restart. The controllers that expe
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -146,20 +146,28 @@ def specs(plane: ControlPlane) -> list[ProcessSpec]:
 
 
 class Probe:
-    """A readiness check: sends a GET for a path to the API server."""
+    """A readiness check: sends a GET for a path to the API server.
 
-    def __init__(self, access: Access, path: str) -> None:
+    Args:
+        access: Address and credentials.
+        path: Path of the request.
+        holds: Condition on an answer with a status of 2xx.
+    """
+
+    def __init__(self, access: Access, path: str, holds: Callable[[httpx.Response], bool] = lambda _: True) -> None:
         self._access = access
         self._path = path
+        self._holds = holds
         self._client: httpx.AsyncClient | None = None
 
     async def succeeds(self) -> bool:
-        """Return whether the answer is 2xx; False if there is no answer."""
+        """Return whether the answer is 2xx and fulfils the condition; False if there is no answer."""
         client = self._client = self._client or self._access.client()
         try:
-            good = (await client.get(self._path)).is_success
+            answer = await client.get(self._path)
         except httpx.HTTPError:
             return False
+        good = answer.is_success and self._holds(answer)
         if good:
             await client.aclose()
             self._client = None

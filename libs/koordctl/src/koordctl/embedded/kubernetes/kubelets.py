@@ -21,9 +21,10 @@ from koordctl.embedded.kubernetes import api
 
 RETRY_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 300
+NOT_READY: Final = "node.kubernetes.io/not-ready"
 AT_ONCE: Final = 16
 """Requests that are under way at the same time."""
-_CREATED, _CONFLICT, _NOT_FOUND = 201, 409, 404
+_CONFLICT, _NOT_FOUND = 409, 404
 _BOUND: Final = {"fieldSelector": "spec.nodeName!="}
 _PODS: Final = "/api/v1/pods"
 _NODES: Final = "/api/v1/nodes"
@@ -32,7 +33,7 @@ _NODES: Final = "/api/v1/nodes"
 async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[api.Manifest]) -> None:
     """Create the nodes that are absent, and report all as ready.
 
-    Labels and taints of nodes that exist stay as they are.
+    Labels and taints of nodes that exist stay as they are, except the taint `not-ready`.
 
     Raises:
         EmbeddedError: The API server refused a node.
@@ -44,11 +45,18 @@ async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[api.Manifest
         if made.status_code != _CONFLICT:
             api.require_success(made)
         status = {**node.get("status", {}), "conditions": [_condition("Ready", "KubeletReady")]}
-        api.require_success(await api.patch(client, f"{_NODES}/{name}/status", api.MERGE_PATCH, {"status": status}))
-        if made.status_code == _CREATED:
-            # The API server gives new nodes the taint `not-ready`. The controller that removes it does not run.
-            taints = {"spec": {"taints": node.get("spec", {}).get("taints")}}
-            api.require_success(await api.patch(client, f"{_NODES}/{name}", api.MERGE_PATCH, taints))
+        found = await api.patch(client, f"{_NODES}/{name}/status", api.MERGE_PATCH, {"status": status})
+        reported: api.Manifest = api.require_success(found).json()
+        if is_not_ready(reported):
+            # The API server gives new nodes this taint. The controller that removes it does not run.
+            left = [taint for taint in reported["spec"]["taints"] if taint["key"] != NOT_READY]
+            spec = {"spec": {"taints": left}}
+            api.require_success(await api.patch(client, f"{_NODES}/{name}", api.MERGE_PATCH, spec))
+
+
+def is_not_ready(node: api.Manifest) -> bool:
+    """Return whether a node has the taint `not-ready`."""
+    return any(taint["key"] == NOT_READY for taint in node["spec"].get("taints", ()))
 
 
 async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> None:

@@ -13,6 +13,7 @@ from koordcore.embedded.process import ProcessSpec
 
 from koordctl.embedded.kubernetes.control_plane import ControlPlane, Probe, specs
 from koordctl.embedded.kubernetes.installing import NAMESPACE, install, manager_token
+from koordctl.embedded.kubernetes.kubelets import is_not_ready
 from koordctl.embedded.kubernetes.places import API_SERVER, CONTROLLERS
 from koordctl.embedded.kubernetes.programs import Programs
 
@@ -52,14 +53,18 @@ def kubernetes_specs(plane: ControlPlane, part: KubernetesPart, idle: Sequence[s
             *(sys.executable, "-m", "koordctl.embedded.kubernetes.kubelets", *flags),
             *(word for name in idle for word in ("--idle", name)),
         ),
-        # Nodes are registered in order.
-        ready=Probe(plane.admin, f"/api/v1/nodes/{part.names[-1]}").succeeds if part.names else None,
+        ready=_last_is_ready(plane, part).succeeds if part.names else None,
         ready_seconds=60.0,
         after=("manager",),
         log_file=plane.logs / f"{KUBELETS}.log",
         env={"PYTHONUNBUFFERED": "1"},
     )
     return [*specs(plane), kubelets]
+
+
+def _last_is_ready(plane: ControlPlane, part: KubernetesPart) -> Probe:
+    """Return the check whether pods may run on the last node. Nodes are registered in order."""
+    return Probe(plane.admin, f"/api/v1/nodes/{part.names[-1]}", lambda answer: not is_not_ready(answer.json()))
 
 
 def manager_flags(plane: ControlPlane) -> tuple[str, ...]:

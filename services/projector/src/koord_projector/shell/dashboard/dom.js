@@ -22,11 +22,20 @@ function append(element, children) {
   }
 }
 
-/** Puts new children in the place of the old ones. */
+/** Puts new children in the place of the old ones. If one of those had the focus, its like gets it. */
 export function fill(element, ...children) {
+  const focused = document.activeElement;
+  const place = focused !== element && element.contains(focused) ? likes(element, focused).indexOf(focused) : -1;
   element.replaceChildren();
   append(element, children);
+  if (place >= 0) likes(element, focused)[place]?.focus({ preventScroll: true });
   return element;
+}
+
+/** The descendants of an element that lead where `wanted` leads, or do what it does. */
+function likes(element, wanted) {
+  const identity = (each) => [each.id, each.getAttribute("href"), each.ariaLabel, each.tagName === "BUTTON" && each.textContent].join("\n");
+  return [...element.querySelectorAll(wanted.tagName)].filter((each) => identity(each) === identity(wanted));
 }
 
 /** A colour of the theme, for canvas and charts. */
