@@ -22,7 +22,7 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.service.run import collect_rarely
 from koordcore.service.telemetry.logging import logger
-from support.histories import stored
+from support.histories.recording import stored
 
 GIB = 1 << 30
 AT = "2026-01-01T00:00:00.000000Z"

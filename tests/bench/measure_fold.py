@@ -11,7 +11,8 @@ from koordcore.events.scheduling.placement_explanation import NodeScore, Placeme
 from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
-from support.histories import Recorder, node, pod
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder
 
 NODES = 1000
 PODS = 10_000

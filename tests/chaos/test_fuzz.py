@@ -27,7 +27,7 @@ from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput
-from support.histories import every_kind_once, history
+from support.histories.history import every_kind_once, history
 from support.mutations import STRANGE_TEXTS, damaged, mutated
 from support.running_service import running_service
 from support.scheduler.scheduling import frameworks

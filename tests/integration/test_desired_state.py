@@ -26,7 +26,8 @@ from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation, ClaimBinding
 from msgspec.structs import replace as replace_fields
-from support.histories import Recorder, node, pod
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder
 
 NODE = "node-a"
 Kind = Literal["submit", "place", "resize", "release", "label", "delete", "bound-by-others", "read", "restart"]

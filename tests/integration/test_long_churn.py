@@ -53,7 +53,8 @@ from koordcore.events.scheduling.reservation import ReservationDeleted, Reservat
 from koordcore.protocol.objects import Namespace, Node, ObjectMeta, PodTemplate, Taint, Workload
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.cluster import decode_state
-from support.histories import Recorder, node, pod, stored
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder, stored
 from support.reachable import container_sizes
 from support.scheduler.devices import gpu
 from support.scheduler.numa import node_topology

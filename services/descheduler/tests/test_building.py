@@ -30,7 +30,7 @@ from koordcore.protocol.priority import BANDS, PriorityBand
 from koordcore.service.telemetry.logging import logger
 from koordcore.state import ClusterState
 from structlog.testing import capture_logs
-from support.histories import stored
+from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.until import until
 

@@ -18,7 +18,7 @@ from koordcore.events.objects.mirror import (
 from koordcore.protocol.objects import Namespace, ObjectMeta, node_from_json, pod_from_json
 from koordcore.service.telemetry.series_lifetime import KEPT_SECONDS
 from prometheus_client import CollectorRegistry
-from support.histories import stored
+from support.histories.recording import stored
 from support.manual_clock import ManualClock
 from support.reachable import container_sizes
 

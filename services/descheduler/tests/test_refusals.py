@@ -42,7 +42,7 @@ from support.descheduler import jobs
 from support.descheduler.kill import Kill
 from support.descheduler.views import pod_view_from_json
 from support.descheduler.world import World
-from support.histories import Recorder
+from support.histories.recording import Recorder
 from support.manual_clock import ManualClock
 from support.until import until
 

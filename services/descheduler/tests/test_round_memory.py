@@ -17,7 +17,7 @@ from koordcore.values import codec
 from support.descheduler.jobs import configuration as with_jobs
 from support.descheduler.kill import Kill
 from support.descheduler.world import World
-from support.histories import stored
+from support.histories.recording import stored
 from support.until import until
 
 BEGIN = datetime(2026, 11, 25, 8, tzinfo=UTC)

@@ -49,7 +49,8 @@ from koordcore.values.timestamps import unix_seconds
 from koordctl.access.audit_records import logged_modifications
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
-from support.histories import Recorder, node
+from support.histories.objects import node
+from support.histories.recording import Recorder
 from support.manual_clock import ManualClock
 from support.projector.busy_month import Month
 from support.projector.world import Projector, pods_by_fold, projector

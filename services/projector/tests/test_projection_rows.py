@@ -18,7 +18,8 @@ from koordcore.state.base import AggregateState
 from koordcore.state.cluster import decode_state, evolve
 from koordcore.state.reservations import unused_amounts
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
-from support.histories import Action, actions, every_kind_once, history
+from support.histories.actions import Action, actions
+from support.histories.history import every_kind_once, history
 from support.projector.world import pods_by_fold
 
 LIVELY = ("add-pod", "change-pod", "delete-pod", "place", "place", "release", "started", "started", "stopped", "agent")

@@ -46,7 +46,9 @@ from koordcore.values.timestamps import unix_seconds
 from psycopg import sql
 from sqlalchemy import Connection
 from structlog.testing import capture_logs
-from support.histories import Action, Recorder, every_kind_once, history
+from support.histories.actions import Action
+from support.histories.history import every_kind_once, history
+from support.histories.recording import Recorder
 from support.manual_clock import ManualClock
 from support.projector.refused_facts import INCOMPRESSIBLE, REFUSED_UID, refused_fact
 from support.projector.synthetic_cluster import SyntheticCluster, small

@@ -18,7 +18,8 @@ from koord_projector.shell.projecting.fold_process import FoldEnded, FoldProcess
 from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
 from psycopg import sql
-from support.histories import Recorder, every_kind_once, history
+from support.histories.history import every_kind_once, history
+from support.histories.recording import Recorder
 from support.projector.refused_facts import refused_fact
 from support.projector.synthetic_cluster import small
 from support.projector.world import TABLES, Projector, projector

@@ -24,7 +24,7 @@ from koordcore.protocol.objects import ConfigMap, Node, ObjectMeta, OwnerReferen
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values.timestamps import rfc3339
-from support.histories import stored
+from support.histories.recording import stored
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 GIB = 1 << 30

@@ -7,7 +7,7 @@ import msgspec
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.protocol.objects import ObjectMeta, Pod
-from support.histories import Recorder
+from support.histories.recording import Recorder
 
 REFUSED_UID: Final = "u-refused"
 INCOMPRESSIBLE: Final = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(128))

@@ -50,7 +50,8 @@ from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 from support.bus.read_log import ReadLog
 from support.bus.snapshots import of_the_cluster
-from support.histories import Action, actions, every_kind_once, history
+from support.histories.actions import Action, actions
+from support.histories.history import every_kind_once, history
 
 FOLD = "manager"
 SOURCE = FoldSource(ClusterState, ClusterState.restore, schema_fingerprint())

@@ -11,7 +11,8 @@ from koordcore.protocol import keys
 from koordcore.state.allocation_rules import Violation, broken_rules, objections, violations
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation, ReservationUse, VirtualFunction
 from koordcore.values.cpuset import format_cpuset
-from support.histories import Recorder, pod
+from support.histories.objects import pod
+from support.histories.recording import Recorder
 
 CORE = "koordinator.sh/gpu-core"
 

@@ -7,7 +7,8 @@ from koordcore.state.aggregates import NodeLedger, PodState, ReservationState
 from koordcore.state.reservations import reservation_status, unused_amounts
 from koordcore.state.reserved_amounts import taken_from_reservations
 from koordcore.values.allocation import Allocation, ReservationUse
-from support.histories import Action, history
+from support.histories.actions import Action
+from support.histories.history import history
 
 PLACED_AT = "2026-01-01T00:00:05.000000Z"
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from koordcore.events.returning_names import RETURNING
 from koordcore.state import ClusterState
-from support.histories import every_kind_once, history
+from support.histories.history import every_kind_once, history
 
 WITH_UID: Final = {"podspec", "pod", "workloadspec", "eviction", "migration", "repack", "reservation"}
 """Kinds whose ids contain a uid. A uid is never used again."""

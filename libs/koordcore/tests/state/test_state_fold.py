@@ -17,7 +17,10 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.cluster import aggregate_digest, combine_digests, decode_state, schema_fingerprint
 from koordcore.values import codec
-from support.histories import Action, actions, every_kind_once, history, ledger_sum, stored
+from support.histories.actions import Action, actions
+from support.histories.history import every_kind_once, history
+from support.histories.ledgers import ledger_sum
+from support.histories.recording import stored
 
 GOLDEN = Path(__file__).parent / "golden"
 

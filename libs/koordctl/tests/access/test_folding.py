@@ -17,7 +17,7 @@ from koordctl.access.folding import CLUSTER_FOLD, Folded, archived_cluster, fold
 from koordctl.access.log import LogTrouble
 from koordctl.access.verification import FoldPosition, Verification
 from koordctl.what_if.archived_folds import archived_folds
-from support.histories import every_kind_once, history
+from support.histories.history import every_kind_once, history
 
 POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")
 

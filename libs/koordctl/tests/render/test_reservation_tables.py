@@ -9,7 +9,7 @@ from koordcore.state.cluster import ClusterState
 from koordcore.stories.reservations import ReservationView
 from koordctl.access.reservations import reservations_in
 from koordctl.render.reservation_tables import held_rows, reservation_rows
-from support.histories import Recorder
+from support.histories.recording import Recorder
 
 OWNERS = [ReservationOwner("shop", f"web-{number}", str(number)) for number in range(5)]
 VIEW = ReservationView(

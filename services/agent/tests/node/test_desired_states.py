@@ -14,7 +14,7 @@ from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
-from support.histories import stored
+from support.histories.recording import stored
 from support.until import until
 
 MANY = 5

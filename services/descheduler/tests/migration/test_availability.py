@@ -12,7 +12,7 @@ from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import node_from_json, pod_from_json
-from support.histories import stored
+from support.histories.recording import stored
 
 REPLICAS = 6
 NODES = 2

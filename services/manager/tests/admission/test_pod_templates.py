@@ -20,7 +20,7 @@ from koordcore.protocol.crd.catalogue import resource_versions
 from koordcore.protocol.crd.schema import Schema
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.values import codec
-from support.histories import stored
+from support.histories.recording import stored
 from support.manager.hostile_objects import as_object
 from support.mutations import mutated
 

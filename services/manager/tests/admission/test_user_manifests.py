@@ -9,7 +9,7 @@ from koord_manager.domain.documents.apply import decide_apply
 from koordcore.events.envelope import Draft
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.protocol.manifests import read_documents, shape_manifest
-from support.histories import stored as as_stored
+from support.histories.recording import stored as as_stored
 
 Json = dict[str, Any]
 MANIFESTS = """

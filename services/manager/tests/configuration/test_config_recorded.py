@@ -9,7 +9,7 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned, next_draft
 from koord_manager.domain.gateway.resources import config_map
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import ConfigMap, object_from_json
-from support.histories import stored
+from support.histories.recording import stored
 
 NOW = "2026-01-01T00:00:00Z"
 RESOURCE = config_map("koordinator-system", "slo-controller-config", has_sections=True)

@@ -7,7 +7,7 @@ from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
-from support.histories import stored
+from support.histories.recording import stored
 
 OBJECT = custom_ref("scheduleexplanations", "default", "why")
 ID = "default=why"

@@ -4,7 +4,10 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import WORKLOAD
 from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import OwnerReference, Pod
-from support.histories import Action, Recorder, history, node, pod
+from support.histories.actions import Action
+from support.histories.history import history
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder
 
 
 def bound(number: int, where: str, phase: str = "Running") -> Pod:

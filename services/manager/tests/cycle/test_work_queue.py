@@ -25,7 +25,7 @@ from koordcore.protocol.objects import Namespace, ObjectMeta
 from koordcore.service.telemetry.logging import logger
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
-from support.histories import stored
+from support.histories.recording import stored
 from support.manager.loops import CONFIG, NODE, Manager, pod, running
 
 POD = """{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"""

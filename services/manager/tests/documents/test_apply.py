@@ -17,7 +17,8 @@ from koordcore.events.scheduling.pod import PodPlaced
 from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState
-from support.histories import Recorder, node, pod, stored
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder, stored
 
 NOW = "2026-01-01T00:00:00.000000Z"
 

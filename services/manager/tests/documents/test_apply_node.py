@@ -14,7 +14,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import Node
 from koordcore.state.node_policy import policy_annotations, policy_resources
-from support.histories import stored
+from support.histories.recording import stored
 
 Json = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

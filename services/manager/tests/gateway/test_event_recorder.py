@@ -16,7 +16,7 @@ from koordcore.events.objects.mirror import PodSpecAdded
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger
-from support.histories import stored
+from support.histories.recording import stored
 from support.until import until
 
 

@@ -42,8 +42,9 @@ from koordcore.state.allocation_rules import broken_rules
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation
-from support.histories import NODES as NODE_NAMES
-from support.histories import Recorder, node, pod
+from support.histories.objects import NODES as NODE_NAMES
+from support.histories.objects import node, pod
+from support.histories.recording import Recorder
 
 NOW = datetime(2026, 1, 1, 0, 0, 1, 900_000, UTC)
 RESOURCES = {item.plural: item for item in mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)}

@@ -14,7 +14,8 @@ from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReport
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded
 from koordcore.protocol import keys
-from support.histories import Recorder, node
+from support.histories.objects import node
+from support.histories.recording import Recorder
 from support.kubernetes.patches import apply_patch
 
 GIB = 1 << 30

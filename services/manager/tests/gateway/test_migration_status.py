@@ -21,7 +21,7 @@ from koordcore.events.descheduling.migration import (
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from msgspec.structs import replace
-from support.histories import stored
+from support.histories.recording import stored
 
 Json = dict[str, Any]
 JOBS = "podmigrationjobs"

@@ -5,7 +5,7 @@ from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.management.nodepolicy import NodeDevicesComputed
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
-from support.histories import stored
+from support.histories.recording import stored
 
 
 def decided(*events: NodeDevicesComputed) -> NodePolicyState:

@@ -29,7 +29,7 @@ from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state.aggregates import PodState
 from msgspec import structs
 from structlog.testing import CapturingLogger
-from support.histories import stored
+from support.histories.recording import stored
 
 EVICTED = AggregateRef("eviction", "u")
 REQUEST = PodEvictionRequested(namespace="d", name="web", initiator="descheduler", reason="LowNodeLoad")

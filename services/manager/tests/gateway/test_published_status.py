@@ -21,7 +21,7 @@ from koordcore.protocol import keys
 from koordcore.service.leader.sole_leader import SoleLeader
 from koordctl.render.object_tables import object_table
 from starlette.applications import Starlette
-from support.histories import stored
+from support.histories.recording import stored
 
 Json = dict[str, Any]
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"

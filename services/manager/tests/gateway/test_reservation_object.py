@@ -20,7 +20,7 @@ from koordcore.events.scheduling.reservation import ReservationCollected, Reserv
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
 from koordcore.values.allocation import AllocatedDevice, Allocation, ReservationUse
-from support.histories import stored
+from support.histories.recording import stored
 
 UID, NODE = "r-1", AggregateRef("node", "node-1")
 OBJECT: dict[str, Any] = {

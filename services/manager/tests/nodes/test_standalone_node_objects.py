@@ -14,7 +14,8 @@ from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.protocol import keys
 from koordcore.protocol.crd.admit import Accepted, admit
 from koordcore.protocol.hardware.devices import device_from
-from support.histories import Recorder, node
+from support.histories.objects import node
+from support.histories.recording import Recorder
 
 NOW = "2026-01-01T00:00:00Z"
 GIB = 1 << 30

@@ -17,8 +17,8 @@ from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
 from koordcore.events.scheduling.gang import GangPhaseChanged
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
 from koordcore.protocol import keys
-from support.histories import node as registered
-from support.histories import stored
+from support.histories.objects import node as registered
+from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.scheduler.reservations import reservation, reserve, unreserve
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata

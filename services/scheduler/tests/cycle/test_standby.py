@@ -12,8 +12,9 @@ from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpec
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import PlacementExplanation
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from support.histories import node, stored
-from support.histories import pod as histories_pod
+from support.histories.objects import node
+from support.histories.objects import pod as histories_pod
+from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.scheduler.scheduling import frameworks
 
