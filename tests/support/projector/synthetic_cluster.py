@@ -8,11 +8,11 @@ Deterministic in its arguments.
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped, Suspect
+from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
 from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import (
     AggregateRef,
@@ -24,24 +24,12 @@ from koordcore.events.envelope import (
     name_from_token,
     name_token,
 )
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
 from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
 from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
 from koordcore.events.scheduling.explanations import PodUnschedulable
 from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
 from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
 from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from koordcore.protocol.kube_struct import Quantities
-from koordcore.protocol.objects import (
-    Container,
-    Node,
-    NodeSpec,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    ResourceRequirements,
-)
 from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339
@@ -57,48 +45,23 @@ from support.projector.synthetic_colocation import (
 )
 from support.projector.synthetic_descheduling import migration_of, round_of
 from support.projector.synthetic_hardware import SyntheticHardware
+from support.projector.synthetic_machines import (
+    GIB,
+    Load,
+    Machine,
+    hash_text,
+    node_of,
+    pod_of,
+    spare_reservation,
+    suspect_of,
+)
+from support.projector.synthetic_placing import feasible_machines, hold, score
+from support.projector.synthetic_reclaiming import overcommit, suppress
 
 BEGIN = datetime(2026, 11, 20, 7, 0, tzinfo=UTC)
-GIB = 1 << 30
 SHAPES = ((16, 64, 0), (32, 128, 0), (32, 256, 0), (64, 256, 0), (96, 384, 8), (96, 768, 0))
 TEAMS = {"checkout": "LS", "search": "LS", "recommend": "LSR", "billing": "LS", "etl": "BE", "training": "BE"}
 REPORT_MINUTES = 5
-
-
-@dataclass
-class _Machine:
-    name: str
-    cpu: int
-    memory: int
-    gpus: int
-    cpu_held: int = 0
-    memory_held: int = 0
-    gpus_held: int = 0
-    batch_cpu: int = 0
-    batch_memory: int = 0
-    batch_cpu_held: int = 0
-    batch_memory_held: int = 0
-    quota_us: int = -1
-    unschedulable: bool = False
-    phase: float = 0.0
-    hardware: SyntheticHardware | None = None
-    pods: dict[str, "_Load"] = field(default_factory=lambda: dict[str, _Load]())
-
-
-@dataclass
-class _Load:
-    uid: str
-    namespace: str
-    name: str
-    qos: str
-    cpu: int
-    memory: int
-    gpus: int
-    share: float
-    machine: _Machine | None = None
-    attempts: int = 0
-    queued_at: str = ""
-    ends: datetime | None = None
 
 
 @dataclass
@@ -126,24 +89,24 @@ class SyntheticCluster:
         self._now = BEGIN
         self._minutes = minutes
         self._machines = [self._machine(number) for number in range(nodes)]
-        self._waiting: list[_Load] = []
-        self._placed: list[_Load] = []
+        self._waiting: list[Load] = []
+        self._placed: list[Load] = []
         self._pods = pods
         self._submitted = 0
         self._evil_name = evil_name
         self._live()
 
-    def _machine(self, number: int) -> _Machine:
+    def _machine(self, number: int) -> Machine:
         cpu, memory, gpus = self._random.choices(SHAPES, weights=(3, 4, 2, 4, 2, 1))[0]
         zone = "abc"[number % 3]
         name, phase = f"node-{zone}-{number:03d}", self._random.uniform(0, 0.6)
         hardware = SyntheticHardware(name, cpu, gpus)
-        return _Machine(name, cpu * 1000, memory * GIB, gpus, phase=phase, hardware=hardware)
+        return Machine(name, cpu * 1000, memory * GIB, gpus, phase=phase, hardware=hardware)
 
     def _live(self) -> None:
         for machine in self._machines:
             self._tick(0.02)
-            self._write("nodespec", name_token(machine.name), NodeSpecAdded(object=_node(machine)), "manager/0")
+            self._write("nodespec", name_token(machine.name), NodeSpecAdded(object=node_of(machine)), "manager/0")
         for machine in self._machines:
             self._tick(0.02)
             started = AgentStarted(host="simulated", version="0.1.0")
@@ -170,7 +133,7 @@ class SyntheticCluster:
             if minute == self._minutes // 2:
                 for machine in self._random.sample(self._machines, min(4, len(self._machines))):
                     machine.unschedulable = True
-                    changed = NodeSpecChanged(object=_node(machine))
+                    changed = NodeSpecChanged(object=node_of(machine))
                     self._write("nodespec", name_token(machine.name), changed, "manager/0")
         self._colocate()
 
@@ -185,7 +148,7 @@ class SyntheticCluster:
         gpus = self._random.choice((1, 2, 4, 8)) if team == "recommend" and self._random.random() < 0.5 else 0
         if number % 97 == 13:
             cpu, memory = 128_000, 900 * GIB  # no node is that large
-        load = _Load(
+        load = Load(
             uid=f"{self._random.getrandbits(32):08x}-0000-4000-8000-{number:012x}",
             namespace=team,
             name=f"{team}-{self._random.choice(('api', 'worker', 'cache', 'batch'))}-{number:05d}"
@@ -199,73 +162,25 @@ class SyntheticCluster:
         )
         if best_effort or self._random.random() < 0.1:
             load.ends = self._now + timedelta(minutes=self._random.uniform(15, 120))
-        self._write("podspec", load.uid, PodSpecAdded(object=_pod(load)), "manager/0", load.uid)
+        self._write("podspec", load.uid, PodSpecAdded(object=pod_of(load)), "manager/0", load.uid)
         self._waiting.append(load)
 
     def _schedule(self) -> None:
-        still: list[_Load] = []
+        still: list[Load] = []
         for load in self._waiting:
             self._tick(self._random.uniform(0.002, 0.02))
             load.attempts += 1
-            feasible, exclusions = self._filter(load)
+            feasible, exclusions = feasible_machines(self._machines, load)
             if not feasible:
                 if load.attempts in (1, 2, 4, 8, 16, 32, 64, 128):
                     self._judge(load, exclusions)
                 still.append(load)
                 continue
-            scored = sorted((self._score(load, machine) for machine in feasible), key=lambda s: (-s.total, s.node))
+            scored = sorted((score(load, machine) for machine in feasible), key=lambda s: (-s.total, s.node))
             self._place(load, scored, exclusions, len(feasible))
         self._waiting = still
 
-    def _filter(self, load: _Load) -> tuple[list[_Machine], list[PluginExclusion]]:
-        feasible: list[_Machine] = []
-        cordoned = 0
-        reasons: dict[str, int] = {}
-        for machine in self._machines:
-            if machine.unschedulable:
-                cordoned += 1
-                continue
-            if load.qos == "BE":
-                cpu, memory = (
-                    machine.batch_cpu - machine.batch_cpu_held,
-                    machine.batch_memory - machine.batch_memory_held,
-                )
-                names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
-            else:
-                cpu, memory = machine.cpu - machine.cpu_held, machine.memory - machine.memory_held
-                names = ("cpu", "memory")
-            if load.gpus > machine.gpus - machine.gpus_held:
-                reason = "Insufficient nvidia.com/gpu"
-            elif load.cpu > cpu:
-                reason = f"Insufficient {names[0]}"
-            elif load.memory > memory:
-                reason = f"Insufficient {names[1]}"
-            else:
-                feasible.append(machine)
-                continue
-            reasons[reason] = reasons.get(reason, 0) + 1
-        exclusions: list[PluginExclusion] = []
-        if cordoned:
-            exclusions.append(PluginExclusion("NodeUnschedulable", cordoned, {"node(s) were unschedulable": cordoned}))
-        if reasons:
-            exclusions.append(PluginExclusion("NodeResourcesFit", sum(reasons.values()), reasons))
-        return feasible, exclusions
-
-    def _score(self, load: _Load, machine: _Machine) -> NodeScore:
-        if load.qos == "BE":
-            free = 1 - (machine.batch_cpu_held + load.cpu) / max(1, machine.batch_cpu)
-        else:
-            cpu = 1 - (machine.cpu_held + load.cpu) / machine.cpu
-            memory = 1 - (machine.memory_held + load.memory) / machine.memory
-            free = (cpu + memory) / 2
-        parts = {
-            "NodeResourcesFit": int(100 * free),
-            "TaintToleration": 100 if not machine.gpus or load.gpus else 40,
-            "ImageLocality": hash_text(f"{machine.name}/{load.namespace}") % 60,
-        }
-        return NodeScore(machine.name, sum(parts.values()), parts)
-
-    def _judge(self, load: _Load, exclusions: list[PluginExclusion]) -> None:
+    def _judge(self, load: Load, exclusions: list[PluginExclusion]) -> None:
         told = [f"{count} {reason}" for part in exclusions for reason, count in part.reasons.items()]
         message = f"0/{len(self._machines)} nodes are available: {', '.join(told)}."
         explanation = PodUnschedulable(
@@ -279,10 +194,10 @@ class SyntheticCluster:
         origin = self._origin(f"attempt/{load.uid}/{load.attempts}", load.uid, "scheduler/0")
         self.explanations.append(Message(AggregateRef("pod", load.uid), explanation, origin))
 
-    def _place(self, load: _Load, scored: list[NodeScore], exclusions: list[PluginExclusion], feasible: int) -> None:
+    def _place(self, load: Load, scored: list[NodeScore], exclusions: list[PluginExclusion], feasible: int) -> None:
         by_name = {machine.name: machine for machine in self._machines}
         machine = by_name[scored[0].node]
-        pod = _pod(load)
+        pod = pod_of(load)
         assert machine.hardware is not None
         shares_a_card = load.gpus == 1 and hash_text(load.uid) % 4 > 0
         allocation = machine.hardware.take(
@@ -304,22 +219,13 @@ class SyntheticCluster:
         )
         self._write("pod", load.uid, placed, "scheduler/0", load.uid)
         self._write("node", name_token(machine.name), NodeResourcesTaken(pods=[on_node]), "scheduler/0", load.uid)
-        self._hold(load, machine, 1)
+        hold(load, machine, 1)
         machine.pods[load.uid] = load
         load.machine = machine
         self._placed.append(load)
         self._tick(self._random.uniform(0.05, 0.3))
         started = PodsStarted(pods=[load.uid])
         self._write("nodestate", name_token(machine.name), started, f"agent/{machine.name}", load.uid)
-
-    def _hold(self, load: _Load, machine: _Machine, sign: int) -> None:
-        if load.qos == "BE":
-            machine.batch_cpu_held += sign * load.cpu
-            machine.batch_memory_held += sign * load.memory
-        else:
-            machine.cpu_held += sign * load.cpu
-            machine.memory_held += sign * load.memory
-            machine.gpus_held += sign * load.gpus
 
     def _explanation(
         self, top: list[NodeScore], exclusions: list[PluginExclusion], feasible: int
@@ -347,7 +253,7 @@ class SyntheticCluster:
             released = PodReleased(namespace=load.namespace, name=load.name, node=machine.name, reason="deleted")
             self._write("pod", load.uid, released, "scheduler/0", load.uid)
             self._write("node", token, NodeResourcesReturned(pods=[load.uid]), "scheduler/0", load.uid)
-            self._hold(load, machine, -1)
+            hold(load, machine, -1)
             del machine.pods[load.uid]
             if machine.hardware is not None:
                 machine.hardware.give_back(load.uid)
@@ -392,70 +298,13 @@ class SyntheticCluster:
             ref = AggregateRef("node", name_token(machine.name))
             origin = self._origin(f"report/{machine.name}/{minute}", machine.name, f"agent/{machine.name}")
             self.reports.append(Message(ref, report, origin))
-            self._overcommit(machine, high, system)
-            self._suppress(machine, busy, high, system)
-
-    def _overcommit(self, machine: _Machine, high: int, system: Usage) -> None:
-        margin = machine.cpu * 40 // 100
-        batch = max(0, machine.cpu - margin - system.cpu_milli - high)
-        if machine.batch_cpu and abs(batch - machine.batch_cpu) < machine.cpu // 20:
-            return
-        terms = OvercommitTerms(
-            capacity=machine.cpu,
-            margin=margin,
-            system_used=system.cpu_milli,
-            reserved=0,
-            high_priority_used=high,
-            high_priority_request=machine.cpu_held,
-            result=batch,
-            policy="usage",
-        )
-        memory_margin = machine.memory * 35 // 100
-        memory = max(0, machine.memory - memory_margin - machine.memory_held // 2)
-        memory_terms = OvercommitTerms(
-            capacity=machine.memory,
-            margin=memory_margin,
-            system_used=system.memory_bytes,
-            reserved=0,
-            high_priority_used=machine.memory_held // 2,
-            high_priority_request=machine.memory_held,
-            result=memory,
-            policy="usage",
-        )
-        computed = NodeOvercommitComputed(
-            batch_cpu_milli=batch,
-            batch_memory_bytes=memory,
-            reason="first" if not machine.batch_cpu else "changed",
-            terms={"cpu": terms, "memory": memory_terms},
-            metric_updated_at=rfc3339(self._now),
-            config_version=0,
-            based_on=BasedOn(len(self.facts), len(self.reports)),
-        )
-        machine.batch_cpu, machine.batch_memory = batch, memory
-        self._write("nodepolicy", name_token(machine.name), computed, "manager/0")
-
-    def _suppress(self, machine: _Machine, busy: int, high: int, system: Usage) -> None:
-        if not any(load.qos == "BE" for load in machine.pods.values()) or busy < machine.cpu * 0.55:
-            return
-        budget = max(2000, machine.cpu * 65 // 100 - high - system.cpu_milli)
-        quota = budget * 100
-        if machine.quota_us > 0 and abs(quota - machine.quota_us) < machine.quota_us // 20:
-            return
-        suppressed = BeCpuSuppressed(
-            old_quota_us=machine.quota_us,
-            new_quota_us=quota,
-            terms={
-                "capacity": machine.cpu,
-                "threshold_percent": 65,
-                "pod_non_be_used": high,
-                "host_non_be_used": 0,
-                "system_used": system.cpu_milli,
-                "budget": budget,
-            },
-            reason=f"pods of higher QoS use {high / 1000:.1f} of {machine.cpu // 1000} cores",
-        )
-        machine.quota_us = quota
-        self._write("nodestate", name_token(machine.name), suppressed, f"agent/{machine.name}")
+            token, based_on = name_token(machine.name), BasedOn(len(self.facts), len(self.reports))
+            offered = overcommit(machine, high, system, rfc3339(self._now), based_on)
+            if offered is not None:
+                self._write("nodepolicy", token, offered, "manager/0")
+            suppressed = suppress(machine, busy, high, system)
+            if suppressed is not None:
+                self._write("nodestate", token, suppressed, f"agent/{machine.name}")
 
     def _tick(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
@@ -491,7 +340,7 @@ class SyntheticCluster:
         for number, machine in enumerate(shared[:3]):
             loads = sorted(machine.pods.values(), key=lambda load: load.uid)
             victim, suspect = (next(each for each in loads if each.qos == qos) for qos in ("LS", "BE"))
-            disturbed, disturbing = _suspect(victim, 0.0), _suspect(suspect, 0.87)
+            disturbed, disturbing = suspect_of(victim, 0.0), suspect_of(suspect, 0.87)
             written += disturbance(machine.name, disturbed, disturbing, number, lasts=number == 0)
             if number == 1:
                 written += [suppression(machine.name), eviction(machine.name, disturbing)]
@@ -512,21 +361,11 @@ class SyntheticCluster:
             origin = self._origin(f"attempt/{uid}/1", uid, "scheduler/0")
             self.explanations.append(Message(AggregateRef("pod", uid), explanation, origin))
 
-    def _reserve(self, machine: _Machine) -> None:
+    def _reserve(self, machine: Machine) -> None:
         """Reserve two CPUs of a machine that no pod takes."""
         self._tick(0.02)
         uid = "5eee0000-0000-4000-8000-000000000001"
-        container = {"name": "main", "resources": {"requests": {"cpu": "2", "memory": "4Gi"}}}
-        document = {
-            "apiVersion": "scheduling.koordinator.sh/v1alpha1",
-            "kind": "Reservation",
-            "metadata": {"name": "spare", "uid": uid, "creationTimestamp": rfc3339(self._now)},
-            "spec": {
-                "ttl": "0s",
-                "owners": [{"labelSelector": {"matchLabels": {"app": "spare"}}}],
-                "template": {"spec": {"containers": [container]}},
-            },
-        }
+        document = spare_reservation(uid, rfc3339(self._now))
         self._write(
             "customspec", custom_ref("reservations", "", "spare").id, CustomObjectObserved(object=document), "a"
         )
@@ -552,53 +391,9 @@ class SyntheticCluster:
         self.facts.append(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body, seq * 1_000_000))
 
 
-def _suspect(load: _Load, score: float) -> Suspect:
-    return Suspect(
-        uid=load.uid, namespace=load.namespace, name=load.name, qos=load.qos, score=score, cpu_milli=load.cpu
-    )
-
-
-def hash_text(text: str) -> int:
-    """The same number for the same text in every process (unlike `hash`)."""
-    value = 1469598103934665603
-    for byte in text.encode():
-        value = (value ^ byte) * 1099511628211 % (1 << 128)
-    return value or 1
-
-
 def _arrived(share: float) -> float:
     """How many of all pods have been submitted after that share of the time: a morning's ramp."""
     return min(1.0, 1.08 / (1 + math.exp(-7 * (share - 0.38))) - 0.06)
-
-
-def _node(machine: _Machine) -> Node:
-    amounts: Quantities = {"cpu": machine.cpu // 1000, "memory": f"{machine.memory // GIB}Gi", "pods": 110}
-    if machine.gpus:
-        amounts["nvidia.com/gpu"] = machine.gpus
-    labels = {"kubernetes.io/hostname": machine.name, "topology.kubernetes.io/zone": f"zone-{machine.name[5]}"}
-    return Node(
-        metadata=ObjectMeta(name=machine.name, labels=labels),
-        spec=NodeSpec(unschedulable=machine.unschedulable),
-        status=NodeStatus(capacity=dict(amounts), allocatable=dict(amounts)),
-    )
-
-
-def _pod(load: _Load) -> Pod:
-    labels = {"app": load.name.rsplit("-", 1)[0], "koordinator.sh/qosClass": load.qos}
-    requests: Quantities = {"cpu": f"{load.cpu}m", "memory": load.memory}
-    priority = 9000
-    if load.qos == "BE":
-        requests = {"kubernetes.io/batch-cpu": load.cpu, "kubernetes.io/batch-memory": load.memory}
-        priority = 5000
-    elif load.gpus:
-        requests["nvidia.com/gpu"] = load.gpus
-    container = Container(
-        name="main", image="registry.example/app:1", resources=ResourceRequirements(requests=requests)
-    )
-    return Pod(
-        metadata=ObjectMeta(name=load.name, namespace=load.namespace, uid=load.uid, labels=labels),
-        spec=PodSpec(containers=[container], priority=priority),
-    )
 
 
 def small() -> Sequence[StoredEvent]:
