@@ -2,7 +2,7 @@
 
 Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
 
-The contract tests `tests/contract/bus/test_event_log.py` check every method of every adapter.
+The contract tests in `tests/contract/eventlog/` check every method of every adapter.
 
 Source:
     event-bus spec, 3.2, 4.1, 4.3
