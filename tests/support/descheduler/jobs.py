@@ -2,13 +2,19 @@
 
 from typing import Any
 
+from koord_descheduler.cycle import Rounds
 from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.objects.gateway import PodEvicted
 from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.state import ClusterState
+from koordcore.state.migrations import MigrationState
 from koordcore.values import codec
 from support.descheduler.world import LATE, World
 from support.until import until
+
+REPLICAS = 20
+"""Replicas of the workload of the pods, where two of them may be unavailable."""
 
 
 def configuration(
@@ -83,3 +89,24 @@ async def leave(world: World, name: str) -> None:
     """Write that a pod was evicted and is gone, as the gateway and the mirror do."""
     await world.answer(name, PodEvicted())
     await world.write(AggregateRef("podspec", f"u-{name}"), PodSpecDeleted(namespace="d", name=name))
+
+
+async def asked(world: World, times: int) -> None:
+    """Wait until so many evictions are requested."""
+
+    async def are_requested() -> bool:
+        return len(await world.requests()) == times
+
+    await until(are_requested)
+
+
+async def states(world: World) -> dict[str, MigrationState]:
+    """Return uid -> state of each migration, folded from the facts."""
+    state = ClusterState()
+    for stored in await world.stored("migration"):
+        state.apply(stored)
+    return dict(state.of_kind(MigrationState).items())
+
+
+async def folded(world: World, rounds: Rounds) -> None:
+    await rounds.runner.reached((await world.bus.events.head()).last_seq)
