@@ -49,6 +49,7 @@ from support.projector.synthetic_machines import (
     GIB,
     Load,
     Machine,
+    arrived,
     hash_text,
     node_of,
     pod_of,
@@ -122,7 +123,7 @@ class SyntheticCluster:
         self._reserve(self._machines[0])
         for minute in range(self._minutes):
             self._now = max(self._now, BEGIN + timedelta(minutes=minute))
-            wanted = int(self._pods * _arrived(minute / self._minutes)) - self._submitted
+            wanted = int(self._pods * arrived(minute / self._minutes)) - self._submitted
             for _ in range(max(0, wanted)):
                 self._submit()
             self._schedule()
@@ -389,11 +390,6 @@ class SyntheticCluster:
         origin = self._origin(f"synthetic/{seq}", correlation or id_, actor)
         sealed = CATALOGUE.seal([Draft(AggregateRef(kind, id_), event, 0)], origin)[0]
         self.facts.append(StoredEvent(seq, sealed.ref, sealed.headers, sealed.body, seq * 1_000_000))
-
-
-def _arrived(share: float) -> float:
-    """How many of all pods have been submitted after that share of the time: a morning's ramp."""
-    return min(1.0, 1.08 / (1 + math.exp(-7 * (share - 0.38))) - 0.06)
 
 
 def small() -> Sequence[StoredEvent]:

@@ -1,5 +1,6 @@
 """Machines and loads of the synthetic cluster, and the objects that they are to Kubernetes and to agents."""
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -113,6 +114,11 @@ def suspect_of(load: Load, score: float) -> Suspect:
     return Suspect(
         uid=load.uid, namespace=load.namespace, name=load.name, qos=load.qos, score=score, cpu_milli=load.cpu
     )
+
+
+def arrived(share: float) -> float:
+    """How many of all pods have been submitted after that share of the time: a morning's ramp."""
+    return min(1.0, 1.08 / (1 + math.exp(-7 * (share - 0.38))) - 0.06)
 
 
 def hash_text(text: str) -> int:
