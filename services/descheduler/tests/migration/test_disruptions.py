@@ -13,7 +13,6 @@ from support.descheduler.jobs import configuration, is_told, job, reached
 from support.descheduler.world import World
 from support.until import until
 
-REPLICAS = 20
 ONE_UNAVAILABLE = configuration(plugins=False, maxUnavailablePerWorkload=1)
 
 
@@ -51,15 +50,6 @@ TAKEN: list[Callable[[World], Awaitable[None]]] = [
     deleted_without_a_successor,
     not_ready,
 ]
-
-
-@pytest.fixture
-async def world() -> World:
-    """Return a cluster whose workload has all its replicas."""
-    world = World()
-    await world.begin()
-    await world.replicas(REPLICAS)
-    return world
 
 
 async def held(world: World) -> list[list[str]]:
