@@ -41,8 +41,8 @@ SLO = {
 }
 
 
-def pod(uid: str, qos: str, cpu_milli: int) -> PodOnNode:
-    """A pod that uses all that it requests."""
+def pod(uid: str, qos: str, cpu_milli: int, usage: str = '{"profile":"constant","mean":1.0}') -> PodOnNode:
+    """A pod as the ledger of its node has it. By default it uses all that it requests."""
     batch = qos == "BE"
     names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory") if batch else ("cpu", "memory")
     return PodOnNode(
@@ -53,7 +53,7 @@ def pod(uid: str, qos: str, cpu_milli: int) -> PodOnNode:
         qos=qos,
         kube_qos="BestEffort" if batch else "Burstable",
         priority_class="koord-batch" if batch else "koord-prod",
-        usage_profile='{"profile":"constant","mean":1.0}',
+        usage_profile=usage,
     )
 
 

@@ -29,6 +29,7 @@ from koordcore.protocol.objects import pod_from_json
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordcore.values.invalid import InvalidInput
 from msgspec import structs
+from support.agent.agent_world import pod
 from support.reachable import container_sizes
 
 GIB = 1 << 30
@@ -40,22 +41,6 @@ SLO = {
         "cpuSuppressPolicy": "cfsQuota",
     }
 }
-
-
-def entry(uid: str, qos: str, cpu_milli: int, usage: str = '{"profile":"constant","mean":1.0}') -> PodOnNode:
-    """A pod as the ledger of its node has it."""
-    batch = qos == "BE"
-    names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory") if batch else ("cpu", "memory")
-    return PodOnNode(
-        uid=uid,
-        namespace="default",
-        name=uid,
-        requests={names[0]: cpu_milli, names[1]: GIB},
-        qos=qos,
-        kube_qos="BestEffort" if batch else "Burstable",
-        priority_class="koord-batch" if batch else "koord-prod",
-        usage_profile=usage,
-    )
 
 
 def desired(
@@ -133,17 +118,17 @@ def test_without_desired_state_nothing_is_done_and_nothing_restored() -> None:
 
 
 def test_it_runs_what_is_wanted_and_says_so_once() -> None:
-    node = Node(desired(entry("a", "LS", 1_000), entry("b", "BE", 1_000)))
+    node = Node(desired(pod("a", "LS", 1_000), pod("b", "BE", 1_000)))
     assert node.run().facts == (PodsStarted(pods=["a", "b"]),)
     assert node.run(3).facts[1:] == ()
-    node.agent.desired = desired(entry("b", "BE", 1_000))
+    node.agent.desired = desired(pod("b", "BE", 1_000))
     tick = node.run()
     assert PodsStopped(pods=["a"]) in tick.facts
     assert node.host.running_pods == ("b",)
 
 
 def test_best_effort_is_suppressed_with_its_terms_and_released_when_switched_off() -> None:
-    view = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000))
+    view = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000))
     node = Node(view)
     node.run(4)
     (suppressed,) = [fact for fact in node.said if isinstance(fact, BeCpuSuppressed)]
@@ -162,7 +147,7 @@ def test_best_effort_is_suppressed_with_its_terms_and_released_when_switched_off
     assert suppressed.reason.startswith("BE may use 2.4")
     assert node.quota() == str(suppressed.new_quota_us)
     off = {"resourceUsedThresholdWithBE": {"enable": False}}
-    node.agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), slo=off)
+    node.agent.desired = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000), slo=off)
     tick = node.run()
     assert tick.facts == (
         BeCpuReleased(old_quota_us=suppressed.new_quota_us, reason="suppression is off: quota and CPU lists restored"),
@@ -174,7 +159,7 @@ def test_best_effort_is_suppressed_with_its_terms_and_released_when_switched_off
 @pytest.mark.parametrize("reservation", ['{"resources":{"cpu":"2"}}', '{"reservedCPUs":"0-1"}'])
 def test_best_effort_gets_nothing_of_what_the_node_reserves(reservation: str) -> None:
     reserving = {keys.NODE_RESERVATION: reservation}
-    node = Node(desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), annotations=reserving))
+    node = Node(desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000), annotations=reserving))
     node.run(4)
     (suppressed,) = [fact for fact in node.said if isinstance(fact, BeCpuSuppressed)]
     assert (suppressed.terms["reserved"], suppressed.terms["budget"]) == (2_000, 500)
@@ -182,7 +167,7 @@ def test_best_effort_gets_nothing_of_what_the_node_reserves(reservation: str) ->
 
 
 def test_a_lost_or_malformed_policy_never_loosens_what_protects() -> None:
-    pods = (entry("web", "LS", 4_000), entry("job", "BE", 9_000))
+    pods = (pod("web", "LS", 4_000), pod("job", "BE", 9_000))
     node = Node(desired(*pods))
     node.run(4)
     held = node.quota()
@@ -197,7 +182,7 @@ def test_a_lost_or_malformed_policy_never_loosens_what_protects() -> None:
 
 
 def test_a_restarted_agent_goes_on_without_repeating_itself() -> None:
-    view = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000))
+    view = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000))
     node = Node(view)
     node.run(4)
     node.restarted(announced=("web", "job", "gone")).desired = view
@@ -207,7 +192,7 @@ def test_a_restarted_agent_goes_on_without_repeating_itself() -> None:
 
 
 def test_a_malformed_profile_does_not_keep_a_pod_from_running() -> None:
-    node = Node(desired(entry("a", "LS", 1_000, usage="{}")))
+    node = Node(desired(pod("a", "LS", 1_000, usage="{}")))
     tick = node.run()
     assert tick.facts == (PodsStarted(pods=["a"]),)
     assert "default profile" in tick.pod_problems[0]
@@ -230,7 +215,7 @@ def test_a_write_that_failed_is_a_problem_and_no_fact() -> None:
         interval_ms=5_000,
         pods=PodControl(runner=host),
     )
-    agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000))
+    agent.desired = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000))
     for now in (5, 10, 15):
         fleet.advance(float(now))
         tick = agent.run_cycle(now * 1000)
@@ -238,7 +223,7 @@ def test_a_write_that_failed_is_a_problem_and_no_fact() -> None:
     assert "Invalid argument" in tick.problems[0]
     wanted = {outcome.value for outcome in tick.outcomes}
     reserving = {keys.NODE_RESERVATION: '{"resources":{"cpu":"2"}}'}
-    agent.desired = desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000), annotations=reserving)
+    agent.desired = desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000), annotations=reserving)
     fleet.advance(20.0)
     again = agent.run_cycle(20_000)
     assert {outcome.value for outcome in again.outcomes} != wanted
@@ -247,7 +232,7 @@ def test_a_write_that_failed_is_a_problem_and_no_fact() -> None:
 
 
 def test_the_report_says_what_was_measured_and_which_quota_holds() -> None:
-    node = Node(desired(entry("web", "LS", 4_000), entry("job", "BE", 9_000)))
+    node = Node(desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000)))
     node.run(60)
     report = node.agent.report(node.now_ms, lambda ms: f"t{ms}")
     assert report is not None
@@ -264,22 +249,22 @@ def test_the_report_says_what_was_measured_and_which_quota_holds() -> None:
 
 def test_a_pod_that_waits_for_its_claims_starts_when_the_bucket_tells_that_it_is_bound() -> None:
     claim = ClaimBinding(namespace="default", claim="data")
-    waits = structs.replace(entry("a", "LS", 1_000), allocation=Allocation(volume_claims=(claim,)))
+    waits = structs.replace(pod("a", "LS", 1_000), allocation=Allocation(volume_claims=(claim,)))
     view = view_of(structs.replace(desired(node=7).desired, binds_pods=True))
     placed = apply_push(view, push("node", NodeResourcesTaken(pods=[waits]), 9, 7))
     assert placed is not None
     assert placed.may_be_old
-    node = Node(apply_push(placed, push("node", NodeResourcesTaken(pods=[entry("b", "LS", 1_000)]), 10, 9)))
+    node = Node(apply_push(placed, push("node", NodeResourcesTaken(pods=[pod("b", "LS", 1_000)]), 10, 9)))
     assert node.run().facts == (PodsStarted(pods=["b"]),)
 
-    node.agent.desired = desired(waits, entry("b", "LS", 1_000), node=10)
+    node.agent.desired = desired(waits, pod("b", "LS", 1_000), node=10)
     assert not desired(waits).may_be_old
     assert PodsStarted(pods=["a"]) in node.run().facts
 
 
 def test_pushes_are_applied_in_order_and_a_gap_asks_for_the_whole() -> None:
-    view = desired(entry("a", "LS", 1_000), node=7, nodepolicy=3)
-    taken = push("node", NodeResourcesTaken(pods=[entry("b", "BE", 1_000)]), seq=9, last_seq=7)
+    view = desired(pod("a", "LS", 1_000), node=7, nodepolicy=3)
+    taken = push("node", NodeResourcesTaken(pods=[pod("b", "BE", 1_000)]), seq=9, last_seq=7)
     after = apply_push(view, taken)
     assert after is not None
     assert sorted(after.pods) == ["a", "b"]
@@ -340,7 +325,7 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
         store = SeriesStore(retention_ms=1_800_000)
         monitor = NodeMonitor(collect_interval_ms=60_000, store=store, with_page_cache=False)
         agent = NodeAgent(f"n{i}", host, Measurement(monitor=monitor), interval_ms=60_000, pods=PodControl(runner=host))
-        pods = [entry(f"p{i}-{k}", "BE" if k > 3 else "LS", 4_000, usage="") for k in range(5)]
+        pods = [pod(f"p{i}-{k}", "BE" if k > 3 else "LS", 4_000, usage="") for k in range(5)]
         agent.desired = view_of(
             DesiredNode(node=f"n{i}", pods=pods, slo=dict(SLO), capacity={"cpu": fleet.nodes[i].cpu_milli})
         )
@@ -359,7 +344,7 @@ def test_pods_that_left_leave_nothing_in_the_agent(monkeypatch: pytest.MonkeyPat
     def run(first: int) -> Counter[str]:
         for life in range(first, first + lives):
             classes = ("LS", "BE")
-            node.agent.desired = desired(*(entry(f"p{each}", classes[each % 2], 100) for each in range(life, life + 6)))
+            node.agent.desired = desired(*(pod(f"p{each}", classes[each % 2], 100) for each in range(life, life + 6)))
             node.run()
         node.said.clear()
         return container_sizes(node)

@@ -44,7 +44,7 @@ class Certificate:
             # A mismatched pair would spoil the live context, so it is tried on another one first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)
             self.context.load_cert_chain(self._cert, self._key)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:
             _log.warning("certificate_not_reloaded", file=str(self._cert), error=str(error))
             return False
         self._seen = digests

@@ -59,11 +59,11 @@ def served_metrics(
         server = (_Server6 if ":" in address[0] else _Server)(address, handler)
     except OSError as error:
         fail(f"--listen {address[0]}:{address[1]}: {error.strerror}")
-    reload: Callable[[], bool] = lambda: False  # noqa: E731
+    loaded: Certificate | None = None
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            reload = Certificate(context, certificate, certificate.with_suffix(".key")).reload_when_rotated
+            loaded = Certificate(context, certificate, certificate.with_suffix(".key"))
         except OSError as error:
             fail(f"{certificate} and its key: {error.strerror}")
         # The thread of the connection makes the handshake. Otherwise a silent client would block all others.
@@ -71,7 +71,7 @@ def served_metrics(
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield reload
+        yield loaded.reload_when_rotated if loaded is not None else lambda: False
     finally:
         server.shutdown()
         server.server_close()

@@ -22,7 +22,7 @@ function append(element, children) {
   }
 }
 
-/** Puts new children in the place of the old ones. If one of those had the focus, its like gets it. */
+/** Puts new children in the place of the old ones. If the focus was on an old one, the new one that equals it gets the focus. */
 export function fill(element, ...children) {
   const focused = document.activeElement;
   const place = focused !== element && element.contains(focused) ? likes(element, focused).indexOf(focused) : -1;
@@ -32,9 +32,9 @@ export function fill(element, ...children) {
   return element;
 }
 
-/** The descendants of an element that lead where `wanted` leads, or do what it does. */
+/** The descendants of an element that equal `wanted`: in kind, id, address and label, and buttons in their text. */
 function likes(element, wanted) {
-  const identity = (each) => [each.id, each.getAttribute("href"), each.ariaLabel, each.tagName === "BUTTON" && each.textContent].join("\n");
+  const identity = (each) => [each.id, each.getAttribute("href"), each.getAttribute("aria-label"), each.tagName === "BUTTON" && each.textContent].join("\n");
   return [...element.querySelectorAll(wanted.tagName)].filter((each) => identity(each) === identity(wanted));
 }
 
