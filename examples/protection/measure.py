@@ -32,7 +32,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from picture import Curve, tail_picture

@@ -15,10 +15,9 @@ from typing import Any
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.folding import observe_all
 from koord_descheduler.shell.views import views_are_current
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecChanged, custom_ref
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.service.run import collect_rarely
 from koordcore.service.telemetry.logging import logger

@@ -72,7 +72,7 @@ def _many_agents() -> Iterator[Result]:
     from koord_agent.shell.node.node_agent import NodeAgent
     from koord_agent.shell.node.parts import Measurement, PodControl
     from koord_agent.shell.node.predicting import Predicting
-    from koordcore.events.scheduling.node_ledger import PodOnNode
+    from koordcore.events.node_ledger import PodOnNode
     from koordcore.ports.desired import DesiredNode
 
     fleet = SimulatedFleet(SimulatedNode(name=f"n{i}", cpu_milli=32_000, memory_bytes=128 << 30) for i in range(AGENTS))

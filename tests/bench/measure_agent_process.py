@@ -28,7 +28,7 @@ from bench.results import Better, Result
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from bench.results import Better, Result
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.servers import running_nats_server
 

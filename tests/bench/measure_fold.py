@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from bench.results import Result
 from koordcore.events.envelope import BasedOn
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
+from koordcore.events.pod import NodeScore, PlacementExplanation, PodPlaced
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state import ClusterState
 from support.histories.objects import node, pod

@@ -31,7 +31,7 @@ from koord_agent.shell.hooking.pod_files import LinuxPodFiles
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.audit_log import no_audit
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.protocol.qos import KubeQos

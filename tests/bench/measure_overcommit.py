@@ -16,7 +16,7 @@ from koord_manager.domain.nodes.policy_drafts import (
 )
 from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
-from koordcore.events.agents.observation import PodUsage
+from koordcore.events.observation import PodUsage
 from support.manager.world import GIB, ManagerWorld, usage_of
 
 NODES = 500

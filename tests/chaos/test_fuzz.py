@@ -23,7 +23,7 @@ from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput

@@ -9,7 +9,7 @@ from koordcore.bus.factory import BusSettings, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock

@@ -15,9 +15,9 @@ import pytest
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
 from koordcore.events.envelope import Event
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.migration import MigrationAdvanced, MigrationEnded
 from koordcore.values import codec
 from koordctl.access.log import open_log
 from koordctl.access.verification import verify_now

@@ -11,14 +11,14 @@ from typing import Any, Final
 import pytest
 import yaml
 from koordcore.embedded.supervisor import Supervisor
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackPlanned
 from koordcore.events.envelope import Event
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.migration import RepackCommitted, RepackEnded, RepackPlanned
+from koordcore.events.pod import PodPlaced
 from koordcore.service.leader.lease import LeaseUnavailable
 from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 from koordcore.state.aggregates import PodState
-from koordcore.state.repacks import DONE
+from koordcore.state.migrations import DONE
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
 from koordctl.access.log import LogTrouble, open_log

@@ -16,13 +16,13 @@ from koord_manager.settings import ManagerSettings
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.bus.setup.manifest import INSTALLED
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.nodepolicy import NodeSloRendered
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.nodepolicy import NodeSloRendered
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.crd.catalogue import definition_texts
-from koordcore.protocol.storage.objects import SELECTED_NODE
+from koordcore.protocol.storage import SELECTED_NODE
 from koordcore.runtime_api.proxy_facts import HOST_SOCKET
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordctl.documents.descheduler_config import descheduler_configuration

@@ -20,9 +20,9 @@ import yaml
 from koordcore.bus.factory import BusSettings, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import RoundDecided, RoundMove, RoundMovesAdded
+from koordcore.events.descheduling import RoundDecided, RoundMove, RoundMovesAdded
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.custom import plural_of
+from koordcore.events.objects import plural_of
 from koordcore.protocol import keys
 from koordcore.state.aggregates import CustomObjectState, NodeSpecState, PodSpecState
 from prometheus_client.parser import text_string_to_metric_families

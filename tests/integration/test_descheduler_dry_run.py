@@ -15,9 +15,8 @@ from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.metrics import NodeMetric
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.protocol.objects import OwnerReference
-from koordcore.protocol.pod_status import PodCondition, PodStatus
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.protocol.objects import OwnerReference, PodCondition, PodStatus
 from support.descheduler.jobs import configuration as migrating
 from support.scheduler.questions import asked
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod

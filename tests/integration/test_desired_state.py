@@ -16,9 +16,9 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.nodes.desired_state import desired_node
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, Event, StoredEvent
-from koordcore.events.objects.gateway import PodBound
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.gateway import PodBound
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node

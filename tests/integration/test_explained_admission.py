@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.management.admission import AdmissionDecided, admission_ref
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec

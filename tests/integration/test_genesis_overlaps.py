@@ -8,7 +8,7 @@ from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.genesis import genesis
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.service.clock import SystemClock
 from koordcore.state.allocation_rules import violations

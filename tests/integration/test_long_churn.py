@@ -19,23 +19,17 @@ from koord_scheduler.domain.folding import log as scheduler_log
 from koord_scheduler.domain.pods import equivalence_classes
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.volumes import helped
-from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
-from koordcore.events.agents.observation import NodeUsageReported, Usage
-from koordcore.events.descheduling.drain import DrainForgotten, DrainStarted
-from koordcore.events.descheduling.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
+from koordcore.events.drain import DrainForgotten, DrainStarted
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, StoredEvent
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import (
-    DriftHealed,
-    DriftObserved,
-    PodBindFailed,
-    PodEvicted,
-    PodEvictionRequested,
-)
-from koordcore.events.objects.mirror import (
+from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember
+from koordcore.events.gateway import DriftHealed, DriftObserved, PodBindFailed, PodEvicted, PodEvictionRequested
+from koordcore.events.migration import MigratedPod, MigrationArbitrated, MigrationForgotten
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.nodestate import AgentStarted, PodsStarted, PodsStopped
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NamespaceDeleted,
     NamespaceObserved,
     NodeSpecAdded,
@@ -44,12 +38,13 @@ from koordcore.events.objects.mirror import (
     PodSpecDeleted,
     WorkloadDeleted,
     WorkloadObserved,
+    custom_ref,
 )
-from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
-from koordcore.events.scheduling.reservation import ReservationDeleted, ReservationSucceeded
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.pod import PlacementExplanation, PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
+from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.reservation import ReservationDeleted, ReservationSucceeded
 from koordcore.protocol.objects import Namespace, Node, ObjectMeta, PodTemplate, Taint, Workload
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.state.cluster import decode_state

@@ -11,7 +11,7 @@ from koord_scheduler.domain import forgetting
 from koord_scheduler.domain.evaluate import engine
 from koord_scheduler.domain.evaluate.views import answers, view
 from koord_scheduler.domain.pods import equivalence_classes
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.protocol.objects import Pod, pod_from_json
 from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, node

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_index
 from koord_manager.domain.gateway.resources import mirrored_resources
-from koordcore.events.objects.custom import SCALES
+from koordcore.events.objects import SCALES
 from koordcore.protocol.crd.catalogue import definition_texts
 from support.kubernetes.apiserver import ApiServer
 from support.kubernetes.authorization import BASE, User, manager_user

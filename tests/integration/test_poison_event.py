@@ -15,7 +15,7 @@ from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.ports.eventlog import Appended
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.installed_server import koord
 from support.running_service import running_service

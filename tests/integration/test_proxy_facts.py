@@ -28,7 +28,7 @@ from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import HookServerFailed, ProxyFactsDropped
+from koordcore.events.criproxy import HookServerFailed, ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, NewEvent
 from koordcore.ports.eventlog import Appended, Conflict, Unavailable, Unsendable
 from koordcore.runtime_api.proxy_facts import LARGEST_FACT

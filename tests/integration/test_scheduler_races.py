@@ -21,13 +21,12 @@ from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
+from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.values.allocation import is_reservation
 from koordctl.demo.invariants import Audit

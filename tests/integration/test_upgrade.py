@@ -14,8 +14,7 @@ import psycopg
 import pytest
 from koord_projector.shell.queries.objects import aggregates_hash
 from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.bus.backup.files import read_backup
-from koordcore.bus.backup.restoring import restore_backup
+from koordcore.bus.backup import read_backup, restore_backup
 from koordcore.bus.client.connection import ConnectionSettings
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on

@@ -20,11 +20,11 @@ from koordcore.bus.read.stream_reader import api
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
-from koordcore.events.descheduling.migration import MigrationEnded
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
+from koordcore.events.migration import MigrationEnded
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.objects import NodeSpecAdded, NodeSpecDeleted
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import OwnerReference
 from koordcore.values.timestamps import rfc3339
 from koordctl.commands.replay.descheduler import played

@@ -3,7 +3,7 @@
 import pytest
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, read_settings
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.agents.observation import PodUsage, Usage
+from koordcore.events.observation import PodUsage, Usage
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState, RecommendationState
 from support.manager.recording import GIB, Json, Recorder, recording

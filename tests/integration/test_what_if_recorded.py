@@ -21,9 +21,9 @@ from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
 from koordctl.what_if.scheduler import Comparison, compare

@@ -11,12 +11,11 @@ from koord_manager.shell.gateway.api import KubernetesApi, connect_api
 from koord_manager.shell.keys.token_reviews import TokenReviews
 from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import bus_on
-from koordcore.bus.setup.issuing import Refused
-from koordcore.bus.setup.node_tokens import AUDIENCE, LONGEST
+from koordcore.bus.setup.issuing import AUDIENCE, LONGEST, Refused
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
-from koordcore.events.agents.criproxy import ProxyFactsDropped
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.criproxy import ProxyFactsDropped
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, IssuingSite, koord

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from koord_manager.shell.gateway.decoding import read_pod
-from koordcore.events.objects.gateway import PodBound
-from koordcore.protocol.pod_status import POD_SCHEDULED
-from koordcore.state.evolution.gateway import bound_pod
+from koordcore.events.gateway import PodBound
+from koordcore.protocol.objects import POD_SCHEDULED
+from koordcore.state.evolution.api_objects import bound_pod
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.kubelets import add_nodes, node_document
 

@@ -8,7 +8,7 @@ from koord_agent.domain.hooks.allocated_devices import VISIBLE_DEVICES, gpu_inje
 from koordcore.bus.factory import BusSettings, open_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.pod import PodReleased
+from koordcore.events.pod import PodReleased
 from koordcore.protocol import keys
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation

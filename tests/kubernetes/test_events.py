@@ -4,7 +4,7 @@ import pytest
 from koordcore.bus.factory import BusSettings, open_bus
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
 from support.kubernetes.control_plane import ControlPlane

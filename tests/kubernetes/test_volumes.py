@@ -7,7 +7,7 @@ reacts to the annotation selected-node.
 from typing import Any
 
 import pytest
-from koordcore.protocol.storage.objects import SELECTED_NODE
+from koordcore.protocol.storage import SELECTED_NODE
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation
 from support.kubernetes.kubelets import add_nodes, node_document

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess, ProcessSpec
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.embedded.server import nats_server_binary
+from koordcore.service.settings import ServiceSettings
 from support.guide import GUIDE, ROOT, Reader
 from support.kubernetes.control_plane import TOOLS, ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, Installation, install, rendered

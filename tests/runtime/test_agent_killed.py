@@ -17,10 +17,9 @@ from koord_agent.domain.hook_stages.pipeline import FailurePolicy
 from koord_agent.domain.hook_stages.stages import Mode
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.agents.hooks import ContainerHookApplied
-from koordcore.events.agents.nodestate import AgentStarted
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.nodestate import AgentStarted, ContainerHookApplied
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import message
 from support.agent.fake_kubelet import FakeKubelet

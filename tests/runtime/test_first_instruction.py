@@ -15,7 +15,7 @@ import grpc
 import pytest
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy
 from koord_agent.domain.state.known_pods import known_after
-from koordcore.events.agents.hooks import ContainerHookApplied
+from koordcore.events.nodestate import ContainerHookApplied
 from koordcore.values import codec
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import first_text, message

@@ -17,7 +17,7 @@ from koord_criproxy.shell.channels import open_channel
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import HookServersChanged
+from koordcore.events.criproxy import HookServersChanged
 from koordcore.runtime_api.proxy_facts import HOST_SOCKET
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import containerd

@@ -10,12 +10,12 @@ import httpx
 import yaml
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events import CATALOGUE
-from koordcore.events.management.access import RequestAudited
-from koordcore.service.access.audit import OBJECTS
+from koordcore.events.admission import RequestAudited
+from koordcore.service.access.gate import OBJECTS
 from koordcore.service.access.needs import Role
 from koordcore.service.access.static_tokens import StaticToken, digest_of, new_token, read_tokens, write_tokens
-from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.run import Shell
+from koordcore.service.settings import ServiceSettings
 from koordctl.access.folding import everything_kept
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import free_ports
+from koordcore.embedded.server import nats_server_binary
 from support.until import until_blocking
 
 ROOT: Final = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.pod import NodeScore, PlacementExplanation, PluginExclusion
 
 TRACE: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 EXPLANATION: Final = PlacementExplanation(

@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.objects import CustomObjectObserved, plural_of
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, NodeLedger, PodSpecState, PodState
 from koordcore.state.migrations import MigrationState

@@ -21,7 +21,7 @@ import httpx
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.pod import PodPlaced
 from koordctl.access.log import open_log
 from koordctl.access.verification import Verification, verify_now
 from koordctl.demo.invariants import Audit, Findings

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import TypeVar
 
-from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Compose, Shell, serve
+from koordcore.service.settings import ServiceSettings
 
 S = TypeVar("S", bound=ServiceSettings)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import msgspec
-from koordcore.service.telemetry.finished_span import FinishedSpan
+from koordcore.service.telemetry.tracing import FinishedSpan
 
 
 def read_span_file(path: str) -> list[FinishedSpan]:

@@ -14,16 +14,11 @@ from koord_criproxy.shell.outbox import REPEAT_SECONDS, ProxyFactFile, ProxyOutb
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import (
-    HookServerFailed,
-    HookServersChanged,
-    ProxyFactsDropped,
-    RegisteredHookServer,
-)
+from koordcore.events.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped, RegisteredHookServer
 from koordcore.events.envelope import Event
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
-from koordcore.service.outbox.fact_file import NotStored, QueuedFact
+from koordcore.service.outbox import NotStored, QueuedFact
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 from support.criproxy import World, proxied

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 from koord_criproxy.settings import CriProxySettings
-from koordcore.service.configuration.flags import render_help
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.service.flags import render_help
+from koordcore.service.settings import InvalidSettings
 
 UNIT: Final = Path(__file__).parents[3] / "deploy" / "systemd" / "koord-criproxy.service"
 REQUIRED: Final = {

@@ -14,17 +14,19 @@ from koord_descheduler.domain.view.sharing import SharedParts
 from koord_descheduler.shell import views
 from koord_descheduler.shell.folding import follow_reports, observe_all
 from koordcore.bus.adapters.memory import MemoryObservationLog
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import (
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
     PodSpecAdded,
     PodSpecChanged,
     PodSpecDeleted,
+    custom_ref,
 )
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Pod, node_from_json, pod_from_json
 from koordcore.protocol.priority import BANDS, PriorityBand
 from koordcore.service.telemetry.logging import logger

@@ -10,13 +10,12 @@ from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
-from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
+from koordcore.bus.setup.bootstrap import bootstrap_consumers, consumers
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.endpoints import EndpointServer
-from koordcore.bus.work.requests import RequestFailed, ask
-from koordcore.bus.work.submitting import submit
+from koordcore.bus.work.requests import RequestFailed, ask, submit
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.events.objects import NodeSpecAdded
 from koordcore.protocol.objects import node_from_json
 from koordcore.requests.catalogue import (
     DESCHEDULER_DRAIN,
@@ -33,7 +32,7 @@ from koordcore.requests.objects import (
     CreateObject,
     ObjectChange,
 )
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from support.bus.bus_worlds import Place, opened, sealed
 from support.running_service import running_service

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.shell.object_writer import NotWritten
-from koordcore.events.descheduling.decisions import MOST_COSTS, DeletionCostsCarriedOut, DeletionCostsDecided
+from koordcore.events.descheduling import MOST_COSTS, DeletionCostsCarriedOut, DeletionCostsDecided
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, ObjectChange, PatchObject
 from koordcore.stories.modifications import KINDS, AuditReader, Modification

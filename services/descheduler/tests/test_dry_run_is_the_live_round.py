@@ -11,10 +11,10 @@ from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import RoundDecided
-from koordcore.events.descheduling.migration import MigrationEnded, MigrationHeld
+from koordcore.events.descheduling import RoundDecided
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.migration import MigrationEnded, MigrationHeld
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol.objects import pod_from_json
 from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit
 from koordcore.values import codec

@@ -17,13 +17,12 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.gpu_inventory import GpuInventory
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
-from koordcore.events.descheduling.decisions import DryRunMovesChanged, RefusalsChanged
-from koordcore.events.descheduling.inputs import Number
+from koordcore.events.descheduling import DryRunMovesChanged, Number, RefusalsChanged
 from koordcore.events.envelope import Event
-from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
+from koordcore.events.node_ledger import PodOnNode, pod_on_node
 from koordcore.protocol import keys
 from koordcore.state.aggregates import NodeLedger
-from koordcore.state.rounds import RoundsState
+from koordcore.state.descheduling import RoundsState
 from koordcore.values.allocation import AllocatedDevice, Allocation
 from support.descheduler.views import node_view_from_json, pod_view_from_json
 

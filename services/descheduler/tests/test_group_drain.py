@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from koord_descheduler.shell import drain_control
-from koordcore.events.descheduling.drain import DrainGroupChanged, DrainGroupNodeJudged, DrainGroupNodePlanned
+from koordcore.events.drain import DrainGroupChanged, DrainGroupNodeJudged, DrainGroupNodePlanned
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, ObjectChange, PatchObject
 from support.descheduler.jobs import configuration
 from support.descheduler.world import AT, World

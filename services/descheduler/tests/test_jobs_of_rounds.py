@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from koordcore.events.descheduling.decisions import RoundDecided
+from koordcore.events.descheduling import RoundDecided
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.stories.modifications import KINDS, AuditReader

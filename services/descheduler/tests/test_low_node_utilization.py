@@ -10,7 +10,7 @@ from koord_descheduler.domain.plugins.upstream.utilization import measured_usage
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.events.objects import NodeSpecChanged
 from koordcore.protocol.objects import node_from_json
 from koordcore.values import codec
 from support.descheduler.views import node_view_from_json

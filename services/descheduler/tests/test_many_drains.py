@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koord_descheduler.shell import drain_control
 from koord_descheduler.shell.drain_control import DrainControl
-from koordcore.events.descheduling.drain import DrainAborted, DrainCompleted, DrainStarted, DrainWaiting
+from koordcore.events.drain import DrainAborted, DrainCompleted, DrainStarted, DrainWaiting
 from support.descheduler.jobs import configuration
 from support.descheduler.world import AT, World
 from support.until import until

@@ -7,7 +7,7 @@ from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.mirror import (
+from koordcore.events.objects import (
     NamespaceDeleted,
     NamespaceObserved,
     NodeSpecAdded,
@@ -16,7 +16,7 @@ from koordcore.events.objects.mirror import (
     PodSpecDeleted,
 )
 from koordcore.protocol.objects import Namespace, ObjectMeta, node_from_json, pod_from_json
-from koordcore.service.telemetry.series_lifetime import KEPT_SECONDS
+from koordcore.service.telemetry.metrics import KEPT_SECONDS
 from prometheus_client import CollectorRegistry
 from support.histories.recording import stored
 from support.manual_clock import ManualClock

@@ -12,7 +12,7 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.pods import PodView
-from koordcore.protocol.annotations.eviction import NEVER_EVICT
+from koordcore.protocol.annotations.pods import NEVER_EVICT
 from support.descheduler.views import node_view_from_json, pod_view_from_json
 
 PROTECTED = "protected"

@@ -16,7 +16,7 @@ from koord_descheduler.domain.drain.progress import (
     DrainProgress,
 )
 from koord_descheduler.domain.view.pods import PodView
-from koordcore.protocol.drains.documents import (
+from koordcore.protocol.drains import (
     ConfirmState,
     CordonMode,
     CordonPolicy,
@@ -26,7 +26,7 @@ from koordcore.protocol.drains.documents import (
     MigrationPolicy,
 )
 from koordcore.protocol.objects import ObjectMeta
-from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.protocol.reservation_status import ReservationStatus
 from koordcore.protocol.selectors import check_label_value
 from koordcore.requests.objects import CreateObject
 from support.descheduler.views import pod_view_from_json

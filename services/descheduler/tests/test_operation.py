@@ -11,17 +11,15 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.shell import operation
 from koord_descheduler.shell.facts import FactWriter
 from koord_descheduler.shell.operation import OperationRecorder
-from koordcore.events.descheduling.decisions import ROUNDS, RoundDecided, RoundMove
-from koordcore.events.descheduling.inputs import Number
-from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
+from koordcore.events.descheduling import ROUNDS, DeschedulerConfigured, DryRunAnswered, Number, RoundDecided, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvicted
-from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.events.gateway import PodEvicted
+from koordcore.events.objects import NodeSpecChanged
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import Term
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json
-from koordcore.stories.closed_nodes import signature
+from koordcore.stories.acts import signature
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, job, reached

@@ -25,18 +25,16 @@ from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.shell.rounds.explaining import RoundExplanations
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import REFUSALS, EvictionRefused, RefusalsChanged
-from koordcore.events.descheduling.inputs import Inputs, Number
-from koordcore.events.descheduling.rounds import RoundEnded
+from koordcore.events.descheduling import REFUSALS, EvictionRefused, Inputs, Number, RefusalsChanged, RoundEnded
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.ports.leadership import Term
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.eviction import NEVER_EVICT
-from koordcore.state.rounds import RoundsState
+from koordcore.protocol.annotations.pods import NEVER_EVICT
+from koordcore.state.descheduling import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.stories.pod import Step, pod_story
-from koordcore.stories.round_sentences import round_sentence
+from koordcore.stories.sentences import round_sentence
 from koordcore.values import codec
 from support.descheduler import jobs
 from support.descheduler.kill import Kill

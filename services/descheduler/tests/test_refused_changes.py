@@ -9,9 +9,9 @@ from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten
 from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
 from koord_descheduler.shell.rounds import effects
-from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling import RoundMove
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import PriorityClassObserved
+from koordcore.events.objects import PriorityClassObserved
 from koordcore.ports.leadership import Term
 from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, DeleteObject, ObjectChange

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
 from koord_descheduler.domain.round_memory import decision, detector_changes, detectors_of, seconds_until_next
-from koordcore.events.descheduling.decisions import ROUNDS, RoundCarriedOut, RoundDecided
+from koordcore.events.descheduling import ROUNDS, RoundCarriedOut, RoundDecided
 from koordcore.events.envelope import Draft, name_from_token
 from koordcore.state import ClusterState
-from koordcore.state.rounds import RoundsState
+from koordcore.state.descheduling import RoundsState
 from koordcore.values import codec
 from support.descheduler.jobs import configuration as with_jobs
 from support.descheduler.kill import Kill

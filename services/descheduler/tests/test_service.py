@@ -16,10 +16,10 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell import drain_control
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.rounds import RoundEnded, RoundLimit
+from koordcore.events.descheduling import RoundEnded, RoundLimit
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed
-from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecDeleted, PriorityClassObserved
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed
+from koordcore.events.objects import NodeSpecChanged, PodSpecDeleted, PriorityClassObserved
 from koordcore.protocol.objects import ObjectMeta, PriorityClass, node_from_json
 from koordcore.stories.modifications import KINDS, AuditReader
 from koordcore.values import codec

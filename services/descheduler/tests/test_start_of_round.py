@@ -6,7 +6,7 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koordcore.events.descheduling.migration import MigrationArbitrated, MigrationEnded
+from koordcore.events.migration import MigrationArbitrated, MigrationEnded
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, is_told, job, leave
 from support.descheduler.world import World

@@ -8,7 +8,7 @@ from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, To
 from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
 from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, XpuTopology, file_content, gpu_resources
 from koord_devicediscovery.shell.metrics import DiscoveryMetrics
-from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.protocol.hardware.devices import PciLocation
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.values import codec
 

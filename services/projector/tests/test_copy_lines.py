@@ -12,9 +12,9 @@ from koord_projector.shell.postgres.copytext import SCHEMA_MAX, event_line, line
 from koord_projector.shell.projecting import folding
 from koord_projector.shell.projecting.fold_process import as_sent
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
-from koordcore.bus.read.event_headers import EventHeaders
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.bus.read.feed import EventHeaders
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent, seal
+from koordcore.events.nodestate import PodsStarted
 from koordcore.state import evolution
 
 plain = st.text("abz-/:. 09", max_size=8)

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordctl.render.units import duration_text
 from playwright.sync_api import Browser, Page, Route, expect
 from support.projector.browser import DASHBOARD_MARKS, EVIL, JAEGER

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 from koord_projector.domain.pods import PodBook
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.log import EventSkipped
 from koordcore.protocol.objects import Pod
 from koordcore.state import ClusterState
 from support.histories.history import every_kind_once, history

@@ -25,8 +25,8 @@ from koord_projector.shell.queries.moments import resolve
 from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods
 from koord_projector.shell.queries.search import search_everything
-from koordcore.bus.archive.archiving import archive_facts
-from koordcore.events.descheduling.decisions import (
+from koordcore.bus.archive.archived_log import archive_facts
+from koordcore.events.descheduling import (
     MOST_COSTS,
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
@@ -35,13 +35,13 @@ from koordcore.events.descheduling.decisions import (
     RoundMove,
 )
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
+from koordcore.events.pod import PodPlaced
 from koordcore.place import Place, open_place
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from koordcore.state import ClusterState
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.registry import STATE_TYPES
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -4,11 +4,11 @@ from koord_projector.domain.explanations import explanation_row
 from koord_projector.domain.pending import count_reasons
 from koord_projector.domain.timeline import pod_timeline
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import EvictionRefused, RoundMove
+from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
-from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.explanations import PodGated, PodUnschedulable
+from koordcore.events.objects import PodSpecDeleted
+from koordcore.events.pod import PlacementExplanation, PluginExclusion
 
 POD = AggregateRef("pod", "u")
 

@@ -8,12 +8,11 @@ from koord_projector.shell.queries.moments import Moment, resolve
 from koord_projector.shell.queries.nodes import list_nodes
 from koord_projector.shell.queries.objects import list_objects, state_at
 from koord_projector.shell.queries.pods import PodFilter, list_pods, pod_life
-from koordcore.events.agents.criproxy import HookServerFailed
-from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
+from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import BasedOn, name_token
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.nodestate import ContainerHookApplied, HookedValue
+from koordcore.events.objects import PodSpecAdded
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec

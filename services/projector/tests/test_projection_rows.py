@@ -14,8 +14,8 @@ from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, NodeSpecState
-from koordcore.state.base import AggregateState
 from koordcore.state.cluster import decode_state, evolve
+from koordcore.state.fold import AggregateState
 from koordcore.state.reservations import unused_amounts
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from support.histories.actions import Action, actions

@@ -10,11 +10,10 @@ from koord_projector.shell.postgres.positions import Moved
 from koord_projector.shell.postgres.writer import Writer
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod
-from koordcore.service.telemetry.finished_span import FinishedSpan
-from koordcore.service.telemetry.tracing import Tracer
+from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
 from support.histories.actions import Action
 from support.histories.history import every_kind_once, history
 from support.histories.recording import Recorder

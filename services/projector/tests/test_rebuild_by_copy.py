@@ -15,8 +15,8 @@ from koord_projector.shell.postgres.shadow import Shadow
 from koord_projector.shell.postgres.shadow_rows import SCHEMA
 from koord_projector.shell.projecting import folding, rebuilding
 from koord_projector.shell.projecting.fold_process import FoldEnded, FoldProcess, as_sent
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.log import EventSkipped
 from psycopg import sql
 from support.histories.history import every_kind_once, history
 from support.histories.recording import Recorder

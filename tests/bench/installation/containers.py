@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.embedded.binaries import nats_server_binary
+from koordcore.embedded.server import nats_server_binary
 
 Json = dict[str, Any]
 

@@ -12,10 +12,10 @@ from itertools import count
 from bench.scheduler_perf.cluster import Cluster, Placement, pod_events
 from bench.scheduler_perf.objects import PodTemplate, node_name
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, Origin, name_token
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.objects import PodSpecDeleted
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 
 PER_SECOND = 5
 HIGH_PRIORITY = 10

@@ -26,8 +26,8 @@ from koordcore.bus.setup.principals import seed_file
 from koordcore.embedded.process import ChildProcess, ProcessSpec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, name_token
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
+from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node, Pod
 from koordctl.access.log import key_folder

@@ -16,7 +16,7 @@ from bench.scheduler_perf.objects import node_name
 from bench.scheduler_perf.workloads import BASIC, MakePod, Workload
 from koord_scheduler.configuration import shipped_configuration
 from koordcore.events.envelope import AggregateRef, NewEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation
 from support.scheduler.devices import RATIO, RDMA, VF_HINT, asking, board, device

@@ -16,7 +16,7 @@ from bench.scheduler_perf.objects import PodTemplate
 from bench.scheduler_perf.throughput import Throughput, figures
 from bench.scheduler_perf.workloads import BASIC, BY_KEY, MakePod, Sized
 from koordcore.events.envelope import NewEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely
 from support.scheduler.reservations import reservation

@@ -35,8 +35,7 @@ from bench.scheduler_perf.objects import (
     spread,
 )
 from koordcore.events.envelope import AggregateRef, NewEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.objects import CustomObjectObserved, NamespaceObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from koordcore.bus.archive.archived_log import ArchivedEventLog
-from koordcore.bus.archive.archiving import NotTrimmable, archive_facts, trim, trimmable_to
+from koordcore.bus.archive.archived_log import ArchivedEventLog, NotTrimmable, archive_facts, trim, trimmable_to
 from koordcore.bus.archive.files import LIST, Archive, InvalidArchive, read_list, write_list
 from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings
@@ -25,9 +24,9 @@ from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.log import EventSkipped
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
 from koordcore.place import Place, PlaceTrouble, open_place
 from koordcore.ports.eventlog import Appended, EventLog, HistoryGone, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 from koordcore.bus.archive.taking import take_snapshots
-from koordcore.bus.backup.copying import StreamExists, take_backup
-from koordcore.bus.backup.files import MANIFEST, Backup, InvalidBackup, read_backup
-from koordcore.bus.backup.restoring import NotInBackup, restore_backup
+from koordcore.bus.backup import (
+    MANIFEST,
+    Backup,
+    InvalidBackup,
+    NotInBackup,
+    StreamExists,
+    read_backup,
+    restore_backup,
+    take_backup,
+)
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, Denied
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on, with_archive
@@ -26,7 +33,7 @@ from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
 from koordcore.events.log import LogRestored
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.place import Place, PlaceTrouble, open_place
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured

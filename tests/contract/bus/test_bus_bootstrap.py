@@ -16,7 +16,7 @@ from koordcore.bus.setup.bootstrap import Change, StreamDiffers, bootstrap
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import NamespaceObserved, PriorityClassDeleted
+from koordcore.events.objects import NamespaceObserved, PriorityClassDeleted
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.bus.bus_worlds import SMALL, sealed
 from support.until import until

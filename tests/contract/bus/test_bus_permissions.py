@@ -13,10 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from koordcore.bus.adapters.event_log import JetStreamEventLog
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied
+from koordcore.bus.adapters.logs import JetStreamEventLog
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, Denied, TlsClientFiles
 from koordcore.bus.client.opening import connect
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.bootstrap import bootstrap
@@ -27,28 +26,27 @@ from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.bus.work.endpoints import EndpointServer, Refusal
 from koordcore.bus.work.requests import RequestFailed, ask
 from koordcore.bus.write.own_facts import OwnFactLog
-from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, ensure_user_key
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import ProxyFactsDropped
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.control import EventSkipped
+from koordcore.events.admission import RequestAudited
+from koordcore.events.cluster import TypicalPodsLearned
+from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.access import RequestAudited
-from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecDeleted
-from koordcore.events.scheduling.explanations import DecisionAbandoned
-from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodReleased, UnhealthyDevice
+from koordcore.events.explanations import DecisionAbandoned
+from koordcore.events.log import EventSkipped
+from koordcore.events.node_ledger import NodeResourcesReturned
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.objects import NodeSpecDeleted, PodSpecDeleted
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import PodDeviceUnhealthy, PodReleased, UnhealthyDevice
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Conflict, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_FIT, StateHash, StateHashRequest
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
-from koordcore.service.access.audit import AuditTrail
+from koordcore.service.access.gate import AuditTrail
 from koordcore.service.clock import SystemClock
 from koordcore.service.leader import lease_kv
 from koordcore.service.leader.lease import LeaseRecord, LeaseUnavailable

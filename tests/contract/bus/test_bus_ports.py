@@ -8,18 +8,17 @@ import msgspec
 import pytest
 from koordcore.bus.adapters import snapshots
 from koordcore.bus.adapters.desired import JetStreamPushFeed
-from koordcore.bus.adapters.observations import JetStreamObservationLog
+from koordcore.bus.adapters.logs import JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
-from koordcore.bus.client.connection import ConnectionSettings, NoAnswer
+from koordcore.bus.client.connection import ConnectionSettings, NoAnswer, patiently
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, memory_bus
-from koordcore.bus.folds.patience import patiently
 from koordcore.bus.read.stream_reader import StreamReader, api
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
+from koordcore.events.node_ledger import NodeResourcesReturned
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.snapshots import Snapshot, state_digest

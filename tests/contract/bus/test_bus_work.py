@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator
 import pytest
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings
 from koordcore.bus.client.opening import connect
-from koordcore.bus.setup.bootstrap import Change, StreamDiffers
-from koordcore.bus.setup.consumers import ConsumerSpec, bootstrap_consumers
+from koordcore.bus.setup.bootstrap import Change, ConsumerSpec, StreamDiffers, bootstrap_consumers
 from koordcore.bus.work.dlq import DeadLetters, NoSuchItem
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from koordcore.requests.parked import Parked
 from support.bus.bus_worlds import Place, opened, sealed

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from koordcore.bus.backup.copying import take_backup
+from koordcore.bus.backup import take_backup
 from koordcore.bus.client.connection import ConnectionSettings
 from koordcore.bus.client.opening import connect
 from koordcore.bus.factory import Bus, bus_on
@@ -12,7 +12,7 @@ from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.place import open_place
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.snapshots import Snapshot, state_digest

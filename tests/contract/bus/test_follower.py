@@ -7,8 +7,8 @@ import pytest
 from koordcore.bus.read.feed import Feed
 from koordcore.bus.read.follower import Follower
 from koordcore.bus.read.stream_reader import StreamReader
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.objects import NamespaceObserved
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Namespace
 from support.bus.bus_worlds import Place, opened, sealed

@@ -12,12 +12,11 @@ from typing import ClassVar
 import pytest
 from koordcore.bus.factory import Bus
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig, NatsTls
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, ensure_user_key
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.service import bus as service_bus
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
 from support.until import until

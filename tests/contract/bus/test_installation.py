@@ -15,7 +15,7 @@ from koordcore.bus.client.connection import (
 from koordcore.bus.factory import bus_on
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.desired import DesiredNode
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordctl.app import app

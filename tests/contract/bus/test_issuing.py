@@ -10,19 +10,16 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from koordcore.bus.client.connection import ConnectRefused, Denied, NotConnected
+from koordcore.bus.client.connection import ConnectRefused, Denied, NotConnected, TlsClientFiles
 from koordcore.bus.client.opening import connect
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.factory import bus_on
 from koordcore.bus.read.stream_reader import ApiError
-from koordcore.bus.setup.issuing import NodeToken, Refused
-from koordcore.bus.setup.nats_jwt import claims_of
-from koordcore.bus.setup.node_tokens import NodeTokens
+from koordcore.bus.setup.issuing import NodeToken, NodeTokens, Refused, claims_of
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
-from koordcore.events.agents.criproxy import ProxyFactsDropped
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.criproxy import ProxyFactsDropped
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, Misconfigured
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, IssuingSite, koord

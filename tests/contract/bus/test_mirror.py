@@ -13,12 +13,12 @@ from koordcore.bus.factory import Bus, bus_on
 from koordcore.bus.read.stream_reader import api
 from koordcore.bus.setup.manifest import MIRROR
 from koordcore.bus.setup.principals import nats_users, seed_file
-from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import http_ok
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.embedded.server import nats_server_binary
+from koordcore.events.objects import PodSpecAdded
 from koordcore.ports.eventlog import Appended, Misconfigured
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state import ClusterState

@@ -17,10 +17,10 @@ import httpx
 import pytest
 import yaml
 from koordcore.bus.factory import bus_on
-from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import http_ok
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.embedded.server import nats_server_binary
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, Site, koord

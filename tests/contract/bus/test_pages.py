@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from koordcore.bus.factory import bus_on
 from koordcore.bus.names import BusNames
-from koordcore.embedded.binaries import nats_server_binary
 from koordcore.embedded.ports import LOOPBACK
 from koordcore.embedded.process import http_ok
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.embedded.server import nats_server_binary
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
 from koordctl.embedded.nodes import simulated_nodes, write_nodes
 from support.bus.bus_worlds import sealed

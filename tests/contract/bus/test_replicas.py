@@ -16,7 +16,7 @@ from koordcore.bus.setup.principals import nats_users, seed_file
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.nats_config import NatsServerConfig
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.ports.eventlog import Appended
 from support.bus.bus_worlds import SMALL, sealed
 from support.bus.installed_server import koord

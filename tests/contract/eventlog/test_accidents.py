@@ -4,8 +4,8 @@ import asyncio
 
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.runner import FoldRunner
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.log import EventSkipped
 from koordcore.ports.eventlog import (
     Appended,
 )

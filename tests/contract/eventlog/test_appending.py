@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import AggregateRef, NewEvent
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import (
     Appended,
     Conflict,

@@ -4,9 +4,9 @@ from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import StreamReader
 from koordcore.bus.write.append import Appender
-from koordcore.events.descheduling.drain import DrainForgotten
+from koordcore.events.drain import DrainForgotten
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.ports.eventlog import (
     Appended,
     Conflict,

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.log import EventSkipped
 from koordcore.ports.eventlog import (
     HistoryGone,
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import support.descheduler.world as on_log
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.drain import (
+from koordcore.events.drain import (
     DrainAborted,
     DrainCompleted,
     DrainGroupChanged,
@@ -18,11 +18,11 @@ from koordcore.events.descheduling.drain import (
     DrainStarted,
     DrainWaiting,
 )
-from koordcore.events.descheduling.migration import MigrationEnded
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecDeleted
-from koordcore.events.scheduling.reservation import ReservationUnschedulable
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.migration import MigrationEnded
+from koordcore.events.objects import PodSpecDeleted
+from koordcore.events.reservation import ReservationUnschedulable
 from msgspec.structs import replace
 from support.descheduler.jobs import configuration, job
 from support.kubernetes.gateway_world import World, gateway_world, node, pod

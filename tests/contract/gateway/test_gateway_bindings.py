@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, UnhealthyDevice
+from koordcore.events.pod import PodDeviceUnhealthy, UnhealthyDevice
 from koordcore.service.clock import SystemClock
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import facts_of, gateway_world, node, pod, words

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState
 from support.kubernetes.gateway_world import World, gateway_world, node, pod, words
 

@@ -14,12 +14,12 @@ from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.sweep import Sweep
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Term
 from koordcore.protocol.objects import Pod
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.state.aggregates import ConfigState, CustomObjectState
 from koordcore.values.allocation import Allocation

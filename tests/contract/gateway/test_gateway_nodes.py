@@ -8,13 +8,9 @@ from typing import Any
 
 from koord_manager.shell.gateway.outbox import Writes
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn
-from koordcore.events.management.nodepolicy import (
-    NodeMetricPolicyRendered,
-    NodeOvercommitComputed,
-    NodeSloRendered,
-)
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeOvercommitComputed, NodeSloRendered
+from koordcore.events.observation import NodeUsageReported, Usage
 from support.kubernetes.gateway_world import World, gateway_settings, gateway_world, install_crds, node
 from support.until import until
 

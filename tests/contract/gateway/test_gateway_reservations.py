@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef, BasedOn
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReallocated
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
 from support.kubernetes.gateway_world import World, gateway_world, install_crds, node, pod

@@ -5,25 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from koordcore.events.cluster import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.envelope import AggregateRef, BasedOn, Origin
-from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged
-from koordcore.events.management.quota_profile import QuotaProfileRendered
-from koordcore.events.management.recommendation import (
-    ContainerRecommendation,
-    RecommendationComputed,
-    RecommendedAmounts,
-)
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.scheduling.diagnosis import NodeFailure
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import (
-    DomainOutlook,
-    ScheduleExplanationComputed,
-    SchedulingOutlook,
-)
+from koordcore.events.explanations import NodeFailure, PodUnschedulable
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.nodepolicy import SLO_ADJUST, MassAbnormalityChanged
+from koordcore.events.pod import PlacementExplanation
+from koordcore.events.quota import QuotaProfileRendered, QuotaStatusComputed
+from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
 from support.kubernetes.gateway_world import World, gateway_world, install_crds, pod, words

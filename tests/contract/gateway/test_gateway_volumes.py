@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.gateway import PodBindFailed
-from koordcore.protocol.storage.objects import BOUND_BY_CONTROLLER, SELECTED_NODE
+from koordcore.events.gateway import PodBindFailed
+from koordcore.protocol.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from koordcore.values.allocation import Allocation, ClaimBinding
 from support.kubernetes.faults import Fault
 from support.kubernetes.gateway_world import World, gateway_world, node, pod, words

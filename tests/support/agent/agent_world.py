@@ -16,16 +16,15 @@ from koordcore.bus.factory import Bus
 from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent, name_token
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.ports.desired import DesiredNode, Push, PushFeed
 from koordcore.ports.eventlog import Appended, AppendOutcome, Unavailable
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Service
 from koordcore.service.run import Shell
-from koordcore.service.telemetry.finished_span import FinishedSpan
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
-from koordcore.service.telemetry.tracing import Tracer
+from koordcore.service.telemetry.tracing import FinishedSpan, Tracer
 from koordcore.service.web.http import HttpServer
 from support.manual_clock import ManualClock
 from support.until import until

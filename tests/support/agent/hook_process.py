@@ -28,7 +28,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement
 from koord_agent.shell.store.audit_log import no_audit
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 from koordcore.values import codec
 
 

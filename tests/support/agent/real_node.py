@@ -21,7 +21,7 @@ from koord_agent.domain.hook_stages.registration import registration
 from koord_agent.domain.hook_stages.stages import Stage
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.shell.hooking.registering import write_registration
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations

@@ -9,13 +9,18 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NotConnected
+from koordcore.bus.client.connection import (
+    BusConnection,
+    ConnectionSettings,
+    ConnectRefused,
+    NotConnected,
+    TlsClientFiles,
+)
 from koordcore.bus.client.opening import connect
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.node_tokens import NodeTokens
-from koordcore.embedded.binaries import nats_server_binary
+from koordcore.bus.setup.issuing import NodeTokens
 from koordcore.embedded.ports import LOOPBACK, free_ports
+from koordcore.embedded.server import nats_server_binary
 from support.until import DEADLINE_SECONDS, until
 
 NAMES = BusNames("prod")

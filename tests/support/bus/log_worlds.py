@@ -10,12 +10,12 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from koordcore.bus.adapters.event_log import JetStreamEventLog
+from koordcore.bus.adapters.logs import JetStreamEventLog
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings
 from koordcore.bus.client.opening import connect
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.follower_settings import FollowerSettings
+from koordcore.bus.read.feed import FollowerSettings
 from koordcore.bus.read.stream_reader import patient_api
 from koordcore.bus.setup.bootstrap import bootstrap
 from koordcore.bus.setup.streams import MIB, StreamSizes, StreamSpec, streams

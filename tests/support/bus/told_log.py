@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
 from koordcore.events.envelope import HEADER_BASED_ON, AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import (
     Appended,
     EventLog,

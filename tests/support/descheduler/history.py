@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.operation import ChangedField, DeschedulerConfigured, DryRunAnswered
-from koordcore.events.descheduling.repack import (
+from koordcore.events.descheduling import ChangedField, DeschedulerConfigured, DryRunAnswered
+from koordcore.events.envelope import Event
+from koordcore.events.migration import (
+    MigratedPod,
     RepackCommitted,
     RepackEnded,
     RepackForgotten,
@@ -12,7 +13,6 @@ from koordcore.events.descheduling.repack import (
     RepackMoved,
     RepackPlanned,
 )
-from koordcore.events.envelope import Event
 
 Write = Callable[[str, str, Event], None]
 

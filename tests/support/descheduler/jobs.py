@@ -3,10 +3,10 @@
 from typing import Any
 
 from koord_descheduler.cycle import Rounds
-from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects.gateway import PodEvicted
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.gateway import PodEvicted
+from koordcore.events.migration import MigrationAdvanced, MigrationEnded
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.values import codec

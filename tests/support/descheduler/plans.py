@@ -1,9 +1,8 @@
 """A plan of two moves, on a log in memory: its facts, its jobs, and the gang for which it makes room."""
 
-from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.repack import RepackMove, RepackPlanned
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.migration import MigratedPod, RepackMove, RepackPlanned
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from support.descheduler.jobs import configuration, job

@@ -4,17 +4,17 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from koordcore.events.descheduling.migration import (
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
     MigrationEnded,
     MigrationForgotten,
     MigrationHeld,
 )
-from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.protocol.drains.documents import ConfirmState
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
+from koordcore.protocol.drains import ConfirmState
 from support.descheduler.jobs import job
 from support.descheduler.world import AT, World
 

@@ -19,14 +19,20 @@ from koord_manager.domain.object_changes.facts import changed_node
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    PodSpecAdded,
+    PodSpecChanged,
+    custom_ref,
+)
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.ports.eventlog import Appended, Conflict, EventLog
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.requests.objects import (
@@ -38,7 +44,7 @@ from koordcore.requests.objects import (
     ObjectChange,
     PatchObject,
 )
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339

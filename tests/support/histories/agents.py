@@ -1,25 +1,19 @@
 """Steps of the agents and of the CRI proxies on the nodes."""
 
-from koordcore.events.agents.criproxy import (
-    HookServerFailed,
-    HookServersChanged,
-    ProxyFactsDropped,
-    RegisteredHookServer,
-)
-from koordcore.events.agents.hooks import (
-    ContainerHookApplied,
-    ContainerHookFailed,
-    HookedValue,
-    HookRegistrationChanged,
-)
-from koordcore.events.agents.nodestate import (
+from koordcore.events.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped, RegisteredHookServer
+from koordcore.events.envelope import name_token
+from koordcore.events.nodestate import (
     AgentFactLeftOut,
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
     BeCpuSuppressed,
+    ContainerHookApplied,
+    ContainerHookFailed,
     DeviceInventoryChanged,
     EvictedPod,
+    HookedValue,
+    HookRegistrationChanged,
     InterferenceDetected,
     InterferenceEnded,
     KnobChange,
@@ -32,7 +26,6 @@ from koordcore.events.agents.nodestate import (
     Suspect,
     TopologyZone,
 )
-from koordcore.events.envelope import name_token
 from support.histories.actions import Action
 from support.histories.objects import NODES
 from support.histories.recording import Recorder

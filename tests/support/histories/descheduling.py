@@ -1,6 +1,7 @@
 """Steps of the descheduler: drains, migrations and rounds."""
 
-from koordcore.events.descheduling.decisions import (
+from koordcore.events.descheduling import (
+    ChangedField,
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
     DetectorGroup,
@@ -15,7 +16,7 @@ from koordcore.events.descheduling.decisions import (
     RoundMove,
     RoundMovesAdded,
 )
-from koordcore.events.descheduling.drain import (
+from koordcore.events.drain import (
     DrainAborted,
     DrainCompleted,
     DrainConfirmed,
@@ -30,7 +31,8 @@ from koordcore.events.descheduling.drain import (
     DrainStarted,
     DrainWaiting,
 )
-from koordcore.events.descheduling.migration import (
+from koordcore.events.envelope import Event
+from koordcore.events.migration import (
     MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
@@ -40,8 +42,6 @@ from koordcore.events.descheduling.migration import (
     MigrationHeld,
     MigrationProgress,
 )
-from koordcore.events.descheduling.operation import ChangedField
-from koordcore.events.envelope import Event
 from support.descheduler.history import write_operation, write_plan
 from support.histories.actions import Action
 from support.histories.recording import Recorder

@@ -1,8 +1,6 @@
 """Steps of the gateway to Kubernetes, and of an operator who repairs the log."""
 
-from koordcore.events.control import EventSkipped
-from koordcore.events.log import LOG, LogRestored
-from koordcore.events.objects.gateway import (
+from koordcore.events.gateway import (
     GENESIS,
     DriftHealed,
     DriftObserved,
@@ -14,6 +12,7 @@ from koordcore.events.objects.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
 )
+from koordcore.events.log import LOG, EventSkipped, LogRestored
 from koordcore.state.aggregates import EvictionState, PodSpecState
 from support.histories.actions import Action
 from support.histories.objects import NODES

@@ -1,10 +1,12 @@
 """Steps of what the manager computes: node policies, recommendations and profiles of quotas."""
 
 from koordcore.events.envelope import BasedOn, name_token
-from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
+    SLO_ADJUST,
+    MassAbnormalityChanged,
     MidTerms,
     NodeDevicesComputed,
+    NodeHealthAssessed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
@@ -12,8 +14,8 @@ from koordcore.events.management.nodepolicy import (
     OvercommitTerms,
     ZoneOvercommit,
 )
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.management.recommendation import (
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
+from koordcore.events.recommendation import (
     ContainerRecommendation,
     RecommendationComputed,
     RecommendationDropped,

@@ -1,12 +1,13 @@
 """Steps of the objects that the manager mirrors from Kubernetes, other than pods."""
 
 from koordcore.events.envelope import name_token, namespaced_token
-from koordcore.events.management.adjustment import ConfigWarned
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import (
+from koordcore.events.nodepolicy import ConfigWarned
+from koordcore.events.objects import (
     ConfigAccepted,
     ConfigDeleted,
     ConfigRejected,
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NamespaceDeleted,
     NamespaceObserved,
     NodeSpecAdded,
@@ -17,6 +18,7 @@ from koordcore.events.objects.mirror import (
     WorkloadDeleted,
     WorkloadObserved,
     WorkloadPodsCreated,
+    custom_ref,
 )
 from koordcore.protocol.objects import ConfigMap, Namespace, ObjectMeta, PodTemplate, PriorityClass, Workload
 from koordcore.state.aggregates import NodeSpecState, WorkloadState

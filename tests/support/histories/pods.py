@@ -2,10 +2,12 @@
 
 import msgspec
 from koordcore.events.envelope import BasedOn, name_token
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
-from koordcore.events.scheduling.pod import (
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.pod import (
+    NodeScore,
+    PlacementExplanation,
+    PluginExclusion,
     PodDeviceUnhealthy,
     PodNominated,
     PodNominationCleared,
@@ -14,7 +16,7 @@ from koordcore.events.scheduling.pod import (
     PodReleased,
     UnhealthyDevice,
 )
-from koordcore.events.scheduling.reservation import (
+from koordcore.events.reservation import (
     ReservationCollected,
     ReservationDeleted,
     ReservationFailed,

@@ -1,14 +1,9 @@
 """Steps of what the scheduler decides beside the place of a pod: gangs, quotas, explanations, topology."""
 
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced, PlacedMember
-from koordcore.events.scheduling.gpu_workload import TypicalPod, TypicalPodsLearned
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import (
-    DomainOutlook,
-    ScheduleExplanationComputed,
-    SchedulingOutlook,
-)
+from koordcore.events.cluster import ClusterTopologyComputed, TopologyDomain, TypicalPod, TypicalPodsLearned
+from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from support.histories.actions import Action
 from support.histories.objects import NODES
 from support.histories.recording import Recorder

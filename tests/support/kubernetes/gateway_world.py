@@ -25,16 +25,15 @@ from koordcore.bus.folds.foldable import Folded, FoldSource
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, name_token
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended
 from koordcore.ports.leadership import Leadership, OnAcquired, OnLost, Term
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from koordcore.state import ClusterState

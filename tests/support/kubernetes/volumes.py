@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koordcore.protocol.storage.objects import BIND_COMPLETED, NO_PROVISIONER
+from koordcore.protocol.storage import BIND_COMPLETED, NO_PROVISIONER
 
 Json = dict[str, Any]
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 from koordcore.service.clock import SystemClock
-from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
 from koordcore.service.leader import lease_kv
 from koordcore.service.leader.lease import LeaseConflict, LeaseRecord, SeenLease, WrittenLease
 from koordcore.service.lifecycle import Service
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.web.http import HttpServer
 from nats.js import JetStreamContext

@@ -20,8 +20,8 @@ from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result
 from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import name_token
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.ports.leadership import OnAcquired, OnLost, Term
 from koordcore.protocol.manifests import read_documents
 from koordcore.service.telemetry.logging import logger

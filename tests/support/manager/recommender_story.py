@@ -12,10 +12,9 @@ from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.recommender_history import save_checkpoint
 from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog, MemorySnapshotStore
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Origin, StoredEvent
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values.timestamps import rfc3339
 from support.manager.loops import CONFIG, NODE, Manager, running

@@ -13,9 +13,9 @@ from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, Origin, name_token
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.state import ClusterState
 from koordctl.access.folding import fold_to

@@ -28,7 +28,7 @@ from koord_manager.shell.webhooks.keeper import write_files
 from koord_manager.shell.webhooks.wiring import Webhooks
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.ports.leadership import Leadership
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from support.running_service import running_service
 from support.until import DEADLINE_SECONDS

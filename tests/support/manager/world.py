@@ -7,19 +7,19 @@ from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.configuration.node_policies import NodePolicies
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_from_token, name_token, namespaced_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import (
+from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import (
     ConfigAccepted,
+    CustomObjectObserved,
     NodeSpecAdded,
     PodSpecAdded,
     PodSpecDeleted,
     WorkloadObserved,
+    custom_ref,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.protocol.objects import ConfigMap, Node, ObjectMeta, OwnerReference, Pod, Workload, pod_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState

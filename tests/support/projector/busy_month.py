@@ -18,9 +18,10 @@ from typing import Final, NamedTuple, ParamSpec
 import msgspec
 from koordcore.bus.client.wire import HEADER_LINE, decode_headers
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
-from koordcore.events.descheduling.decisions import RoundCarriedOut, RoundDecided, RoundMove
-from koordcore.events.descheduling.migration import (
+from koordcore.events.descheduling import DeschedulerConfigured, RoundCarriedOut, RoundDecided, RoundMove
+from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent
+from koordcore.events.gateway import PodBound, PodEvicted, PodEvictionRequested
+from koordcore.events.migration import (
     MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
@@ -28,23 +29,22 @@ from koordcore.events.descheduling.migration import (
     MigrationForgotten,
     MigrationProgress,
 )
-from koordcore.events.descheduling.operation import DeschedulerConfigured
-from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodBound, PodEvicted, PodEvictionRequested
-from koordcore.events.objects.mirror import (
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.objects import (
     ConfigAccepted,
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
     PodSpecAdded,
     PodSpecDeleted,
+    custom_ref,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation
-from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReleased
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.pod import DecisionBasis, NodeScore, PlacementExplanation, PodPlaced, PodReleased
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import (
     ConfigMap,

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol.objects import ObjectMeta, Pod
 from support.histories.recording import Recorder
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import psycopg
 from koord_projector.shell.queries.objects import aggregates_hash
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.objects import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from koordcore.state import ClusterState
 from psycopg import sql

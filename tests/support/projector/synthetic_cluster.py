@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import AgentStarted, PodsStarted, PodsStopped
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import (
     AggregateRef,
     BasedOn,
@@ -24,13 +22,20 @@ from koordcore.events.envelope import (
     name_from_token,
     name_token,
 )
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
-from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodestate import AgentStarted, PodsStarted, PodsStopped
+from koordcore.events.objects import (
+    CustomObjectObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    PodSpecAdded,
+    PodSpecDeleted,
+    custom_ref,
+)
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.pod import NodeScore, PlacementExplanation, PluginExclusion, PodPlaced, PodReleased
+from koordcore.protocol.reservations import reservation_from_json, reserve_pod
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.timestamps import rfc3339
 from support.projector.synthetic_colocation import (

@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 
-from koordcore.events.agents.nodestate import (
+from koordcore.events.envelope import Event, name_token, namespaced_token
+from koordcore.events.nodepolicy import ConfigWarned
+from koordcore.events.nodestate import (
     BeCpuSuppressed,
     EvictedPod,
     InterferenceDetected,
@@ -12,15 +14,13 @@ from koordcore.events.agents.nodestate import (
     PodsEvictedByAgent,
     Suspect,
 )
-from koordcore.events.envelope import Event, name_token, namespaced_token
-from koordcore.events.management.adjustment import ConfigWarned
-from koordcore.events.management.recommendation import (
+from koordcore.events.objects import ConfigAccepted, ConfigRejected, PodSpecAdded
+from koordcore.events.recommendation import (
     ContainerRecommendation,
     RecommendationComputed,
     RecommendationCondition,
     RecommendedAmounts,
 )
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import (
     ConfigMap,

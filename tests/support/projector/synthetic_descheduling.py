@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.descheduling.migration import (
+from koordcore.events.descheduling import ClassifiedNodes, RoundAttempt, RoundEnded, RoundLimit
+from koordcore.events.envelope import Event
+from koordcore.events.migration import (
     MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
     MigrationCondition,
     MigrationProgress,
 )
-from koordcore.events.descheduling.rounds import ClassifiedNodes, RoundAttempt, RoundEnded, RoundLimit
-from koordcore.events.envelope import Event
+from koordcore.events.observation import NodeUsageReported
 
 LOW, HIGH = 12.0, 25.0
 

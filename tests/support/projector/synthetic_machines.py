@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from koordcore.events.agents.nodestate import Suspect
-from koordcore.protocol.kube_struct import Quantities
+from koordcore.events.nodestate import Suspect
 from koordcore.protocol.objects import (
     Container,
     Node,
@@ -15,6 +14,7 @@ from koordcore.protocol.objects import (
     ObjectMeta,
     Pod,
     PodSpec,
+    Quantities,
     ResourceRequirements,
 )
 from support.projector.synthetic_hardware import SyntheticHardware

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 from support.projector.synthetic_machines import Load, Machine, hash_text
 
 

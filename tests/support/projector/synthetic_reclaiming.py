@@ -1,9 +1,9 @@
 """What the manager offers of a machine to best-effort pods, and how the agent holds them back."""
 
-from koordcore.events.agents.nodestate import BeCpuSuppressed
-from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import BasedOn
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodestate import BeCpuSuppressed
+from koordcore.events.observation import Usage
 from support.projector.synthetic_machines import Machine
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec

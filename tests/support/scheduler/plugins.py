@@ -18,7 +18,7 @@ from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 

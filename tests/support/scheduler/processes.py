@@ -12,7 +12,7 @@ from koordcore.bus.setup.streams import StreamSizes
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
-from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.events.objects import NodeSpecAdded
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node
 from support.scheduler.scheduling import node

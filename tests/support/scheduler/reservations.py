@@ -3,8 +3,8 @@
 from typing import Any
 
 from koord_scheduler.domain.controllers.statuses import status_facts
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.protocol.reservations.status import ReservationStatus
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.protocol.reservation_status import ReservationStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.reservations import reservation_of_log, unused_amounts

@@ -25,8 +25,8 @@ from koord_scheduler.domain.state.commits import BatchDrafts
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.objects.mirror import (
+from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects import (
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,

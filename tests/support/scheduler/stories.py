@@ -14,10 +14,10 @@ from koord_scheduler.domain.cycle.deciding import give_up_overdue
 from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
 from koord_scheduler.domain.folding.log import fold_report
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, name_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.pod import PlacementExplanation
 from koordcore.protocol.objects import ContainerPort, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.objects import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
+from koordcore.protocol.storage import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
 from support.scheduler.scheduling import Scheduler, pod
 
 ZONE = "topology.kubernetes.io/zone"

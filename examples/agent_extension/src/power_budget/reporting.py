@@ -8,7 +8,7 @@ from koord_agent.domain.extending.extension_points import HttpReply, HttpRequest
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.state.pods import AgentPod
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.nodestate import NodeTopologyReported
 
 from power_budget.measuring import SERIES, Power
 

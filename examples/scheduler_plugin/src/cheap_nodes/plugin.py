@@ -10,8 +10,8 @@ from koord_scheduler.domain.framework.extension_points import FILTER, FOLD, READ
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.events.objects import ConfigAccepted, ConfigDeleted
+from koordcore.protocol.component_config import Text, WireModel
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 

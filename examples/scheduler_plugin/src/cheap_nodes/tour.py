@@ -25,8 +25,8 @@ from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.pods.record import PodRecord
 from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation

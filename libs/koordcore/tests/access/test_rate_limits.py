@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from koordcore.service.access.closed_gate import MOST_BUCKETS, TokenBuckets
 from koordcore.service.access.configuration import Limits
-from koordcore.service.access.rate_limits import MOST_BUCKETS, TokenBuckets
 
 LIMITS = Limits(requests_per_second=10, burst=5)
 

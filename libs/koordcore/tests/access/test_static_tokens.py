@@ -5,8 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from koordcore.service.access.identity import Unauthenticated
-from koordcore.service.access.needs import Role
+from koordcore.service.access.needs import Role, Unauthenticated
 from koordcore.service.access.static_tokens import (
     StaticToken,
     digest_of,

@@ -12,26 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemorySnapshotStore
-from koordcore.bus.archive.archived_log import ArchivedEventLog
-from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots, SnapshotStoreWithArchive
-from koordcore.bus.archive.archiving import archive_facts
-from koordcore.bus.archive.files import InvalidArchive
-from koordcore.bus.archive.snapshot_choice import (
+from koordcore.bus.archive.archived_log import ArchivedEventLog, archive_facts
+from koordcore.bus.archive.archived_snapshots import (
     DENSE_FACTS,
     SNAPSHOT_FACTS,
+    SNAPSHOT_LIST,
     ArchivedSnapshot,
+    ArchivedSnapshots,
     FoldVersion,
+    SnapshotStoreWithArchive,
     kept_positions,
     next_position,
+    read_snapshot_list,
     serving,
+    write_snapshot_list,
 )
-from koordcore.bus.archive.snapshot_files import SNAPSHOT_LIST, read_snapshot_list, write_snapshot_list
+from koordcore.bus.archive.files import InvalidArchive
 from koordcore.bus.archive.taking import FoldStopped, take_snapshots
 from koordcore.bus.folds.foldable import FoldSource
 from koordcore.bus.folds.replay import position_at_time
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import (
     HEADER_OCCURRED_AT,
     HEADER_SCHEMA,
@@ -41,6 +42,7 @@ from koordcore.events.envelope import (
     Origin,
     StoredEvent,
 )
+from koordcore.events.log import EventSkipped
 from koordcore.place import Place, open_place
 from koordcore.ports.eventlog import EventLog
 from koordcore.ports.snapshots import SnapshotStore

@@ -15,9 +15,9 @@ from koordcore.bus.adapters import desired
 from koordcore.bus.adapters.desired import JetStreamPushFeed
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NoAnswer
 from koordcore.bus.client.opening import connect
-from koordcore.bus.client.transport import BusTransport
+from koordcore.bus.client.wire import BusTransport
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.direct_get import newest_of
+from koordcore.bus.read.stream_reader import newest_of
 from koordcore.embedded.ports import LOOPBACK
 from nats.errors import FlushTimeoutError
 from support.until import DEADLINE_SECONDS, until

@@ -12,9 +12,9 @@ from koordcore.bus.folds.replay import position_at_time, state_at
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import BusMetrics
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, StoredEvent
+from koordcore.events.log import EventSkipped
+from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended, HistoryGone
 from koordcore.ports.snapshots import Snapshot
 from koordcore.service.clock import SystemClock

@@ -22,7 +22,7 @@ from koordcore.protocol.config.kinds import (
 )
 from koordcore.protocol.config.tables import APPLICATION, CPU_BURST, RESOURCE_QOS, RESOURCE_THRESHOLD, SYSTEM
 from koordcore.protocol.crd import Schema, definition_texts, find_resource, resource_versions
-from koordcore.protocol.crd.schema import UnsupportedSchema, build_schema
+from koordcore.protocol.crd.catalogue import UnsupportedSchema, build_schema
 
 COPIES = Path(__file__).parents[4] / "schemas" / "crds"
 

@@ -13,9 +13,8 @@ from typing import TypeVar
 import pytest
 from koordcore.bus.setup.tls_files import ensure_tls_files
 from koordcore.embedded.errors import PortInUseError, StartError
-from koordcore.embedded.keys import ensure_user_key
 from koordcore.embedded.nats import NatsServer
-from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions
+from koordcore.embedded.nats_config import NatsServerConfig, NatsTls, NatsUser, UserPermissions, ensure_user_key
 from koordcore.embedded.ports import free_ports
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError

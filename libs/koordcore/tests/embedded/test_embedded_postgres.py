@@ -15,12 +15,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from koordcore.embedded.binaries import postgres_installation
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, PortInUseError
 from koordcore.embedded.ports import is_port_free
 from koordcore.embedded.postgres import PostgresConfig, PostgresServer
-from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, locate, pointer_file
-from koordcore.embedded.postmaster import live_postmaster
+from koordcore.embedded.postgres_location import TRAVERSABLE_ROOT, live_postmaster, locate, pointer_file
+from koordcore.embedded.server import postgres_installation
 from support.servers import run_now, running_postgres, server_directory
 from support.until import until
 

@@ -9,16 +9,25 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError, StartError
-from koordcore.embedded.identity import ProcessIdentity, command_words, identify, is_alive, send_signal, start_mark
-from koordcore.embedded.process import NEVER_RESTART, ProcessSpec, RestartPolicy
+from koordcore.embedded.process import (
+    NEVER_RESTART,
+    ProcessIdentity,
+    ProcessSpec,
+    RestartPolicy,
+    command_words,
+    identify,
+    is_alive,
+    send_signal,
+    start_mark,
+)
 from koordcore.embedded.stack import (
     Phase,
     ProcessState,
     ProcessStatus,
     Stack,
     read_stack,
+    start_in_background,
     stop_stack,
     write_stack,
 )
@@ -42,7 +51,7 @@ asyncio.run(Supervisor([spec], state_file=Path(state), log=print).run_until_stop
 DEGRADED = """
 import os, sys, time
 from pathlib import Path
-from koordcore.embedded.identity import identify
+from koordcore.embedded.process import identify
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, write_stack
 
 state, name, words = sys.argv[1:]

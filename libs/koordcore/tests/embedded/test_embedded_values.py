@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from koordcore.embedded.binaries import nats_server_binary, parse_nats_version, require_nats_version
 from koordcore.embedded.errors import BinaryNotFoundError, EmbeddedError
 from koordcore.embedded.nats_config import NatsServerConfig, NatsUser, UserPermissions, render
 from koordcore.embedded.ports import FIRST_PORT, LAST_PORT, free_ports
 from koordcore.embedded.postgres_location import Owner, is_traversable
 from koordcore.embedded.process import ProcessSpec, RestartPolicy
+from koordcore.embedded.server import nats_server_binary, parse_nats_version, require_nats_version
 from koordcore.embedded.supervisor import require_startable
 
 BINARY = Path("/somewhere/nats-server")

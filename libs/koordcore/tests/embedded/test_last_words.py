@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from koordcore.embedded.last_words import last_words
+from koordcore.embedded.process import last_words
 
 ERROR = '{"level":"error","event":"compose_failed","error":"profiles[0]: must be\\nknown"}'
 INFO = '{"level":"info","event":"service_stopped"}'

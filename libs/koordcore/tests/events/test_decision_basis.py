@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodPlaced, merge_standing, merge_turn
+from koordcore.events.pod import DecisionBasis, PodNominated, PodPlaced, merge_standing, merge_turn
 
 EXPLANATION = {"nodes_considered": 1, "nodes_feasible": 1, "policy_version": "p", "based_on": {"ev": 7, "obs": 3}}
 PLACED = {

@@ -8,7 +8,7 @@ import pytest
 from koordcore.events import CATALOGUE
 from koordcore.events.export import async_api, body_schema, render
 from koordcore.events.registry import EventType
-from koordcore.state.evolution.registry import EVOLVE
+from koordcore.state.registry import EVOLVE
 
 SCHEMAS = Path(__file__).parents[4] / "schemas"
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.events.scheduling.gang import gang_ref
+from koordcore.events.gang import gang_ref
 
 NAMES = st.one_of(st.text(), st.text(alphabet="aZ0._~-", max_size=8))
 

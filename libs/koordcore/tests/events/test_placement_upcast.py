@@ -2,8 +2,7 @@
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_SCHEMA, AggregateRef, BasedOn, Draft, Origin, StoredEvent
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.values.allocation import Allocation

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
 from koordcore.values import codec
 from msgspec import inspect

@@ -5,10 +5,9 @@ import random
 import numpy as np
 import pytest
 from koordcore.fragmentation.arrivals import Arrivals, Draws, Placed
-from koordcore.fragmentation.baselines import affinity_tag, min_max
 from koordcore.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
-from koordcore.fragmentation.policies import NodeTags, PolicyName, policy_of
+from koordcore.fragmentation.policies import NodeTags, PolicyName, affinity_tag, min_max, policy_of
 
 NODES = [NodeGpus(16000, (1000, 1000), "T4")] * 3 + [NodeGpus(32000, (1000,) * 4, "G2")] * 3
 KINDS = [

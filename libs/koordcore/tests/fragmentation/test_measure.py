@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koordcore.fragmentation.gradient import after_whole_gpus, gradient_score, gradient_scores
-from koordcore.fragmentation.measure import Category, Measure
+from koordcore.fragmentation.measure import Category, Measure, after_whole_gpus, gradient_score, gradient_scores
 from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
 

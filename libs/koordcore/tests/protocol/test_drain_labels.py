@@ -4,7 +4,7 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.protocol.drains.documents import label_value
+from koordcore.protocol.drains import label_value
 from koordcore.protocol.selectors import check_label_value
 
 NAMES = st.from_regex(re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"), fullmatch=True)

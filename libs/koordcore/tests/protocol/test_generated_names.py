@@ -1,7 +1,7 @@
 """Which names an API server makes of a generateName."""
 
 import pytest
-from koordcore.protocol.generated_names import base_of_names, generated_base
+from koordcore.protocol.objects import base_of_names, generated_base
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from koordcore.protocol import keys
-from koordcore.protocol.annotations import cpu, eviction, gang, gpu, node, normalization, scheduling
+from koordcore.protocol import amplification, keys
+from koordcore.protocol.annotations import cpu, devices, gang, node, pods
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources
 
@@ -16,17 +16,17 @@ Parse = Callable[[Mapping[str, str]], object]
 @pytest.mark.parametrize(
     ("parse", "key", "texts"),
     [
-        (eviction.parse_eviction_cost, keys.EVICTION_COST, ["01", "-01", "1.0", " 1", "2147483648", "0x1", "-", "abc"]),
-        (eviction.parse_eviction_priority, keys.EVICTION_PRIORITY, ["", "1.0", " 1", "2147483648", "0x1", "1_0"]),
+        (pods.parse_eviction_cost, keys.EVICTION_COST, ["01", "-01", "1.0", " 1", "2147483648", "0x1", "-", "abc"]),
+        (pods.parse_eviction_priority, keys.EVICTION_PRIORITY, ["", "1.0", " 1", "2147483648", "0x1", "1_0"]),
         (gang.parse_gang_wait_time, keys.GANG_WAITING_TIME, ["1", "x", "1 s"]),
         (gang.parse_gang_total_num, keys.GANG_TOTAL_NUMBER, ["x", "1.5", "4294967296"]),
         (gang.parse_network_topology_index, keys.GANG_NETWORK_TOPOLOGY_INDEX, ["x", "", "1.0"]),
         (
-            normalization.parse_cpu_normalization_ratio,
+            amplification.parse_cpu_normalization_ratio,
             keys.CPU_NORMALIZATION_RATIO,
             ["", "-1", "nan", "inf", "0.0", "1_0", " 1"],
         ),
-        (normalization.parse_cpu_normalization_enabled, keys.CPU_NORMALIZATION_ENABLED, ["", "tRUE", "on", "2"]),
+        (amplification.parse_cpu_normalization_enabled, keys.CPU_NORMALIZATION_ENABLED, ["", "tRUE", "on", "2"]),
         (node.parse_network_bandwidth, keys.NETWORK_BANDWIDTH, ["", "10 G", "10gb"]),
         (
             cpu.parse_pod_cpu_qos,
@@ -40,11 +40,11 @@ Parse = Callable[[Mapping[str, str]], object]
         ),
         (cpu.parse_kubelet_cpu_manager_policy, keys.KUBELET_CPU_MANAGER_POLICY, ["{", '{"options":{"a":true}}']),
         (
-            gpu.parse_gpu_partition_spec,
+            devices.parse_gpu_partition_spec,
             keys.GPU_PARTITION_SPEC,
             ["{", '{"ringBusBandwidth":"x"}', '{"ringBusBandwidth":true}'],
         ),
-        (gpu.parse_gpu_partitions, keys.GPU_PARTITIONS, ["{", '{"x":[]}', '{"-1":[]}', f'{{"{"9" * 5000}":[]}}']),
+        (devices.parse_gpu_partitions, keys.GPU_PARTITIONS, ["{", '{"x":[]}', '{"-1":[]}', f'{{"{"9" * 5000}":[]}}']),
     ],
 )
 def test_bad_text_is_refused_with_its_key(parse: Parse, key: str, texts: list[str]) -> None:
@@ -59,16 +59,16 @@ def test_absent_values() -> None:
     assert gang.gang_name(nothing, nothing) == ""
     assert gang.gang_match_policy(nothing) == gang.ONCE_SATISFIED
     assert gang.parse_gang_wait_time(nothing) == 0
-    assert normalization.parse_cpu_normalization_ratio(nothing) is None
+    assert amplification.parse_cpu_normalization_ratio(nothing) is None
     assert node.parse_network_bandwidth(nothing) is None
     assert node.parse_third_party_allocated(nothing, "koord-batch") == {}
     assert cpu.parse_pod_cpu_qos(nothing) is None
     assert cpu.parse_system_qos_resource(nothing) is None
     assert cpu.core_sched(nothing) == cpu.CoreSched("", cpu.CoreSchedPolicy.DEFAULT)
     assert cpu.node_cpu_bind_policy(nothing) is cpu.NodeCpuBindPolicy.NONE
-    assert gpu.parse_gpu_partition_spec(nothing) is None
-    assert not eviction.is_eviction_enabled(nothing)
-    assert not scheduling.is_quota_non_preemptible(nothing)
+    assert devices.parse_gpu_partition_spec(nothing) is None
+    assert not pods.is_eviction_enabled(nothing)
+    assert not pods.is_quota_non_preemptible(nothing)
 
 
 def test_empty_own_match_policy_falls_to_the_alias() -> None:
@@ -89,14 +89,14 @@ def test_pod_group_label_gives_the_minimum_before_the_annotation() -> None:
 
 
 def test_present_but_empty_scheduler_label_wins() -> None:
-    assert scheduling.scheduler_name({keys.SCHEDULER_NAME: ""}, "s1") == ""
-    assert scheduling.scheduler_name({}, "s1") == "s1"
+    assert pods.scheduler_name({keys.SCHEDULER_NAME: ""}, "s1") == ""
+    assert pods.scheduler_name({}, "s1") == "s1"
 
 
 @pytest.mark.parametrize("text", ["never", "", "Always"])
 def test_inexact_preemption_policy_is_not_set(text: str) -> None:
-    assert scheduling.preemption_policy({keys.PREEMPTION_POLICY: text}) is None
-    assert scheduling.preemption_policy_or_never({keys.PREEMPTION_POLICY: text}) == "Never"
+    assert pods.preemption_policy({keys.PREEMPTION_POLICY: text}) is None
+    assert pods.preemption_policy_or_never({keys.PREEMPTION_POLICY: text}) == "Never"
 
 
 @pytest.mark.parametrize(

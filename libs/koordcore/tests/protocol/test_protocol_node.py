@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.protocol import amplification, keys
-from koordcore.protocol import reservation as node_reservations
-from koordcore.protocol.reservation import NodeReservation
+from koordcore.protocol.annotations import node as node_reservations
+from koordcore.protocol.annotations.node import NodeReservation
 from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import ZERO, Quantity, of_milli, parse_quantity

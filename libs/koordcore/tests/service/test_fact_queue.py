@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.agents.criproxy import ProxyFactsDropped
 from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome, Unavailable
-from koordcore.service.outbox import fact_queue
-from koordcore.service.outbox.fact_file import FactFile, QueuedFact, sealed
-from koordcore.service.outbox.fact_queue import FactQueue
+from koordcore.service import outbox
+from koordcore.service.outbox import FactFile, FactQueue, QueuedFact, sealed
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 from support.until import until
@@ -79,7 +78,7 @@ async def send(file: FactFile, log: Unsteady) -> bool:
 @given(facts=st.integers(1, 5), faults=FAULTS)
 @example(facts=2, faults=["killed after", ""])
 def test_each_fact_is_in_the_log_once_and_in_order(facts: int, faults: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(fact_queue, "PAUSE_SECONDS", 0.0):
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(outbox, "PAUSE_SECONDS", 0.0):
         file = FactFile(Path(name), name="facts.sqlite")
         with file.transaction():
             file.insert([sealed(REF, ProxyFactsDropped(facts=number), ORIGIN) for number in range(facts)])
@@ -101,7 +100,7 @@ async def test_the_reason_for_which_facts_wait_is_logged_once() -> None:
     file = FactFile(None, name="")
     with file.transaction():
         file.insert([sealed(REF, ProxyFactsDropped(facts=1), ORIGIN)])
-    with capture_logs() as lines, mock.patch.object(fact_queue, "PAUSE_SECONDS", 0.0):
+    with capture_logs() as lines, mock.patch.object(outbox, "PAUSE_SECONDS", 0.0):
         assert await send(file, Unsteady(MemoryLog(), ["away"] * 9))
 
     assert [line["reason"] for line in lines if line["event"] == "facts_wait"] == ["away"]

@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import Component, Service
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.web import http as web_http
 from koordcore.service.web.http import CERTIFICATE_LOOK_SECONDS, HttpServer

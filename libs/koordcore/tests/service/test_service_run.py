@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from koordcore.embedded.ports import free_ports
-from koordcore.service.telemetry.finished_span import FinishedSpan
+from koordcore.service.telemetry.tracing import FinishedSpan
 from support.until import DEADLINE_SECONDS, until_blocking
 
 PROGRAM = """
@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, run_service
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.tracing import extract
 
 class DemoSettings(ServiceSettings):

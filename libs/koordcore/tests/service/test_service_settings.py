@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
-from koordcore.service.configuration.flags import HelpRequested, render_help
-from koordcore.service.configuration.gates import FeatureGates, Gate, Stage, parse_feature_gates
-from koordcore.service.configuration.settings import Flag, InvalidSettings, Seconds, ServiceSettings, TextList
-from koordcore.service.telemetry.redaction import redact, redact_text
+from koordcore.service.flags import FeatureGates, Gate, HelpRequested, Stage, parse_feature_gates, render_help
+from koordcore.service.settings import Flag, InvalidSettings, Seconds, ServiceSettings, TextList
+from koordcore.service.telemetry.logging import redact, redact_text
 from koordcore.values.invalid import InvalidInput
 from pydantic import Field, SecretStr
 

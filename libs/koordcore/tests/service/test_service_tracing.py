@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.bus.setup.tls_files import ensure_tls_files
-from koordcore.service.telemetry.span_sinks import FileSink, OtlpSink
 from koordcore.service.telemetry.tracing import (
+    FileSink,
+    OtlpSink,
     TraceContext,
     Tracer,
     current_context,

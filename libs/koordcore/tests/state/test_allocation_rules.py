@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.state.allocation_rules import Violation, broken_rules, objections, violations
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation, ReservationUse, VirtualFunction

@@ -1,7 +1,7 @@
 """The status of a Reservation, from the facts of placements, ledgers and its end."""
 
 from koordcore.events.envelope import name_token
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodState, ReservationState
 from koordcore.state.reservations import reservation_status, unused_amounts

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from koordcore.events.returning_names import RETURNING
+from koordcore.events.envelope import RETURNING
 from koordcore.state import ClusterState
 from support.histories.history import every_kind_once, history
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
 from koordcore.events.registry import UnreadableEvent
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state import ClusterState

@@ -1,7 +1,6 @@
 """What a policy puts on its node: what is lent or decided now, nothing that was withdrawn."""
 
-from koordcore.state.aggregates import NodeHealth, NodePolicyState
-from koordcore.state.node_policy import policy_annotations, policy_resources
+from koordcore.state.aggregates import NodeHealth, NodePolicyState, policy_annotations, policy_resources
 
 
 def test_what_is_withdrawn_is_not_lent() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.pod import PodReleased
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.pod import PodReleased
 from koordcore.protocol.objects import pod_from_json
 from koordcore.stories.disruptions import Cause, disruption_of
 from koordcore.stories.pod import pod_story

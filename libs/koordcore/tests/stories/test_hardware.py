@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.node_topology import Zone
 from koordcore.protocol.objects import Node, ObjectMeta

@@ -1,9 +1,9 @@
 """What hooks changed in a pod is part of its story, with stage, mode, plug-in, old and new value."""
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import HookServerFailed
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookedValue
+from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
+from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, HookedValue
 from koordcore.stories.pod import Step, pod_story
 
 

@@ -1,7 +1,7 @@
 """The audit of the descheduler: what a record names."""
 
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.drain import DrainGroupChanged, DrainStarted
+from koordcore.events.drain import DrainGroupChanged, DrainStarted
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.stories.modifications import AuditReader
 

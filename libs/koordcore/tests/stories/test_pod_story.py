@@ -5,14 +5,20 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
-from koordcore.events.management.admission import AdmissionDecided, admission_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated, PodPlaced, UnhealthyDevice, Victim
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged
+from koordcore.events.pod import (
+    PlacementExplanation,
+    PodDeviceUnhealthy,
+    PodNominated,
+    PodPlaced,
+    UnhealthyDevice,
+    Victim,
+)
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.stories.pod import Step, pod_story
 from koordcore.stories.sentences import summarize

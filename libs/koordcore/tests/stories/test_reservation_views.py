@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from koordcore.protocol.reservations.document import reservation_from_json
-from koordcore.protocol.reservations.status import (
+from koordcore.protocol.reservation_status import (
     ReservationOwner,
     ReservationStatus,
     bound,
@@ -12,6 +11,7 @@ from koordcore.protocol.reservations.status import (
     owned,
     unschedulable,
 )
+from koordcore.protocol.reservations import reservation_from_json
 from koordcore.stories.reservations import ends_at, owner_text, reservation_view
 
 NOW = "2026-11-23T10:00:00.000000Z"

@@ -4,7 +4,7 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
+from koordcore.values.codec import array_pieces, mapping_pieces, object_pieces
 
 VALUES = st.lists(st.one_of(st.integers(-5, 5), st.text(max_size=3), st.none()), max_size=12)
 

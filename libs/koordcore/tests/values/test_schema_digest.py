@@ -1,7 +1,7 @@
 """A snapshot is refused when its fields have changed, and not when their description has."""
 
 import msgspec
-from koordcore.values.schema_digest import schema_digest
+from koordcore.values.codec import schema_digest
 
 
 def struct(doc: str, **fields: type) -> type:

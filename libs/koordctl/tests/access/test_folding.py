@@ -7,8 +7,8 @@ from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.archive.taking import take_snapshots
 from koordcore.bus.factory import memory_bus, with_archive
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent
+from koordcore.events.log import EventSkipped
 from koordcore.place import open_place
 from koordcore.ports.eventlog import Appended
 from koordcore.service.clock import SystemClock

@@ -3,8 +3,8 @@
 from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.ports.desired import DesiredNode
 from koordcore.stories.hardware import NodeHardware
 from koordcore.values import codec

@@ -6,7 +6,7 @@ import pytest
 from koordcore.bus.factory import BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import COSTS, DRY_RUNS, DeletionCostsCarriedOut
+from koordcore.events.descheduling import COSTS, DRY_RUNS, DeletionCostsCarriedOut
 from koordcore.events.envelope import Draft, Origin
 from koordcore.ports.eventlog import Appended
 from koordctl.access.log import open_log

@@ -6,7 +6,7 @@ import pytest
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.what_if.recommendations import RecommendationFate
 from koord_manager.domain.what_if.tally import Tally
-from koordcore.events.management.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.state.aggregates import RecommendationState
 from koordctl.commands.recommend import recommendation_lines, recommendation_rows
 from koordctl.commands.replay.recommendations import show_recommendations

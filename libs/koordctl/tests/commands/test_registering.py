@@ -12,7 +12,7 @@ from koord_manager.settings import ManagerSettings
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.embedded.errors import EmbeddedError
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordctl.demo.submitting import delete_pods
 from koordctl.demo.trace import NAMESPACE, TracePod, pod_manifest

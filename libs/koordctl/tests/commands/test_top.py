@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordctl.commands.top import node_rows, pod_rows
 
 

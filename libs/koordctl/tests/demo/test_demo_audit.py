@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 
 from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent, name_token
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReleased
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation, ZoneAmounts

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from koordcore.events.envelope import AggregateRef, BasedOn, Event, StoredEvent
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodPlaced, PodReleased, UnhealthyDevice
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.pod import PlacementExplanation, PodDeviceUnhealthy, PodPlaced, PodReleased, UnhealthyDevice
 from koordcore.values.allocation import AllocatedDevice, Allocation
 from koordctl.demo.device_health import DeviceAudit, DeviceId
 from koordctl.demo.failing_devices import WAVES, waves

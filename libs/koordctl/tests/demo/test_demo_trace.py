@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.protocol.annotations.cpu_topology import parse_cpu_topology
+from koordcore.protocol.annotations.cpu import parse_cpu_topology
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from koord_manager.domain.admission.options import Options
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
+from koordcore.protocol.reservations import reservation_from_json, reserve_pod
 from koordcore.values.invalid import InvalidInput
 from koordctl.documents.linting import Linter
 from koordctl.documents.wanted_reservations import Wanted, reservations_for

@@ -1,6 +1,6 @@
 """`koord explain`: the hardware of a node and what a pod was given of it, as lines."""
 
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.stories.hardware import NodeHardware, node_hardware
 from koordcore.values.allocation import AllocatedDevice, Allocation, VirtualFunction, ZoneAmounts
 from koordctl.explain.hardware_lines import chosen_lines, hardware_lines

@@ -1,7 +1,7 @@
 """The lines that `koord explain node` and `koord recommend` show: every number with where it came from."""
 
-from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
-from koordcore.events.management.recommendation import (
+from koordcore.events.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
+from koordcore.events.recommendation import (
     ContainerRecommendation,
     RecommendationCondition,
     RecommendedAmounts,

@@ -1,11 +1,11 @@
 """What `koord explain node` and the explanation of a decision say, from events alone."""
 
 import pytest
-from koordcore.events.agents.nodestate import AgentStarted, BeCpuSuppressed
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import BasedOn
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, OvercommitTerms
-from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed
+from koordcore.events.objects import NodeSpecAdded
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
 from koordctl.explain.decision_lines import basis_line, explanation_lines
 from koordctl.explain.node_policy import formula_line

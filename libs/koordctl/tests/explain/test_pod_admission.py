@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec

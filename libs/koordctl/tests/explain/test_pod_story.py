@@ -5,15 +5,20 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.agents.observation import Usage
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.gateway import PodBindFailed, PodBound
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.diagnosis import Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
-from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased, Victim
+from koordcore.events.explanations import (
+    Diagnosis,
+    NodeFailure,
+    PodGated,
+    PodUnschedulable,
+    PreemptionDiagnosis,
+    Suggestion,
+)
+from koordcore.events.gateway import PodBindFailed, PodBound
+from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged
+from koordcore.events.observation import Usage
+from koordcore.events.pod import PodNominated, PodPlaced, PodReleased, Victim
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation, ClaimBinding

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from koordcore.protocol.reservations.status import ReservationOwner, ReservationStatus, bound, owned
+from koordcore.protocol.reservation_status import ReservationOwner, ReservationStatus, bound, owned
 from koordcore.stories.reservations import reservation_view
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordctl.explain.reservation_claims import claim_of

@@ -1,6 +1,6 @@
 """`koord get devices` and `koord top gpu`."""
 
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.stories.device_cards import cards_of
 from koordcore.stories.hardware import owners_of
 from koordcore.values.allocation import AllocatedDevice, Allocation

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
-from koordcore.protocol.drains.documents import DRAIN_NODE
+from koordcore.protocol.drains import DRAIN_NODE
 from koordctl.commands.gang import declared_by
 from koordctl.render.object_tables import COLUMNS, object_table
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.protocol.reservations.status import ReservationOwner
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.protocol.reservation_status import ReservationOwner
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.state.cluster import ClusterState
 from koordcore.stories.reservations import ReservationView

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.stories.usage_archive import ArchivedReport, ReportsAnswer
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339

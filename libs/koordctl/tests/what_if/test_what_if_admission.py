@@ -8,9 +8,9 @@ from koord_manager.domain.what_if.admission import AdmissionFate
 from koord_manager.domain.what_if.admission_outcome import Change, Outcome
 from koord_manager.domain.what_if.tally import Tally
 from koordcore.bus.adapters.memory import MemoryObservationLog
+from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, Origin
-from koordcore.events.management.admission import AdmissionDecided, admission_ref
-from koordcore.events.scheduling.explanations import PodGated
+from koordcore.events.explanations import PodGated
 from koordcore.protocol.manifests import InvalidManifest, read_documents
 from koordcore.values.invalid import InvalidInput
 from koordctl.app import app

@@ -8,8 +8,8 @@ from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.config.effective import effective_configuration
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.log import EventSkipped
 from koordctl.documents.scheduler_config import compared_with_force, scheduler_configuration
 from koordctl.what_if.scheduler import Comparison, compare
 from support.bus.read_log import ReadLog

@@ -155,7 +155,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         shell.metrics.registry.register(NodeSeries(agents.values, reported=reported))
     shell.http.routes.extend(metrics_routes(shell.metrics.registry))
     if settings.enable_pprof:
-        from koordcore.service.web.profiling import PROFILING  # without it, an agent keeps its memory for pods
+        from koordcore.service.web.debugging import PROFILING
 
         shell.http.routes.extend(PROFILING)
     facts = FactPublisher(

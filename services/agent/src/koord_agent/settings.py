@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings, TextList
+from koordcore.service.settings import Flag, Seconds, ServiceSettings, TextList
 from pydantic import Field, PrivateAttr
 
 from koord_agent.config.flags import IDLE_FLAGS, accepted, container_paths

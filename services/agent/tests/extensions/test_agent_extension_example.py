@@ -17,8 +17,8 @@ from koord_agent.domain.state.desired import view_of
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koordcore.bus.factory import memory_bus
-from koordcore.events.agents.nodestate import NodeTopologyReported
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.health import Health

@@ -30,8 +30,8 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.routes.extension_routes import extension_routes
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.service.telemetry.logging import logger

@@ -19,7 +19,7 @@ from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement, PodControl
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.telemetry.logging import logger
 from koordcore.values.invalid import InvalidInput

@@ -30,7 +30,7 @@ from koord_agent.shell.hooking.pod_groups import PodGroups
 from koord_agent.shell.hooking.registering import write_registration
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
+from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed
 from koordcore.protocol import keys
 from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS
 from koordcore.service.telemetry.logging import logger

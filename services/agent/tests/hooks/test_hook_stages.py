@@ -10,7 +10,7 @@ from koord_agent.domain.hook_stages.plugins import PLUGINS
 from koord_agent.domain.hook_stages.stages import Mode, Stage
 from koord_agent.domain.hook_stages.values import NOTHING, HookValues
 from koord_agent.domain.state.pods import agent_pod_of_ledger
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.values.allocation import Allocation
 

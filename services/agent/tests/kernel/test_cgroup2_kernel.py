@@ -20,7 +20,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement, Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from support.agent.pods import colocated_pod

@@ -10,7 +10,7 @@ from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host.caches import CPUS, read_l3_caches
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koordcore.events.agents.nodestate import CpuCache
+from koordcore.events.nodestate import CpuCache
 from koordcore.ports.desired import DesiredNode
 from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.topology import CpuPlace

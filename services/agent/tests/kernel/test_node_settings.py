@@ -19,9 +19,9 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.machine_settings import MachineSettings
 from koord_agent.shell.node.node_settings import NodeSettings
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol.config.node_slo import complete_node_slo
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 
 GIB = 1 << 30
 CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"

@@ -22,7 +22,7 @@ from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
 from koord_agent.shell.node.readings import HostReadings
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.cpuset import format_cpuset, parse_cpuset

@@ -19,7 +19,7 @@ from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
 from koord_agent.shell.node.parts import Measurement, Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 from koordcore.values.cpuset import parse_cpuset
 from support.agent.pods import colocated_pod, corrupted
 

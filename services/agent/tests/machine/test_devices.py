@@ -10,7 +10,7 @@ from koord_agent.domain.reporting.topology_report import report_digest
 from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, DeviceReporter, MachineDevices, XpuFolder
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
-from koordcore.events.agents.nodestate import DeviceInventoryChanged
+from koordcore.events.nodestate import DeviceInventoryChanged
 from koordcore.protocol import keys
 
 

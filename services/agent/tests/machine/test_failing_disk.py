@@ -9,7 +9,7 @@ import pytest
 from koord_agent.shell.store.local_store import LocalStore
 from koordcore.events.envelope import AggregateRef
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.outbox.fact_file import NotStored
+from koordcore.service.outbox import NotStored
 
 NODE = AggregateRef("nodestate", "n")
 WANTED = DesiredNode(node="n", pods=[], slo={}, capacity={}, allocatable={})

@@ -19,8 +19,8 @@ from koord_agent.shell.collect.topology import CPU_INFO_EVERY_MS, SYNC_EVERY_MS,
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.local_store import LocalStore
-from koordcore.events.agents.nodestate import NodeTopologyReported
-from koordcore.events.agents.observation import Usage
+from koordcore.events.nodestate import NodeTopologyReported
+from koordcore.events.observation import Usage
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.values.topology import CpuPlace

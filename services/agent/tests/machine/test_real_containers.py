@@ -18,7 +18,7 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.node_pods import NodePods
 from koord_agent.shell.node.parts import Measurement
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordctl.embedded.containers import missing_program

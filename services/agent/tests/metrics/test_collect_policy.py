@@ -10,7 +10,7 @@ from koord_agent.domain.state.collect_policy import CollectPolicy, collect_polic
 from koord_agent.domain.state.desired import apply_push, view_of
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
-from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koordcore.values.invalid import InvalidInput

@@ -24,7 +24,7 @@ from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.store.checkpoints import CheckpointFolder
 from koord_agent.shell.store.series_archive import SeriesArchive
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.values.invalid import InvalidInput
 

@@ -6,7 +6,7 @@ from koord_agent.domain.reporting.facts import usage_reported
 from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.state.collect_policy import CollectPolicy
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koordcore.events.agents.observation import ContainerUsage, Usage
+from koordcore.events.observation import ContainerUsage, Usage
 
 MIB = 1 << 20
 

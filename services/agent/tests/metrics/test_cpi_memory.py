@@ -9,7 +9,7 @@ from koord_agent.domain.qos.contention.cpi_detection import CpiDetection
 from koord_agent.domain.qos.contention.interference import CpiSettings
 from koord_agent.domain.state.node_look import NodeLook
 from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded
 
 WEB = Workload("ReplicaSet/web", "main")
 

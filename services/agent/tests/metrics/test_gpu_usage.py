@@ -10,7 +10,7 @@ from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.state.collect_policy import CollectPolicy
 from koord_agent.domain.state.pods import AgentPod, ReportedPod, agent_pod_from_json
 from koord_agent.shell.collect.process_owners import owners_of
-from koordcore.events.agents.observation import GpuUsage
+from koordcore.events.observation import GpuUsage
 
 NOW_MS = 60_000
 ID = "0123abcd" * 8

@@ -18,7 +18,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement, PodControl
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.routes.metrics_routes import metrics_routes
-from koordcore.events.agents.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
+from koordcore.events.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from koordcore.ports.desired import DesiredNode
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.applications import Starlette

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from koord_agent.domain.reporting.proxy_facts import accepted_fact
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import ProxyFactsDropped
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin
+from koordcore.events.nodestate import PodsStarted
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

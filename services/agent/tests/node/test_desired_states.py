@@ -10,7 +10,7 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs

@@ -18,11 +18,11 @@ from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.cycle_result import CycleResult
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.parts import Measurement, PodControl
-from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.management.nodepolicy import NodeSloRendered
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.nodepolicy import NodeSloRendered
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json

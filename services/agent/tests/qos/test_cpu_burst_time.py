@@ -15,7 +15,7 @@ from koord_agent.domain.state.pods import agent_pod_of_ledger
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.readings import HostReadings
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 POD = agent_pod_of_ledger(

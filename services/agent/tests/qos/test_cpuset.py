@@ -16,7 +16,7 @@ from koord_agent.domain.state.pods import AgentContainer, AgentPod, agent_pod_of
 from koord_agent.shell.host.simulated import SimulatedFleet
 from koord_agent.shell.host.simulated_node import SimulatedNode
 from koord_agent.shell.node.readings import HostReadings
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts
 from koordcore.values.cpuset import parse_cpuset

@@ -32,7 +32,9 @@ from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
 from koord_agent.shell.node.parts import Measurement, PodControl, Protection
 from koord_agent.shell.node.readings import HostReadings
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
-from koordcore.events.agents.nodestate import (
+from koordcore.events.envelope import Event
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.nodestate import (
     AgentStopped,
     BeCpuSuppressed,
     DeviceInventoryChanged,
@@ -43,11 +45,9 @@ from koordcore.events.agents.nodestate import (
     PodsStarted,
     PodsStopped,
 )
-from koordcore.events.envelope import Event
-from koordcore.events.scheduling.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 
 GIB = 1 << 30
 SECOND_MS = 1_000

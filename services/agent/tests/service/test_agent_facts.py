@@ -4,13 +4,9 @@ from pathlib import Path
 
 import pytest
 from koordcore.bus.factory import memory_bus
-from koordcore.events.agents.nodestate import (
-    AgentStarted,
-    BeCpuSuppressed,
-    PodsStarted,
-)
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted
 from koordcore.ports.eventlog import Appended
 from support.agent.agent_world import NODE, REF, World, desired, pod
 from support.manual_clock import ManualClock
@@ -19,7 +15,7 @@ from support.manual_clock import ManualClock
 async def test_with_the_log_away_it_enforces_and_delivers_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("koordcore.service.outbox.fact_queue.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("koordcore.service.outbox.PAUSE_SECONDS", 0.01)
     async with World(memory_bus(), ManualClock(), tmp_path).running() as world:
         world.log.away = True
         await world.bus.desired.put(desired(pod("web", "LS", 4_000), pod("job", "BE", 9_000)))

@@ -7,7 +7,7 @@ from koord_agent.config.flags import ADDRESS
 from koord_agent.domain.qos.intervals import Interval
 from koord_agent.settings import AgentSettings
 from koord_agent.wiring.roots import host_roots
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.service.settings import InvalidSettings
 
 SPECIFIED = """
 collect-res-used-interval collect-sys-metric-outdated-interval collect-node-cpu-info-interval

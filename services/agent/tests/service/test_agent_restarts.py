@@ -6,12 +6,8 @@ from pathlib import Path
 import pytest
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
-from koordcore.events.agents.nodestate import (
-    AgentStarted,
-    PodsStarted,
-    PodsStopped,
-)
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import AgentStarted, PodsStarted, PodsStopped
 from support.agent.agent_world import NODE, World, at, desired, pod
 from support.manual_clock import ManualClock
 

@@ -6,14 +6,9 @@ import pytest
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koordcore.bus.factory import BusSettings, bootstrap_bus, memory_bus, open_bus
 from koordcore.embedded.nats import NatsServer
-from koordcore.events.agents.nodestate import (
-    AgentStarted,
-    BeCpuSuppressed,
-    PodsStarted,
-    PodsStopped,
-)
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed, PodsStarted, PodsStopped
+from koordcore.events.observation import NodeUsageReported
 from support.agent.agent_world import LEDGER, NODE, REF, World, desired, pod
 from support.manual_clock import ManualClock
 from support.until import until

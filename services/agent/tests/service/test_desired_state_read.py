@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import memory_bus
-from koordcore.events.agents.nodestate import (
-    AgentStarted,
-)
 from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.nodestate import AgentStarted
 from koordcore.ports.desired import DesiredNode, DesiredStore
 from support.agent.agent_world import NODE, AwayLog, World, at, desired, pod
 from support.manual_clock import ManualClock

@@ -7,7 +7,7 @@ from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.qos.suppress.cpu_suppress import Action, Decision
 from koord_agent.domain.reporting.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.reporting.suppression_summary import SIGNIFICANT_PERCENT, SuppressionSummary
-from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 
 CAPACITY = 100_000
 CORE_US = 100_000

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
 from koordcore.bus.factory import memory_bus
-from koordcore.events.agents.nodestate import (
-    EvictedPod,
-    PodsEvictedByAgent,
-)
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
 from structlog.testing import capture_logs
 from support.agent.agent_world import NODE, World, desired, pod
 from support.manual_clock import ManualClock

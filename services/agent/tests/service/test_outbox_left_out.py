@@ -11,8 +11,8 @@ from koord_agent.shell.store.local_store import LocalStore
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import AgentFactLeftOut, AgentStarted, PodsStarted
 from koordcore.events.envelope import AggregateRef, Event, Origin
+from koordcore.events.nodestate import AgentFactLeftOut, AgentStarted, PodsStarted
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 from structlog.testing import capture_logs

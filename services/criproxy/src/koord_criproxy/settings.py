@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
+from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from pydantic import Field
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from koordcore.service.component import Address, ComponentSettings
-from koordcore.service.configuration.gates import Gate, Stage
+from koordcore.service.flags import Gate, Stage
 from pydantic import Field
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration

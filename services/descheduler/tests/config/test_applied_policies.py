@@ -15,7 +15,7 @@ from koord_descheduler.domain.config.policies import converted
 from koord_descheduler.domain.framework.plugin import Point
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.values import codec
 from support.descheduler.world import World

@@ -8,9 +8,16 @@ from koord_descheduler.domain.arguments.migration_controller import MigrationCon
 from koord_descheduler.domain.job_control.availability import Availability
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects import (
+    CustomObjectObserved,
+    NodeSpecAdded,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    custom_ref,
+)
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from support.histories.recording import stored
 

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
-from koordcore.events.descheduling.migration import MigrationArbitrated, MigrationHeld
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecDeleted
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.migration import MigrationArbitrated, MigrationHeld
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.objects import NodeSpecDeleted, PodSpecDeleted
 from support.descheduler.jobs import configuration, is_told, job, reached
 from support.descheduler.world import World
 from support.until import until

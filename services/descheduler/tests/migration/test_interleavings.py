@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from koord_descheduler.cycle import Rounds
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.migration import MigrationEnded
-from koordcore.protocol.drains.documents import ConfirmState
+from koordcore.events.migration import MigrationEnded
+from koordcore.protocol.drains import ConfirmState
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from support.descheduler.jobs import configuration

@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 from koord_descheduler import compose
 from koord_descheduler.shell.job_control import JobControl
-from koordcore.events.descheduling.decisions import RoundDecided
-from koordcore.events.descheduling.migration import (
-    MigrationArbitrated,
-    MigrationEnded,
-    MigrationForgotten,
-)
+from koordcore.events.descheduling import RoundDecided
+from koordcore.events.migration import MigrationArbitrated, MigrationEnded, MigrationForgotten
 from koordcore.protocol import keys
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import KINDS, AuditReader

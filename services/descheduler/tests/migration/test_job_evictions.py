@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 from koord_descheduler.shell import refusals
 from koord_manager.domain.gateway.descheduler_events import migration_events
-from koordcore.events.descheduling.migration import (
-    MigrationEnded,
-    MigrationHeld,
-)
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.migration import MigrationEnded, MigrationHeld
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import AuditReader
 from koordcore.values import codec

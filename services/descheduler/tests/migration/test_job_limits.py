@@ -3,12 +3,8 @@
 from typing import Any
 
 import pytest
-from koordcore.events.descheduling.inputs import Number
-from koordcore.events.descheduling.migration import (
-    MigrationArbitrated,
-    MigrationEnded,
-    MigrationHeld,
-)
+from koordcore.events.descheduling import Number
+from koordcore.events.migration import MigrationArbitrated, MigrationEnded, MigrationHeld
 from koordcore.stories.migrations import migration_story
 from koordcore.stories.modifications import AuditReader
 from support.descheduler.jobs import REPLICAS, asked, configuration, folded, is_told, job, leave, reached, states

@@ -2,11 +2,10 @@
 
 import pytest
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.migration import RepackCommitted, RepackEnded, RepackMoved
 from koordcore.state import ClusterState
-from koordcore.state.migrations import MigrationState
-from koordcore.state.repacks import DONE, ROLLED_BACK
+from koordcore.state.migrations import DONE, ROLLED_BACK, MigrationState
 from support.descheduler.jobs import leave
 from support.descheduler.kill import Kill
 from support.descheduler.plans import MEMBER, PODS, configuration_of_plans, world_with_plan

@@ -18,10 +18,9 @@ from koord_descheduler.domain.migration.world import (
     ReservationView,
 )
 from koord_descheduler.domain.view.pods import PodView
-from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMove, RepackMoved, RepackPlanned
+from koordcore.events.migration import MigratedPod, RepackCommitted, RepackEnded, RepackMove, RepackMoved, RepackPlanned
 from koordcore.protocol import keys
-from koordcore.state.repacks import DONE, ROLLED_BACK, RepackState
+from koordcore.state.migrations import DONE, ROLLED_BACK, RepackState
 from koordcore.values.timestamps import rfc3339, unix_seconds
 from support.descheduler.jobs import leave
 from support.descheduler.plans import MEMBER, PLAN, PODS, configuration_of_plans, world_with_plan

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 import msgspec
 import yaml
-from koordcore.service.configuration.flags import InvalidFlag, parse_flags
-from koordcore.service.configuration.settings import InvalidSettings, Seconds, ServiceSettings
+from koordcore.service.flags import InvalidFlag, parse_flags
+from koordcore.service.settings import InvalidSettings, Seconds, ServiceSettings
 from koordcore.values.invalid import InvalidInput
 from pydantic import BeforeValidator, Field
 

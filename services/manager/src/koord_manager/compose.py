@@ -11,11 +11,11 @@ from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.service.bus import leadership_of
-from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
+from koordcore.service.component import add_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
-from koordcore.service.web.profiling import PROFILING
+from koordcore.service.web.debugging import PROFILING
 from koordcore.state.aggregates import NamespaceState
 from koordcore.values.timestamps import rfc3339
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from koordcore.service.bus import ElectedSettings
-from koordcore.service.configuration.settings import Seconds
+from koordcore.service.settings import Seconds
 from pydantic import BeforeValidator, Field
 
 LEASE_NAME = "koordinator-manager"

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from koordcore.service.configuration.flags import FlagSpec, without_effect
-from koordcore.service.configuration.gates import Gate, Stage
-from koordcore.service.configuration.settings import Flag, Seconds, TextList
+from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
+from koordcore.service.settings import Flag, Seconds, TextList
 from pydantic import Field, field_validator
 
 from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames

@@ -14,7 +14,7 @@ from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.gateway.node_metric import report_of
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.crd import Accepted, ResourceVersion, admit, find_resource, resource_versions
 from koordcore.protocol.hardware.devices import device_from
 from koordcore.protocol.hardware.node_topology import topology_from

@@ -10,9 +10,9 @@ from koord_manager.domain.admission.request import AdmissionDecision, Violation
 from koord_manager.shell.documents.explanations import MAX_NAME, Occasion, Subject, tell
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.admission import AdmissionDecided, admission_ref
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.telemetry.logging import Logger, logger
 from koordcore.values import codec
 from structlog.testing import capture_logs

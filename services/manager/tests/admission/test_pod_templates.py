@@ -14,10 +14,9 @@ from koord_manager.domain.gateway.genesis import genesis_drafts
 from koord_manager.domain.gateway.mirror import Seen, cleaned, next_draft
 from koord_manager.domain.gateway.resources import Mirrored, mirrored_resources
 from koordcore.events.envelope import Draft
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.crd import accepted_kinds
-from koordcore.protocol.crd.catalogue import resource_versions
-from koordcore.protocol.crd.schema import Schema
+from koordcore.protocol.crd.catalogue import Schema, resource_versions
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.values import codec
 from support.histories.recording import stored

@@ -7,7 +7,7 @@ import yaml
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koordcore.events.envelope import Draft
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.manifests import read_documents, shape_manifest
 from support.histories.recording import stored as as_stored
 

@@ -8,11 +8,11 @@ from koord_manager.domain.controller_names import AGENT_EVICTION
 from koord_manager.domain.pod_evictions.agent_requests import agent_requests
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
-from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent, PodsStopped
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
 from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,8 +4,8 @@ from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.domain.nodes.policy_drafts import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.objects.mirror import NodeSpecDeleted
+from koordcore.events.nodepolicy import NodeHealthAssessed
+from koordcore.events.objects import NodeSpecDeleted
 from prometheus_client import CollectorRegistry
 from support.manager.world import ManagerWorld
 

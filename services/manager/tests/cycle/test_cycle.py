@@ -20,8 +20,8 @@ from koord_manager.domain.documents.delete import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.objects.mirror import NodeSpecDeleted, WorkloadObserved
+from koordcore.events.nodepolicy import NodeHealthAssessed
+from koordcore.events.objects import NodeSpecDeleted, WorkloadObserved
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.objects import ObjectMeta, Workload
 from koordcore.state.aggregates import PodSpecState

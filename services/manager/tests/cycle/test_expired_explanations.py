@@ -5,8 +5,8 @@ from typing import Any
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from support.histories.recording import stored
 
 OBJECT = custom_ref("scheduleexplanations", "default", "why")

@@ -10,7 +10,7 @@ from koordcore.bus.factory import memory_bus
 from koordcore.bus.folds.foldable import Folded
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.objects import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
 
 

@@ -8,7 +8,7 @@ from koord_manager.compose import assemble
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.ports import parse_address
 from koordcore.bus.factory import memory_bus
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.values.invalid import InvalidInput
 from support.running_service import running_service

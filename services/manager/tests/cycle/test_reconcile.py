@@ -5,8 +5,8 @@ import asyncio
 from koord_manager.shell.reconcile import KEYS_AT_ONCE, reconcile
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from support.manager.loops import Manager, running
 

@@ -10,22 +10,21 @@ from koord_manager.domain.cluster.changed_uids import MOST, ChangedUids
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
 from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import (
+from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.objects import (
+    CustomObjectObserved,
     PodSpecAdded,
     PodSpecChanged,
     PodSpecDeleted,
     WorkloadDeleted,
     WorkloadObserved,
+    custom_ref,
 )
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, Workload
-from koordcore.protocol.pod_status import PodStatus
+from koordcore.events.pod import PlacementExplanation, PodPlaced
+from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod, PodStatus, Workload
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import EvictionState, PodSpecState
 

@@ -2,7 +2,7 @@
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import WORKLOAD
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.objects import OwnerReference, Pod
 from support.histories.actions import Action
 from support.histories.history import history

@@ -4,10 +4,9 @@ from typing import Any
 
 from koord_manager.domain.standalone.volume_claims import volume_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn
-from koordcore.events.objects.custom import CustomObjectDeleted, custom_ref
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol.storage.objects import BIND_COMPLETED
+from koordcore.events.objects import CustomObjectDeleted, custom_ref
+from koordcore.events.pod import PlacementExplanation, PodPlaced
+from koordcore.protocol.storage import BIND_COMPLETED
 from koordcore.values.allocation import Allocation, ClaimBinding
 from support.kubernetes.volumes import claim, local_volume, storage_class
 from support.manager.world import ManagerWorld

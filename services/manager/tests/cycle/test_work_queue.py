@@ -18,9 +18,9 @@ from koord_manager.shell.folding import read_report
 from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.objects import NamespaceObserved
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Namespace, ObjectMeta
 from koordcore.service.telemetry.logging import logger
 from prometheus_client import CollectorRegistry

@@ -11,9 +11,8 @@ from koord_manager.domain.documents.apply import decide_apply
 from koord_manager.domain.documents.delete import Target, decide_delete
 from koord_manager.domain.standalone.workload_replicas import reconcile_workload
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
-from koordcore.events.objects.mirror import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from koordcore.protocol.manifests import InvalidManifest, read_documents, shape_manifest
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import PodSpecState

@@ -8,12 +8,12 @@ import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed, NodeRatiosComputed
-from koordcore.events.objects.mirror import NodeSpecChanged
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed, NodeRatiosComputed
+from koordcore.events.objects import NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import Node
-from koordcore.state.node_policy import policy_annotations, policy_resources
+from koordcore.state.aggregates import policy_annotations, policy_resources
 from support.histories.recording import stored
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
 from koordcore.state import ClusterState
 from koordcore.values import codec
-from koordcore.values.pieces import PIECE
+from koordcore.values.codec import PIECE
 from starlette.requests import Request
 from support.manager.loops import AlwaysLeading
 from support.manager.world import ManagerWorld

@@ -10,10 +10,10 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.documents.apply import decide_apply
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations.document import reservation_from_json, reserve_pod
+from koordcore.protocol.reservations import reservation_from_json, reserve_pod
 from support.mutations import mutated
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from koord_manager.shell.gateway.api import ApiResponse
 from koord_manager.shell.gateway.event_recorder import CONCURRENT, EventRecorder
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger

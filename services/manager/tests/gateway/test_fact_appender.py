@@ -14,11 +14,11 @@ from koord_manager.shell.appender import WORTH_A_BATCH
 from koord_manager.shell.gateway import fact_appender
 from koord_manager.shell.gateway.fact_appender import OVERTAKEN, FactAppender, NotLeading
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.ports.eventlog import Appended, AppendOutcome, EventLog, Full, LogHead, TooLarge
 from koordcore.retry import Backoff
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer
 from structlog.testing import capture_logs

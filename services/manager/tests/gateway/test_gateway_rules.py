@@ -26,17 +26,15 @@ from koord_manager.domain.gateway.node_writes import pending_status
 from koord_manager.domain.gateway.resources import NODES, PODS, Intake, mirrored_resources
 from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.objects.gateway import PodBound, PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.gateway import PodBound, PodEvictionRequested
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.nodepolicy import NodeOvercommitComputed
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded, PodSpecChanged
+from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReleased
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.binding import binding_annotations
-from koordcore.protocol.objects import Node, ObjectMeta, Pod
+from koordcore.protocol.annotations.allocation import binding_annotations
+from koordcore.protocol.objects import POD_SCHEDULED, Node, ObjectMeta, Pod, PodCondition
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.pod_status import POD_SCHEDULED, PodCondition
 from koordcore.state.aggregates import NodeLedger, NodeSpecState, PodSpecState, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.state.reservations import reservation_of_log

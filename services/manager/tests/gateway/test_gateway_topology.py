@@ -9,10 +9,9 @@ from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.objects.node_objects import node_metric_status
 from koord_manager.domain.gateway.objects.topology_object import pending_topology
 from koord_manager.domain.gateway.requests import JSON_PATCH
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, custom_ref
+from koordcore.events.observation import AggregatedUsage, NodeUsageReported, NumaUsage, PodUsage, Usage
 from koordcore.protocol import keys
 from support.histories.objects import node
 from support.histories.recording import Recorder

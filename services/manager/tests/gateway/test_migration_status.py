@@ -8,7 +8,8 @@ from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.requests import Request
 from koord_manager.domain.gateway.status_writes import pending_objects
-from koordcore.events.descheduling.migration import (
+from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.migration import (
     MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
@@ -18,8 +19,7 @@ from koordcore.events.descheduling.migration import (
     MigrationNotice,
     MigrationProgress,
 )
-from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from msgspec.structs import replace
 from support.histories.recording import stored
 

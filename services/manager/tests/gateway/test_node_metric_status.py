@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from koord_manager.domain.gateway.objects.node_objects import node_metric_status
-from koordcore.events.agents.observation import GpuUsage, NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import GpuUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.crd.admit import Accepted, admit
 
 GPU = GpuUsage(minor=1, uuid="GPU-a", core_percent=61, memory_bytes=2048, memory_percent=17)

@@ -2,7 +2,7 @@
 
 from koord_manager.domain.gateway.node_writes import wanted_resources
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.nodepolicy import NodeDevicesComputed
+from koordcore.events.nodepolicy import NodeDevicesComputed
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from support.histories.recording import stored

@@ -10,7 +10,7 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.eviction import Evicted, Waits
 from koord_manager.domain.gateway.pending_writes import EVICTION, STATUS, PendingWrites
 from koord_manager.shell.gateway.outages import OutageLog
-from koordcore.events.descheduling.drain import (
+from koordcore.events.drain import (
     DrainAborted,
     DrainGroupChanged,
     DrainGroupStarted,
@@ -19,12 +19,10 @@ from koordcore.events.descheduling.drain import (
     DrainWaiting,
 )
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token
-from koordcore.events.management.quota_profile import QuotaProfileRendered
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodBound, PodEvicted, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.gateway import PodBound, PodEvicted, PodEvictionRequested
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, PodSpecAdded, custom_ref
+from koordcore.events.pod import PlacementExplanation, PodPlaced
+from koordcore.events.quota import QuotaProfileRendered
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.state.aggregates import PodState
 from msgspec import structs

@@ -9,16 +9,12 @@ from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.documents.api import ManagerApi
 from koord_manager.shell.intake import Intake
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.recommendation import (
-    ContainerRecommendation,
-    RecommendationComputed,
-    RecommendedAmounts,
-)
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.protocol import keys
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordctl.render.object_tables import object_table
 from starlette.applications import Starlette
 from support.histories.recording import stored

@@ -11,12 +11,10 @@ from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.status_writes import pending_objects
 from koord_manager.domain.standalone.reservation_collection import collection_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
-from koordcore.events.scheduling.reservation import ReservationCollected, ReservationSucceeded
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, PodSpecAdded, PodSpecChanged, custom_ref
+from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReallocated
+from koordcore.events.reservation import ReservationCollected, ReservationSucceeded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec
 from koordcore.values.allocation import AllocatedDevice, Allocation, ReservationUse

@@ -20,7 +20,7 @@ from koord_manager.domain.gateway.scales import (
     scale_path,
     scaled_resources,
 )
-from koordcore.events.objects.custom import SCALES
+from koordcore.events.objects import SCALES
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, Pod
 from koordcore.values import codec
 from support.manager.world import ManagerWorld

@@ -1,7 +1,7 @@
 """How nodes measure while nobody has configured anything, or not readably."""
 
 from koord_manager.domain.nodes.policy_drafts import measuring_drafts
-from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from support.manager.world import ManagerWorld
 
 

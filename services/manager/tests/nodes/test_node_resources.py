@@ -21,18 +21,18 @@ from koord_manager.domain.nodes.policy_drafts import (
     ratio_drafts,
     slo_drafts,
 )
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.adjustment import ConfigWarned
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
+    ConfigWarned,
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.objects.mirror import ConfigDeleted, NodeSpecChanged, NodeSpecDeleted
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.objects import ConfigDeleted, NodeSpecChanged, NodeSpecDeleted
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, ObjectMeta
 from support.manager.world import GIB, ManagerWorld, usage_of
 from support.reachable import container_sizes

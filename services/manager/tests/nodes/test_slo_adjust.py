@@ -18,8 +18,8 @@ from koord_manager.domain.slo_adjust.step import (
     effective_thresholds,
 )
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.objects.mirror import NodeSpecDeleted
+from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.objects import NodeSpecDeleted
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
 from support.manager.world import ManagerWorld

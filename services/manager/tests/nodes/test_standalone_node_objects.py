@@ -6,11 +6,10 @@ import pytest
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.node_resources.devices import device_resources
 from koord_manager.domain.standalone.node_objects import node_object_drafts
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, ReportedDevice, TopologyZone
 from koordcore.events.envelope import BasedOn
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
+from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
+from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported, ReportedDevice, TopologyZone
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, NodeSpecDeleted, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.crd.admit import Accepted, admit
 from koordcore.protocol.hardware.devices import device_from

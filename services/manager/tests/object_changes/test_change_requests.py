@@ -14,7 +14,7 @@ from koordcore.requests.objects import (
     ObjectChange,
     PatchObject,
 )
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from support.kubernetes.gateway_world import World, gateway_world, install_crds, node
 
 DRAINED = Taint(key="drain", effect="NoSchedule", value="d")

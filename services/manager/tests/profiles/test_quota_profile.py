@@ -6,8 +6,8 @@ from typing import Any
 from koord_manager.domain.quota_profiles.controller import QuotaProfileController
 from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
 from koordcore.events.envelope import Draft
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.protocol.objects import object_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import QuotaProfileState

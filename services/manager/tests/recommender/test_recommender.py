@@ -15,10 +15,10 @@ from koord_manager.domain.recommender.controller import RecommenderController
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.recommender.targets import Targets
-from koordcore.events.agents.observation import ContainerUsage, Usage
-from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
-from koordcore.events.objects.custom import CustomObjectDeleted, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.objects import CustomObjectDeleted, custom_ref
+from koordcore.events.observation import ContainerUsage, Usage
+from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.protocol import keys
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.state.aggregates import RecommendationState

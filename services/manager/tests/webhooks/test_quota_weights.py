@@ -1,7 +1,7 @@
 """The metric of the weights of quotas shows the quotas that exist, with their present resources."""
 
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
-from koordcore.service.telemetry.series_lifetime import KEPT_SECONDS
+from koordcore.service.telemetry.metrics import KEPT_SECONDS
 from prometheus_client import CollectorRegistry
 from support.manual_clock import ManualClock
 from support.reachable import container_sizes

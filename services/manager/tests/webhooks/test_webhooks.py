@@ -9,7 +9,7 @@ import pytest
 from koord_manager.domain.admission.webhooks import WEBHOOKS
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.events import CATALOGUE
-from koordcore.events.management.admission import AdmissionDecided
+from koordcore.events.admission import AdmissionDecided
 from prometheus_client import CollectorRegistry
 from support.manager.webhook_world import ALL_GATES, Json, WebhookWorld, review_body, tls_client, webhook_world
 

@@ -17,9 +17,9 @@ from koord_manager.domain.what_if.admission_outcome import changes
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import HEADER_BASED_ON, AggregateRef, Draft, Origin, StoredEvent
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.timestamps import rfc3339

@@ -11,7 +11,7 @@ from koord_manager.domain.recommender.settings import (
 from koord_manager.domain.what_if import run
 from koord_manager.domain.what_if.recommendations import RecommendationDecisions
 from koord_manager.settings import ManagerSettings, recommender_settings
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.service.settings import InvalidSettings
 from koordcore.state.aggregates import RecommendationState
 from koordcore.values.invalid import InvalidInput
 from support.manager.loops import CONFIG, NODE, running

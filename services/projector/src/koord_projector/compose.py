@@ -2,7 +2,7 @@
 
 from koordcore.bus.factory import Bus
 from koordcore.place import open_place
-from koordcore.service.bus_component import add_bus
+from koordcore.service.component import add_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 

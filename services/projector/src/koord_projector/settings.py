@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.settings import ServiceSettings
 from pydantic import Field, SecretStr, model_validator
 
 

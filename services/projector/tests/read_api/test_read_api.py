@@ -16,7 +16,7 @@ from koord_projector.shell.web.api import routes_of
 from koord_projector.shell.web.handlers import Handlers
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import Condition
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState

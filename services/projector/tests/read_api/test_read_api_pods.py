@@ -11,10 +11,10 @@ import pytest
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import EvictionRefused, RoundMove
+from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated
+from koordcore.events.explanations import DecisionAbandoned, PodGated
+from koordcore.events.objects import PodSpecAdded
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, Pod
 from support.projector.read_api import CLUSTER, get

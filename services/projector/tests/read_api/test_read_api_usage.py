@@ -8,9 +8,9 @@ import pytest
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.mirror import PriorityClassObserved
+from koordcore.events.objects import PriorityClassObserved
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import ObjectMeta, PriorityClass
 from koordcore.stories.usage_archive import ReportsAnswer
 from koordcore.values import codec

@@ -10,13 +10,12 @@ from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.read.log_size import LogRoom, watch_log_size
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
-from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
-from koordcore.service.component import serve_as_component
+from koordcore.service.component import add_bus, serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.logging import set_level
-from koordcore.service.web.profiling import PROFILING
+from koordcore.service.web.debugging import PROFILING
 
 from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.cycle import Cycle

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.bus.folds.patience import patiently
+from koordcore.bus.client.connection import patiently
 from koordcore.bus.read.log_size import LogRoom
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import EventLog

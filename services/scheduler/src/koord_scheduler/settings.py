@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from koordcore.service.component import ComponentSettings
-from koordcore.service.configuration.flags import FlagSpec, without_effect
-from koordcore.service.configuration.gates import Gate, Stage
-from koordcore.service.configuration.settings import Seconds, TextList
+from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
+from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
 
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults

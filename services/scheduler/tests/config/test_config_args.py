@@ -21,8 +21,7 @@ from koord_scheduler.domain.config.args.kubernetes import (
 )
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.config.catalogue import BUILT_IN
-from koordcore.protocol.component_config.problems import InvalidConfiguration
-from koordcore.protocol.component_config.wire import WireModel, read
+from koordcore.protocol.component_config import InvalidConfiguration, WireModel, read
 
 TYPES = [known.args for known in BUILT_IN.values() if known.args is not None]
 

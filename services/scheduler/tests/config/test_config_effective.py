@@ -14,8 +14,7 @@ from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArg
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue, KnownPlugin, with_installed
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
 from koord_scheduler.domain.framework.points import Point
-from koordcore.protocol.component_config.problems import InvalidConfiguration
-from koordcore.protocol.component_config.wire import Positive, WireModel
+from koordcore.protocol.component_config import InvalidConfiguration, Positive, WireModel
 from koordcore.values.invalid import InvalidInput
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

@@ -15,9 +15,8 @@ from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
 from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
 from koord_scheduler.domain.framework.points import Point
 from koord_scheduler.settings import SchedulerSettings
-from koordcore.protocol.component_config.spelling import wire_name
-from koordcore.protocol.component_config.wire import WireModel
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.protocol.component_config import WireModel, wire_name
+from koordcore.service.settings import InvalidSettings
 from koordcore.values.invalid import InvalidInput
 from koordctl.__main__ import run
 from koordctl.app import app

@@ -9,13 +9,13 @@ from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.state import SchedulerState
+from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import Event
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values.invalid import InvalidInput

@@ -7,8 +7,8 @@ from koord_scheduler.domain.controllers.statuses import next_status_due, status_
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.domain.status.schedule_explanations import PodOutlook, Question, ScheduleExplanations
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys
 from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata

@@ -14,10 +14,10 @@ from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.node_ledger import NodeResourcesTaken
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state import ClusterState

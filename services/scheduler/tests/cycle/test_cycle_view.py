@@ -9,7 +9,7 @@ from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod
 from support.scheduler.plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with
 from support.scheduler.scheduling import Scheduler, node, pod, with_metadata

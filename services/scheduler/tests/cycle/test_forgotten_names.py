@@ -10,12 +10,17 @@ from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.nodes.ledger import Source
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecDeleted
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.log import EventSkipped
+from koordcore.events.node_ledger import NodeResourcesReturned
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecAdded,
+    NodeSpecDeleted,
+    custom_ref,
+)
 from koordcore.protocol import keys
 from support.histories.objects import node as registered
 from support.histories.recording import stored

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from koord_scheduler.domain.fit.question import check_question
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from koordcore.requests.fit import FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput

@@ -4,9 +4,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.commit.work import Placement
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.pod import PlacementExplanation, PodPlaced
 from support.scheduler.scheduling import Scheduler
 from support.scheduler.stories import adds_up, play
 

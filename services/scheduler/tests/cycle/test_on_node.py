@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koord_scheduler.domain.pods.on_node import on_node
-from koordcore.events.scheduling.node_ledger import USAGE_PROFILE, pod_on_node
+from koordcore.events.node_ledger import USAGE_PROFILE, pod_on_node
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import pod
 

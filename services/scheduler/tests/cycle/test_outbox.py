@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.commit.outbox import Batch, Outbox
 from koord_scheduler.domain.commit.work import Placement
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.node_ledger import PodOnNode
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.pod import PlacementExplanation
 
 WHY = PlacementExplanation(nodes_considered=1, nodes_feasible=1, policy_version="test", based_on=BasedOn())
 

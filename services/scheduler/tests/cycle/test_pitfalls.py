@@ -18,9 +18,9 @@ import msgspec
 import pytest
 from koord_scheduler.domain.cycle.deciding import gated
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.explanations import PodGated
+from koordcore.events.explanations import PodGated
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

@@ -2,9 +2,9 @@
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.objects.gateway import PodBindFailed
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.gateway import PodBindFailed
+from koordcore.events.nodepolicy import NodeHealthAssessed
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol.objects import pod_from_json
 from support.scheduler.placements import log_with, placements
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod

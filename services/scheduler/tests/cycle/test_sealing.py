@@ -8,7 +8,7 @@ from koord_scheduler.domain.commit.work import NodeWork
 from koord_scheduler.domain.state.commits import NodeDrafts
 from koord_scheduler.shell.sealing import Part, Sealed, fitting
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
-from koordcore.events.scheduling.gang import GangPlaced
+from koordcore.events.gang import GangPlaced
 from koordcore.ports.eventlog import MOST_AT_ONCE
 
 

@@ -9,10 +9,10 @@ from koord_scheduler.domain.queue.queued_pod import QueueState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.commits import MOST_REFOLDS, Abandoned
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.explanations import DecisionAbandoned
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.explanations import DecisionAbandoned
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.pod import PodNominated, PodNominationCleared, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from support.scheduler.placements import log_with, picture, placements
 from support.scheduler.scheduling import Scheduler, pod, with_metadata

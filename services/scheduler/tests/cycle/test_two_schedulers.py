@@ -13,7 +13,7 @@ from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
 from support.scheduler.placements import picture, placements
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 

@@ -13,7 +13,7 @@ from koord_scheduler.domain.controllers.node_page import node_page
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import Pod
 from support.scheduler.reservations import ReservingScheduler, reservation, reserve
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata

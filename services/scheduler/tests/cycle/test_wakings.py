@@ -3,8 +3,7 @@
 from typing import Any
 
 from koordcore.events.envelope import name_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NamespaceObserved
+from koordcore.events.objects import CustomObjectObserved, NamespaceObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Namespace, ObjectMeta, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

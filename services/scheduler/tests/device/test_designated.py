@@ -29,7 +29,7 @@ def world() -> tuple[SmallLog, Scheduler]:
 
 
 def put(log: SmallLog, plural: str, name: str, document: Any) -> None:
-    from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+    from koordcore.events.objects import CustomObjectObserved, custom_ref
 
     ref = custom_ref(plural, "", name)
     log.say(ref.kind, ref.id, CustomObjectObserved(object=document))

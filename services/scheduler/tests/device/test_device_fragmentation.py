@@ -20,14 +20,13 @@ from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
 from koord_scheduler.domain.pods.info import PodInfo
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.cluster import TypicalPodsLearned
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.pod import PodPlaced
 from koordcore.fragmentation.arrivals import Arrivals, Placed
 from koordcore.fragmentation.nodes import NodeGpus, columns_of
-from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_models, requests_of, typical_pods
 from koordcore.fragmentation.policies import PolicyName, policy_of
-from koordcore.fragmentation.requests import gpu_models, requests_of
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation

@@ -12,9 +12,9 @@ from koord_scheduler.domain.topology_hints.hints import Hint
 from koord_scheduler.shell.collectors import StateFigures
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations

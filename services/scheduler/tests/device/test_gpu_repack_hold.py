@@ -4,12 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
 from koordcore.events.envelope import Event, name_token
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.migration import MigratedPod, RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
+from koordcore.events.objects import CustomObjectObserved
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from support.scheduler.devices import asking, device, gpu

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.state.allocation_rules import violations
 from koordcore.values import codec

@@ -5,9 +5,8 @@ from typing import Any
 from koord_scheduler.domain.device.templates import GpuTemplates
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events.envelope import name_token, namespaced_token
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import ConfigAccepted, ConfigDeleted, CustomObjectObserved
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod

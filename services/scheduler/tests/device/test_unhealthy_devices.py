@@ -7,8 +7,8 @@ from koord_scheduler.domain.controllers.statuses import next_status_due, status_
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, UnhealthyDevice
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved
+from koordcore.events.pod import PodDeviceUnhealthy, UnhealthyDevice
 from koordcore.state.aggregates import PodState
 from koordcore.state.cluster import ClusterState
 from support.scheduler.devices import asking, device, gpu

@@ -11,7 +11,7 @@ from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restrictio
 from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.pod import PlacementExplanation
 from support.scheduler.scheduling import node, pod
 
 SHIPPED = shipped_configuration()

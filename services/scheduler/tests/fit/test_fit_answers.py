@@ -11,7 +11,7 @@ from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import replicas_of
 from koord_scheduler.domain.fit.trial import MOST_AHEAD
 from koord_scheduler.shell.forking import in_fork_and_wait
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import (
     Affinity,

@@ -11,9 +11,9 @@ from koord_scheduler.domain.cycle.deciding import gated
 from koord_scheduler.domain.pods.record import Phase
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.gang import GangPlaced
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.gang import GangPlaced
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod

@@ -13,9 +13,9 @@ from koord_scheduler.domain.evaluate.restriction import Restriction
 from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.domain.state.offers import NodeOffers
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.cluster import ClusterTopologyComputed
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry

@@ -5,7 +5,7 @@ from koord_scheduler.domain.loadaware.assigned import window_end
 from koord_scheduler.domain.loadaware.estimate import estimate_pod, scaling_factors
 from koord_scheduler.domain.loadaware.metric import metric_of_report
 from koord_scheduler.domain.loadaware.rules import NodeFacts, node_facts, pod_load
-from koordcore.events.agents.observation import AggregatedUsage, NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import AggregatedUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, ResourceRequirements
 

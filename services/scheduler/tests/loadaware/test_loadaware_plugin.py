@@ -1,6 +1,6 @@
 """LoadAwareScheduling through the whole scheduler: whose load counts on a node, and for how long."""
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.values.timestamps import unix_seconds
 from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve, status
 from support.scheduler.scheduling import SmallLog, node, pod

@@ -4,7 +4,7 @@ import json
 
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
 from koord_scheduler.domain.pods.record import Phase
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.cpuset import parse_cpuset

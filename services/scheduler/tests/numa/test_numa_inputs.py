@@ -10,7 +10,7 @@ from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs
 from koord_scheduler.domain.facts.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import PAGES
 from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.values.cpuset import parse_cpuset
 from support.scheduler.numa import add_numa_node, lsr_pod, node_topology, say_topology

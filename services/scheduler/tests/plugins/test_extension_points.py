@@ -22,7 +22,7 @@ from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import logger, set_level
 from koordcore.values.invalid import InvalidInput

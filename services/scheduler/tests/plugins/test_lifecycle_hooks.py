@@ -18,8 +18,8 @@ from koord_scheduler.domain.state.known_state import Settings
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
 from koordcore.service.telemetry.logging import logger, set_level

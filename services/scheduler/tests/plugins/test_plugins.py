@@ -16,7 +16,7 @@ from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeReso
 from koord_scheduler.domain.pods.equivalence_classes import PodClasses
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
-from koordcore.protocol.placement.node_terms import is_met
+from koordcore.protocol.placement import is_met
 from support.scheduler.scheduling import frameworks, node, pod
 
 EMPTY: dict[str, Any] = {}

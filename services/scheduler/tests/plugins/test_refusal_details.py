@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from koordcore.events.scheduling.diagnosis import NodeFailure
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import NodeFailure, PodUnschedulable
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 ZONE = "topology.kubernetes.io/zone"

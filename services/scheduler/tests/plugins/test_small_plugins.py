@@ -14,11 +14,11 @@ from koord_scheduler.domain.framework.node_points import ScorePlugin
 from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
 from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
 from koord_scheduler.domain.pods.transformers import PodTransformers
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.objects import BIND_COMPLETED
+from koordcore.protocol.storage import BIND_COMPLETED
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
 NOTHING: dict[str, str] = {}

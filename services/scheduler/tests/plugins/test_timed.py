@@ -13,7 +13,7 @@ from koord_scheduler.domain.runtime.timed import measured
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
 from support.scheduler.plugins import MadeUp, cluster, scheduler_with

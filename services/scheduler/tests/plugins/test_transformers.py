@@ -28,9 +28,8 @@ from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
-from koordcore.events.scheduling.placement_explanation import PluginExclusion
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced
+from koordcore.events.node_ledger import NodeResourcesTaken
+from koordcore.events.pod import PluginExclusion, PodNominated, PodPlaced
 from koordcore.protocol.objects import Pod, Taint
 from support.scheduler.plugins import (
     MadeUp,

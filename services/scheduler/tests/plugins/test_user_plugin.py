@@ -16,8 +16,8 @@ from koord_scheduler.domain.plugins.registry import Maker
 from koord_scheduler.domain.replay.snapshot import Picture, load_state, schema_fingerprint
 from koord_scheduler.domain.runtime.profiles import frameworks_of
 from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import ConfigAccepted, ConfigDeleted
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod
 from koordcore.values.invalid import InvalidInput
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.objects import BIND_COMPLETED
+from koordcore.protocol.storage import BIND_COMPLETED
 from support.scheduler.plugins import node_of, refusal
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemption
 from koord_scheduler.domain.preempt.dry_run import DryRuns
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Origin
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReleased
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_status import PodStatus
+from koordcore.protocol.objects import Pod, PodStatus
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 JOBS = """

@@ -4,7 +4,7 @@ import pytest
 from koord_scheduler.domain.queue.pauses import Pauses
 from koord_scheduler.domain.queue.queued_pod import QueueState
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.protocol import keys
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 

@@ -1,7 +1,7 @@
 """Preemption while victims terminate: the API server has accepted their evictions, and they still hold their nodes."""
 
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionRequested
+from koordcore.events.gateway import PodEvicted, PodEvictionRequested
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 
 

@@ -15,7 +15,7 @@ from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.specs.text import without_zeros
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.tree.division import Claim, divide
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec, shared_weight
 

@@ -5,7 +5,7 @@ from koord_scheduler.domain.quota.specs.pods import PodFacts
 from koord_scheduler.domain.quota.status.gauges import quota_gauges
 from koord_scheduler.domain.quota.status.reports import QuotaReports
 from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
 from koordcore.values import codec

@@ -14,10 +14,10 @@ from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.pod import PodNominated, UnhealthyDevice
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.reservation import ReservationFailed
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.pod import PodNominated, UnhealthyDevice
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.reservation import ReservationFailed
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.values.timestamps import unix_seconds

@@ -7,8 +7,7 @@ import msgspec
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_status import PodCondition, PodStatus
+from koordcore.protocol.objects import Pod, PodCondition, PodStatus
 from koordcore.state.aggregates import NodeLedger, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.timestamps import unix_seconds

@@ -7,9 +7,9 @@ import pytest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodReallocated
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.node_ledger import NodeResourcesTaken
+from koordcore.events.pod import PodReallocated
 from koordcore.protocol import keys
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.allocation_rules import broken_rules

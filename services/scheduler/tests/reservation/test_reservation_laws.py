@@ -10,12 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.config.gates import SchedulerGates
 from koordcore.events import CATALOGUE
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import PodSpecChanged
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import CustomObjectObserved, PodSpecChanged
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_status import PodCondition, PodStatus
+from koordcore.protocol.objects import Pod, PodCondition, PodStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, PodSpecState, PodState
 from koordcore.state.allocation_rules import broken_rules

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from koord_scheduler.domain.framework.extension_points import PAGES
 from koord_scheduler.shell.collectors import StateFigures
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import NodeLedger, PodState

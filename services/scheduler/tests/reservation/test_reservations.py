@@ -9,9 +9,9 @@ from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodPlaced, PodReallocated
-from koordcore.events.scheduling.reservation import ReservationCollected, ReservationDeleted
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.pod import PodPlaced, PodReallocated
+from koordcore.events.reservation import ReservationCollected, ReservationDeleted
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import NodeLedger, PodState

@@ -8,7 +8,7 @@ import pytest
 from koord_scheduler.domain.numa.cpu_layout import cpus_in
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.objects.custom import CustomObjectObserved
+from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from koordcore.state import ClusterState

@@ -17,10 +17,9 @@ from koordcore.bus.factory import Bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded
+from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations

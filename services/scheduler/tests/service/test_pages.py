@@ -12,8 +12,8 @@ from koord_scheduler.shell.debugging import DebugFlags, DecisionLog, score_table
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.routes import routes
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.scheduling.placement_explanation import NodeScore
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.pod import NodeScore
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.service.clock import SystemClock

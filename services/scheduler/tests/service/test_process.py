@@ -12,9 +12,9 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.node_ledger import NodeResourcesTaken
+from koordcore.events.objects import PodSpecAdded
+from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from support.scheduler.processes import LEASE, cluster, end, say, send, start
 from support.scheduler.scheduling import node, pod

@@ -13,8 +13,8 @@ from koordcore.bus.work.requests import RequestFailed, ask
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
+from koordcore.events.pod import PodPlaced
 from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet

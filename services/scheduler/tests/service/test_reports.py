@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from koord_scheduler.shell.reports import follow_reports
 from koordcore.bus.adapters.memory import MemoryObservationLog
-from koordcore.events.agents.observation import NodeUsageReported, Usage
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.service.telemetry.logging import logger
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod
 from support.until import until

@@ -7,8 +7,7 @@ from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
 from koordcore.ports.eventlog import Appended
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodState, ReservationState

@@ -14,18 +14,24 @@ from koord_scheduler.settings import SchedulerSettings
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
-from koordcore.events.scheduling.gang import GangPlaced, gang_ref
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.explanations import DecisionAbandoned, PodUnschedulable
+from koordcore.events.gang import GangPlaced, gang_ref
+from koordcore.events.log import EventSkipped
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.objects import (
+    CustomObjectObserved,
+    NodeSpecAdded,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+    custom_ref,
+)
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, AppendOutcome, EventLog, Unavailable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.service.telemetry.tracing import parse_traceparent
 from koordcore.values import codec

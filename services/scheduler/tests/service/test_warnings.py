@@ -4,7 +4,7 @@ from koord_scheduler.domain.replay.snapshot import Picture
 from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS
-from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.events.gateway import PodBindFailed
 from koordcore.protocol.objects import Pod
 from support.scheduler.plugins import node_of, refusal
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod

@@ -12,7 +12,7 @@ from koord_scheduler.domain.pods.claims import Claims
 from koord_scheduler.domain.volumes.books import VolumeBooks
 from koord_scheduler.domain.volumes.matching import Matching
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordcore.protocol.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordcore.values.allocation import ClaimBinding
 from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, node

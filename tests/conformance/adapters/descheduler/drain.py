@@ -25,9 +25,9 @@ from koord_descheduler.domain.migration.limits import expected_replicas_refusals
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
-from koordcore.protocol.drains.documents import ConfirmState, DrainNode, DrainNodeGroup
+from koordcore.protocol.drains import ConfirmState, DrainNode, DrainNodeGroup
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.reservations.status import AVAILABLE, ReservationOwner, ReservationStatus
+from koordcore.protocol.reservation_status import AVAILABLE, ReservationOwner, ReservationStatus
 from koordcore.values.invalid import InvalidInput
 from support.descheduler.views import node_view_from_json, pod_view_from_json
 

@@ -19,7 +19,7 @@ from koord_descheduler.domain.view.metrics import NodeMetric
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.objects import Namespace, PriorityClass, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
-from koordcore.protocol.storage.objects import PersistentVolumeClaim
+from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 from support.descheduler.views import node_view_from_json, pod_view_from_json

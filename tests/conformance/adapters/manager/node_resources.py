@@ -22,7 +22,7 @@ from koord_manager.domain.node_resources.publish import publish_batch
 from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
 from koord_manager.domain.node_resources.sync import sync_need
 from koord_manager.domain.node_resources.zones import compute_zones
-from koordcore.events.agents.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.config.parse import parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName

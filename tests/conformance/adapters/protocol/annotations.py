@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.registry import Json, adapter
-from koordcore.protocol import lenient_json
-from koordcore.protocol.annotations import cpu, eviction, gang, gpu, node, normalization, scheduling
+from koordcore.protocol import amplification, lenient_json
+from koordcore.protocol.annotations import cpu, devices, gang, node, pods
 from koordcore.protocol.keys import REPLACE_RESOURCES
 from koordcore.protocol.resource_names import parse_replace_resources
 from koordcore.values import codec
@@ -19,8 +19,8 @@ Parser = Callable[[Entries, Entries, dict[str, Json]], dict[str, Json]]
 
 def _preemption_policy(labels: Entries) -> dict[str, Json]:
     return {
-        "value": scheduling.preemption_policy(labels),
-        "with_default": scheduling.preemption_policy_or_never(labels),
+        "value": pods.preemption_policy(labels),
+        "with_default": pods.preemption_policy_or_never(labels),
     }
 
 
@@ -35,7 +35,7 @@ def _node_cpu_bind_policy(labels: Entries, kubelet: Json) -> dict[str, Json]:
 
 
 def _cpu_normalization_ratio(annotations: Entries) -> dict[str, Json]:
-    ratio = normalization.parse_cpu_normalization_ratio(annotations)
+    ratio = amplification.parse_cpu_normalization_ratio(annotations)
     return {"value": -1 if ratio is None else ratio}
 
 
@@ -50,7 +50,7 @@ def _core_sched(labels: Entries) -> dict[str, Json]:
 
 
 def _gpu_partition_spec(annotations: Entries) -> dict[str, Json]:
-    spec = gpu.parse_gpu_partition_spec(annotations)
+    spec = devices.parse_gpu_partition_spec(annotations)
     if spec is None:
         return {"value": None}
     bandwidth = spec.ring_bus_bandwidth
@@ -72,33 +72,31 @@ def _system_qos_exclusive(annotations: Entries) -> dict[str, Json]:
 
 
 PARSERS: dict[str, Parser] = {
-    "eviction_cost": lambda _l, a, _g: {"value": eviction.parse_eviction_cost(a)},
-    "pod_eviction_priority": lambda _l, a, _g: {"value": eviction.parse_eviction_priority(a)},
-    "pod_evict_enabled": lambda labels, _a, _g: {"value": eviction.is_eviction_enabled(labels)},
+    "eviction_cost": lambda _l, a, _g: {"value": pods.parse_eviction_cost(a)},
+    "pod_eviction_priority": lambda _l, a, _g: {"value": pods.parse_eviction_priority(a)},
+    "pod_evict_enabled": lambda labels, _a, _g: {"value": pods.is_eviction_enabled(labels)},
     "gang_name": lambda labels, a, _g: {"value": gang.gang_name(labels, a)},
     "gang_match_policy": lambda _l, a, _g: {"value": gang.gang_match_policy(a)},
     "gang_wait_time": lambda _l, a, _g: {"seconds": gang.parse_gang_wait_time(a) / NANOS_PER_SECOND},
     "gang_min_num": lambda labels, a, _g: {"value": gang.parse_gang_min_num(labels, a)},
     "gang_total_num": lambda _l, a, _g: {"value": gang.parse_gang_total_num(a)},
     "preemption_policy": lambda labels, _a, _g: _preemption_policy(labels),
-    "pod_preemptible": lambda labels, _a, _g: {"value": scheduling.is_preemptible(labels)},
-    "pod_non_preemptible_quota": lambda labels, _a, _g: {"value": scheduling.is_quota_non_preemptible(labels)},
+    "pod_preemptible": lambda labels, _a, _g: {"value": pods.is_preemptible(labels)},
+    "pod_non_preemptible_quota": lambda labels, _a, _g: {"value": pods.is_quota_non_preemptible(labels)},
     "replace_resources": lambda _l, a, _g: _replace_resources(a),
     "node_cpu_bind_policy": lambda labels, _a, g: _node_cpu_bind_policy(labels, g.get("kubelet_policy")),
     "network_topology_index": lambda _l, a, _g: {"value": gang.parse_network_topology_index(a)},
     "cpu_normalization_ratio": lambda _l, a, _g: _cpu_normalization_ratio(a),
     "cpu_normalization_enabled": lambda labels, _a, _g: {
-        "value": normalization.parse_cpu_normalization_enabled(labels)
+        "value": amplification.parse_cpu_normalization_enabled(labels)
     },
     "node_bandwidth": lambda _l, a, _g: _node_bandwidth(a),
     "pod_cpu_qos": lambda _l, a, _g: {"value": codec.to_builtins(cpu.parse_pod_cpu_qos(a))},
     "core_sched": lambda labels, _a, _g: _core_sched(labels),
     "gpu_partition_spec": lambda _l, a, _g: _gpu_partition_spec(a),
-    "gpu_partition_policy": lambda labels, _a, _g: {"value": gpu.gpu_partition_policy(labels)},
+    "gpu_partition_policy": lambda labels, _a, _g: {"value": devices.gpu_partition_policy(labels)},
     "system_qos_exclusive": lambda _l, a, _g: _system_qos_exclusive(a),
-    "scheduler_name": lambda labels, _a, g: {
-        "value": scheduling.scheduler_name(labels, g.get("spec_scheduler_name") or "")
-    },
+    "scheduler_name": lambda labels, _a, g: {"value": pods.scheduler_name(labels, g.get("spec_scheduler_name") or "")},
     "third_party_batch": lambda _l, a, g: {
         "value": format_resources(node.parse_third_party_allocated(a, g["priority"]))
     },

@@ -17,8 +17,7 @@ from koordcore.protocol.amplification import (
     format_normalization_ratio,
     format_ratios,
 )
-from koordcore.protocol.objects import Node, node_from_json
-from koordcore.protocol.reservation import (
+from koordcore.protocol.annotations.node import (
     agent_reserved,
     kubelet_reserved,
     node_reservation,
@@ -28,6 +27,7 @@ from koordcore.protocol.reservation import (
     reserved_resources,
     trim_allocatable,
 )
+from koordcore.protocol.objects import Node, node_from_json
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import amount_of, format_resources, is_equal, parse_resources, quantity_of
 from koordcore.values.topology import CpuPlace, CpuTopology

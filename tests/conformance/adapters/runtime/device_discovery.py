@@ -10,8 +10,8 @@ from conformance.registry import Json, adapter
 from koord_devicediscovery.domain.inventory import VENDORS
 from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
 from koord_devicediscovery.settings import DiscoverySettings
-from koordcore.protocol.hardware.pci import PciLocation, pci_location
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.protocol.hardware.devices import PciLocation, pci_location
+from koordcore.service.settings import InvalidSettings
 from koordcore.values import codec
 
 

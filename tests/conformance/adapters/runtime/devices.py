@@ -9,7 +9,7 @@ from koord_agent.domain.devices.device import Device
 from koord_agent.domain.devices.gpu import Gpu, GpuFault, gpu_device, gpu_labels
 from koord_agent.domain.devices.rdma import NetworkFunction, rdma_device
 from koord_agent.domain.devices.xpu import report_devices, xpu_of
-from koordcore.protocol.hardware.pci import PciLocation, pci_location
+from koordcore.protocol.hardware.devices import PciLocation, pci_location
 from koordcore.values import codec
 
 

@@ -14,7 +14,7 @@ from koord_scheduler.domain.device.scores import DeviceScoring, device_score
 from koord_scheduler.domain.device.usage import DeviceUse
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import parse_allocation
-from koordcore.protocol.annotations.gpu import parse_gpu_partition_spec, parse_gpu_partitions
+from koordcore.protocol.annotations.devices import parse_gpu_partition_spec, parse_gpu_partitions
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, device_requests, with_both_memory_units
 from koordcore.values.quantity import parse_value
 from koordcore.values.resources import parse_amounts

@@ -19,7 +19,7 @@ from koord_scheduler.domain.plugins.resources.resource_scores import balanced_al
 from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
 from koord_scheduler.domain.pods.record import is_finished
 from koordcore.protocol.objects import node_from_json, pod_from_json
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 

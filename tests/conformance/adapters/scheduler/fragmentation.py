@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 from conformance.registry import adapter
-from koordcore.fragmentation.baselines import affinity_tag
-from koordcore.fragmentation.gradient import gradient_scores
-from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.measure import Measure, gradient_scores
 from koordcore.fragmentation.nodes import GpuColumns, NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
-from koordcore.fragmentation.policies import BASELINES, NodeTags, PolicyName
+from koordcore.fragmentation.policies import BASELINES, NodeTags, PolicyName, affinity_tag
 
 Json = dict[str, Any]
 

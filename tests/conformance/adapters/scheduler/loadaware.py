@@ -13,7 +13,7 @@ from koord_scheduler.domain.loadaware.estimate import estimate_pod, raw_amounts
 from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
 from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
 from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
-from koordcore.protocol.component_config.wire import read
+from koordcore.protocol.component_config import read
 from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod
 from koordcore.values.resources import parse_amounts, parse_resources

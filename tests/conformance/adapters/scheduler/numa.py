@@ -25,9 +25,8 @@ from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, al
 from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
 from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
 from koordcore.protocol import lenient_json
-from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, node_cpu_bind_policy
-from koordcore.protocol.annotations.cpu_topology import KubeletCpus
-from koordcore.protocol.reservation import node_reservation, trim_allocatable
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, KubeletCpus, node_cpu_bind_policy
+from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.quantity import Quantity
 from koordcore.values.resources import Amounts, format_resources, parse_amounts, parse_resources, quantity_of

@@ -9,14 +9,14 @@ from koord_scheduler.domain.reservation.life_cycle import OwnerPod, bind, is_gar
 from koord_scheduler.domain.reservation.matching import Match, Terms, match, order_of, terms_of, wish_of
 from koord_scheduler.domain.reservation.nomination import nominate, reservation_score
 from koordcore.protocol.objects import pod_from_json
-from koordcore.protocol.reservations.document import reservation_from_json, resized_amounts
-from koordcore.protocol.reservations.status import (
+from koordcore.protocol.reservation_status import (
     PENDING,
     ReservationCondition,
     ReservationOwner,
     ReservationStatus,
     unschedulable,
 )
+from koordcore.protocol.reservations import reservation_from_json, resized_amounts
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources, parse_amounts, quantity_of

@@ -12,24 +12,27 @@ from pathlib import Path
 
 from koordcore.bus.adapters import memory
 from koordcore.bus.adapters.desired import JetStreamDesiredStore, JetStreamPushFeed
-from koordcore.bus.adapters.event_log import JetStreamEventLog
-from koordcore.bus.adapters.observations import JetStreamObservationLog
+from koordcore.bus.adapters.logs import JetStreamEventLog, JetStreamObservationLog
 from koordcore.bus.adapters.snapshots import JetStreamSnapshotStore
 from koordcore.bus.archive.archived_log import ArchivedEventLog
 from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots, SnapshotStoreWithArchive
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings
+from koordcore.bus.client.connection import BusConnection, ConnectionSettings, TlsClientFiles
 from koordcore.bus.client.opening import connect, open_connection
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
-from koordcore.bus.setup.bootstrap import Change, bootstrap, require_version, until_created
-from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
+from koordcore.bus.read.feed import DEFAULTS, FollowerSettings
+from koordcore.bus.setup.bootstrap import (
+    Change,
+    bootstrap,
+    bootstrap_consumers,
+    consumers,
+    require_version,
+    until_created,
+)
 from koordcore.bus.setup.streams import StreamSizes, streams
 from koordcore.place import open_place
 from koordcore.ports.desired import DesiredStore, PushFeed
-from koordcore.ports.eventlog import EventLog
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import EventLog, ObservationLog
 from koordcore.ports.snapshots import SnapshotStore
 
 

@@ -7,11 +7,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from koordcore.embedded.binaries import nats_server_binary, nats_server_version, require_nats_version
 from koordcore.embedded.nats_config import NatsServerConfig, render
 from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
 from koordcore.embedded.process import ProcessSpec
-from koordcore.embedded.server import EmbeddedServer
+from koordcore.embedded.server import EmbeddedServer, nats_server_binary, nats_server_version, require_nats_version
 
 
 class NatsServer(EmbeddedServer[NatsServerConfig]):

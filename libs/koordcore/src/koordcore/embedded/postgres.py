@@ -15,13 +15,17 @@ import urllib.parse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koordcore.embedded.binaries import postgres_installation
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
 from koordcore.embedded.ports import LOOPBACK, free_ports, require_free_port
-from koordcore.embedded.postgres_location import Location, locate, pointer_file
-from koordcore.embedded.postmaster import live_postmaster, remove_recycled_pid_file
+from koordcore.embedded.postgres_location import (
+    Location,
+    live_postmaster,
+    locate,
+    pointer_file,
+    remove_recycled_pid_file,
+)
 from koordcore.embedded.process import ProcessSpec
-from koordcore.embedded.server import EmbeddedServer
+from koordcore.embedded.server import EmbeddedServer, postgres_installation
 
 BACKENDS_STILL_THERE = "is still in use"
 """Text that Postgres logs if backends of a killed server still hold its shared memory."""

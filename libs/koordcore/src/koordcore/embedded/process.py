@@ -3,6 +3,15 @@
 `ProcessSpec` declares a process and `ChildProcess` runs it. The servers (`nats`, `postgres`) and the `supervisor` of a
 stack use them. Children are watched by polling and not by signals. So the same object works with any event loop (uvloop
 cannot change the user of a child) and without one.
+
+Identify a process by its pid and its start time.
+
+The kernel reuses pids. Therefore a signal is sent only if the start time of the pid still equals the recorded one.
+
+Find the last error in the log of a child process, which explains why the process ended.
+
+Our services log JSON lines. Servers, and an interpreter that fails to start, log plain text. `process` calls this after
+a child has ended.
 """
 
 import asyncio
@@ -18,11 +27,132 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Final, cast
+
+import msgspec
 
 from koordcore.embedded.errors import StartError
-from koordcore.embedded.identity import ProcessIdentity, identify
-from koordcore.embedded.last_words import last_words
+
+
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Pid and start time of a process. Together they are unique until the machine restarts, although pids are reused.
+
+    Attributes:
+        pid: Process id.
+        started: Start time, to compare only: clock ticks since boot on Linux, the output of `ps` on other systems.
+    """
+
+    pid: int
+    started: str
+
+
+def start_mark(pid: int) -> str | None:
+    """Return the start time of a live process as a text that can only be compared.
+
+    None if no process has this pid or the process is a zombie.
+    """
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return None
+        # The second field is the program's name in parentheses and may hold spaces; fields count from after it.
+        fields = stat.rpartition(")")[2].split()
+        state, start_ticks = fields[0], fields[19]
+        return None if state in {"Z", "X"} else start_ticks
+    answer = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Return the identity of a live process; None if no live process has this pid."""
+    mark = start_mark(pid)
+    return None if mark is None else ProcessIdentity(pid=pid, started=mark)
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Return whether this process still runs; False if another process has its pid now."""
+    return start_mark(process.pid) == process.started
+
+
+def running_seconds(process: ProcessIdentity) -> float | None:
+    """Return for how many seconds a process has been running; None if it ended or the system does not report it."""
+    try:
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return None
+    return uptime - int(process.started) / os.sysconf("SC_CLK_TCK") if is_alive(process) else None
+
+
+def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
+    """Send a signal to a process. Return False if it has ended, also if another process has its pid now."""
+    if not is_alive(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a live process, arguments separated by spaces; see `command_words`."""
+    return " ".join(command_words(pid)).strip()
+
+
+def command_words(pid: int) -> list[str]:
+    """Return the command line of a live process. Where there is no /proc, arguments with spaces are several words.
+
+    Empty if the process has ended, or if this user may not read its command line.
+    """
+    if Path("/proc/self/stat").exists():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            return []
+        return words.removesuffix("\0").split("\0") if words else []
+    answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.split()
+
+
+_READ_BYTES: Final = 262_144
+_SHOWN: Final = 400
+
+
+def last_words(log_file: Path | None, *, since: int = 0) -> str:
+    """Return the last error in a log file as one line; "" if the log has no error or does not exist.
+
+    A JSON line is an error if its level is `error`. The first field that it has of `error`, `message` and `event` is
+    returned. A plain line is an error if it is not indented, such as the last line of a Python traceback.
+
+    Args:
+        log_file: The log file; None gives "".
+        since: Byte offset at which the search begins, for example the start of the last run.
+    """
+    if log_file is None or not log_file.exists():
+        return ""
+    with log_file.open("rb") as log:
+        log.seek(max(since, log_file.stat().st_size - _READ_BYTES))
+        lines = log.read().decode(errors="replace").splitlines()
+    words = next((said for line in reversed(lines) if (said := _said(line))), "")
+    return words if len(words) <= _SHOWN else words[:_SHOWN] + "..."
+
+
+def _said(line: str) -> str:
+    if not line.strip() or line[0].isspace():
+        return ""
+    try:
+        decoded = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return line.strip()
+    if not isinstance(decoded, Mapping):
+        return line.strip()
+    fields = cast("Mapping[str, Any]", decoded)
+    if fields.get("level") != "error":
+        return ""
+    said = next((str(fields[name]) for name in ("error", "message", "event") if fields.get(name)), "")
+    return " ".join(said.split())
+
 
 POLL_SECONDS = 0.02
 PROBE_SECONDS = 1.0

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from koordcore.embedded import stack
 from koordcore.embedded.errors import EmbeddedError
-from koordcore.embedded.identity import identify
-from koordcore.embedded.process import ChildProcess, ProcessSpec
+from koordcore.embedded.process import ChildProcess, ProcessSpec, identify
 
 
 class Supervisor:

@@ -1,28 +1,40 @@
 """The complete catalogue of events. Importing this module imports the module of every aggregate."""
 
-from koordcore.events import control, log
-from koordcore.events.agents import criproxy, hooks, nodestate, observation
-from koordcore.events.descheduling import decisions, drain, migration, operation, repack, rounds
-from koordcore.events.management import access, adjustment, admission, nodepolicy, quota_profile, recommendation
-from koordcore.events.objects import custom, gateway, mirror
-from koordcore.events.registry import CATALOGUE
-from koordcore.events.scheduling import (
-    cluster_topology,
+from koordcore.events import (
+    admission,
+    cluster,
+    criproxy,
+    descheduling,
+    drain,
     explanations,
     gang,
-    gpu_workload,
+    gateway,
+    log,
+    migration,
+    nodepolicy,
+    nodestate,
+    objects,
+    observation,
     pod,
     quota,
+    recommendation,
     reservation,
     schedule_explanation,
 )
-from koordcore.events.scheduling import node_ledger as node
+from koordcore.events import admission as access
+from koordcore.events import log as control
+from koordcore.events import migration as repack
+from koordcore.events import node_ledger as node
+from koordcore.events import nodepolicy as adjustment
+from koordcore.events import nodestate as hooks
+from koordcore.events import quota as quota_profile
+from koordcore.events.registry import CATALOGUE
 
 __all__ = ["CATALOGUE", "MODULES"]
 
 MODULES = (
-    mirror,
-    custom,
+    objects,
+    objects,
     gateway,
     pod,
     node,
@@ -30,8 +42,8 @@ MODULES = (
     quota,
     reservation,
     schedule_explanation,
-    cluster_topology,
-    gpu_workload,
+    cluster,
+    cluster,
     nodepolicy,
     adjustment,
     quota_profile,
@@ -41,10 +53,10 @@ MODULES = (
     criproxy,
     drain,
     migration,
-    decisions,
+    descheduling,
     repack,
-    operation,
-    rounds,
+    descheduling,
+    descheduling,
     control,
     log,
     observation,

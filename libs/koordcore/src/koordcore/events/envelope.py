@@ -5,6 +5,12 @@ An event is decided as a `Draft` (pure code), sealed into a `NewEvent` by the sh
 
     Draft --seal(Origin)--> NewEvent --append--> log --follow--> StoredEvent --CATALOGUE.read--> Event
 
+The kinds of aggregates that are forgotten with their object, and whose id a later object may have again.
+
+If somebody deletes the node `worker-1` and later registers another node with this name, the facts about both nodes
+belong to the aggregate `nodespec.worker-1`. Of the other kinds, the id contains the uid of the object, which is never
+used again, or the aggregate is never forgotten.
+
 Source:
     event-bus spec, 2 (subjects), 3.1 (envelope)
 """
@@ -377,3 +383,32 @@ def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
 def _number(text: str) -> int | None:
     """Return the number in a header; None if it is not a number below 10^18. Python refuses very long numbers."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+RETURNING: Final = frozenset(
+    (
+        "nodespec",
+        "namespace",
+        "priorityclass",
+        "config",
+        "customspec",
+        "recommendation",
+        "quotaprofile",
+        "drain",
+        "draingroup",
+        "drift",
+        "node",
+        "gang",
+        "quota",
+        "scheduleexplanation",
+    )
+)
+"""Kinds of aggregates that a service drops from its memory when their object is deleted.
+
+With such an aggregate, the service also forgets the position of its last fact. If it later appends a fact about a new
+object of the same name, it expects position 0, which means "no fact yet". The log still has the facts about the deleted
+object. `koordcore.bus.write.append` says when the log stores the new fact all the same.
+
+Every service drops the kinds up to `drift`, at the fact that ends the object. Only the scheduler drops the last four,
+many at a time.
+"""

@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from koordcore.fragmentation.baselines import affinity_tag
 from koordcore.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
 from koordcore.fragmentation.pods import GpuPod
-from koordcore.fragmentation.policies import NodeTags, Policy
+from koordcore.fragmentation.policies import NodeTags, Policy, affinity_tag
 
 _MOST_PODS: Final = 1000
 """A node with more pods takes none."""

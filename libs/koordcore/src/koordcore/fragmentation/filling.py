@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from koordcore.fragmentation.gradient import after_whole_gpus
+from koordcore.fragmentation.measure import after_whole_gpus
 from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, Ints
 from koordcore.fragmentation.pods import GpuPod, TypicalPod
 

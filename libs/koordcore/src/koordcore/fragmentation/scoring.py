@@ -9,8 +9,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import numpy as np
 
 from koordcore.fragmentation.filling import NO_ROOM, STEP_MILLI, ExpectedFilling
-from koordcore.fragmentation.gradient import after_whole_gpus, gradient_score, share_gradients
-from koordcore.fragmentation.measure import Measure
+from koordcore.fragmentation.measure import Measure, after_whole_gpus, gradient_score, share_gradients
 from koordcore.fragmentation.nodes import GpuColumns, Ints
 from koordcore.fragmentation.pods import GpuPod, TypicalPod
 

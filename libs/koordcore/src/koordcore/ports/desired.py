@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode
+from koordcore.events.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

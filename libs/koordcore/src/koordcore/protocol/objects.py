@@ -3,15 +3,92 @@
 They are msgspec structs that decode in microseconds and drop all other fields. So container environment, commands,
 volumes' secrets and managed fields never enter the log. `koordcore.protocol.manifests` validates the documents of users
 and produces these types. JSON names are those of Kubernetes (camelCase).
+
+Base class of the structs for Kubernetes objects, and the type of resource lists as written.
+
+Object `status` of a pod: phase, conditions, and the states of its containers.
+
+The descheduler selects pods by the reasons, exit codes and restarts of their containers.
+
+Names that an API server generates from `generateName`: the truncated prefix and five characters.
+
+Source:
+    Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out)
 """
 
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 
-from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.pod_status import PodStatus
 from koordcore.values import codec
+
+Quantities = dict[str, str | int | float]
+"""Resource list as written: name -> quantity text or JSON number (protocol spec, 1.1)."""
+
+
+class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """Base class of all structs for Kubernetes objects.
+
+    In JSON, names are camelCase and fields with defaults are omitted.
+    """
+
+
+POD_SCHEDULED: Final = "PodScheduled"
+"""Type of the condition that tells whether a pod has a node."""
+
+
+class ContainerStateWaiting(KubeStruct):
+    """Object `waiting` of a container's state: why the container does not run."""
+
+    reason: str = ""
+
+
+class ContainerStateTerminated(KubeStruct):
+    """Object `terminated` of a container's state: why the container ended, and its exit code."""
+
+    reason: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(KubeStruct):
+    """The state of a container. Both fields are None if the container runs or its state is unknown."""
+
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(KubeStruct):
+    """A container in the status of a pod: its name, its restarts, and its present state (None if unknown)."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState | None = None
+
+
+class PodCondition(KubeStruct):
+    """A condition in the status of a pod: type, status, reason and time of the last change."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(KubeStruct):
+    """Object `status` of a pod. An absent text is "".
+
+    The containers' statuses are tuples, so that all pods without them share one empty value.
+    """
+
+    phase: str = ""
+    reason: str = ""
+    qos_class: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: list[PodCondition] = []
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class OwnerReference(KubeStruct):
@@ -382,3 +459,25 @@ def node_from_json(raw: object) -> Node:
         codec.DecodeError: A field has a wrong type. The error has its path.
     """
     return object_from_json(raw, Node)
+
+
+_SUFFIX: Final = 5
+_MOST: Final = 63 - _SUFFIX
+_LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
+
+
+def generated_base(name: str) -> str:
+    """Return the prefix (`generateName`) of a name that an API server generated; "" for any other name.
+
+    A generated name ends with five random characters of a certain alphabet.
+    """
+    base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
+    return base if _LETTERS.issuperset(suffix) else ""
+
+
+def base_of_names(generate_name: str) -> str:
+    """Return the prefix of the names that an API server makes from a `generateName`.
+
+    It is `generate_name` itself, cut to 58 characters, because the whole name has at most 63.
+    """
+    return generate_name[:_MOST]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from koordcore.protocol.kube_struct import Quantities
-from koordcore.protocol.objects import Container, Pod
+from koordcore.protocol.objects import Container, Pod, Quantities
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import NANO_PER_MILLI, NANO_PER_UNIT, parse_quantity, quantity_from_json
 from koordcore.values.resources import CPU, Amounts

@@ -6,9 +6,8 @@ from typing import Final, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.text import FALSE, TRUE
-from koordcore.protocol.kube_struct import Quantities
 from koordcore.protocol.lenient_json import parse_json
-from koordcore.protocol.objects import ObjectMeta
+from koordcore.protocol.objects import ObjectMeta, Quantities
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, amount_of, parse_resources

@@ -1,5 +1,7 @@
 """Recommendation objects, which ask for recommended requests of pods: selected pods, and how results are applied.
 
+The pods of a workload that a user names as KIND/NAMESPACE/NAME, such as Deployment/web/shop.
+
 Source:
     manager spec, 15.1; protocol spec, 9
 """
@@ -13,8 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from koordcore.protocol import lenient_json
-from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.objects import LabelSelector, ObjectMeta, OwnerReference, Pod
+from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, OwnerReference, Pod, Quantities
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_amounts
@@ -238,3 +239,28 @@ def _written(selector: LabelSelector) -> str:
         for expression in selector.match_expressions
     ]
     return ",".join([*labels, *expressions])
+
+
+_PARTS: Final = 3
+
+
+def workload_of(text: str, field: str) -> Target:
+    """Return the workload that a text names.
+
+    Args:
+        text: Kind, namespace and name, for example "Deployment/web/shop". The kind is written as in manifests.
+        field: Name of the parameter, for the error.
+
+    Raises:
+        InvalidInput: The text does not have these three parts.
+    """
+    parts = text.split("/")
+    if len(parts) != _PARTS or not all(parts):
+        raise InvalidInput("KIND/NAMESPACE/NAME, such as Deployment/web/shop", text, field)
+    kind, namespace, name = parts
+    return Target(namespace=namespace, key=text, kind=kind, name=name)
+
+
+def controls(workload: Target, pod: Pod) -> bool:
+    """Return whether a workload controls a pod, directly or as the Deployment of its ReplicaSet."""
+    return workload.matches(pod, (owner for owner in pod.metadata.owner_references if owner.controller))

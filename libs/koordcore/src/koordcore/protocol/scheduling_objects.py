@@ -6,8 +6,7 @@ Source:
 
 import msgspec
 
-from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.objects import LabelSelector, ObjectMeta
+from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, Quantities
 
 
 class ElasticQuotaSpec(KubeStruct):

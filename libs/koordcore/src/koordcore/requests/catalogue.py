@@ -112,5 +112,5 @@ WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = (
     DESCHEDULER_ABORT_MIGRATION,
     DESCHEDULER_NOTE_DRY_RUN,
 )
-"""Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.consumers`). A new one also needs its
+"""Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.bootstrap`). A new one also needs its
 worker (`koordcore.bus.work.effect_worker`) in a service, and the right `works_on` in `koordcore.bus.setup.manifest`."""

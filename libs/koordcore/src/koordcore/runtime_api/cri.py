@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from koordcore.runtime_api.hooks import LINUX_RESOURCES
-from koordcore.runtime_api.protobuf import Fields, message_classes
+from koordcore.runtime_api.hooks import LINUX_RESOURCES, Fields, message_classes
 
 PACKAGE: Final = "runtime.v1"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.RuntimeService"

@@ -10,17 +10,15 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from koordcore.bus.client.connection import ConnectRefused, NotConnected
-from koordcore.bus.client.tls import TlsClientFiles
+from koordcore.bus.client.connection import ConnectRefused, NotConnected, TlsClientFiles
 from koordcore.bus.factory import Bus, BusSettings, open_bus
 from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.setup.bootstrap import ServerTooOld
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
-from koordcore.service.leader.lease import LeaseTimes, unique_holder
+from koordcore.service.leader.lease import LeaseTimes, SoleLeader, unique_holder
 from koordcore.service.leader.lease_kv import KvLeadership, lease_key
-from koordcore.service.leader.sole_leader import SoleLeader
+from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from koordcore.service.telemetry.logging import Logger
 
 AWAY_SECONDS: Final = 1.0

@@ -2,22 +2,28 @@
 
 A Deployment that was written for such a component starts the service unchanged.
 
+The component of a service that connects to the log.
+
+The compose function of a service calls `add_bus` before it adds what uses the log. Because the HTTP server is the first
+component of every service, it answers while this one waits for the NATS server.
+
 Source:
-    descheduler spec, 2
-    scheduler-core spec, 14
+    descheduler spec, 2 scheduler-core spec, 14
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, TypeVar
 
 from pydantic import Field
 
-from koordcore.service.bus import ElectedSettings
-from koordcore.service.configuration.flags import FlagSpec, without_effect
-from koordcore.service.configuration.settings import Flag
+from koordcore.bus.factory import Bus, connect_bus, unconnected_bus
+from koordcore.service.bus import ElectedSettings, bus_settings
+from koordcore.service.flags import FlagSpec, without_effect
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.service.settings import Flag, ServiceSettings
 from koordcore.service.web.http import HttpServer
 
 _NO_API_SERVER: Final = "the service uses the log, not an API server"
@@ -134,3 +140,34 @@ def serve_as_component(shell: Shell[S], plain: Sequence[Address]) -> list[HttpSe
         shell.service.add(Component(name=f"http-{port}", start=server.start, run=server.run, stop=server.stop))
         servers.append(server)
     return servers
+
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+def add_bus(shell: Shell[Settings]) -> Bus:
+    """Return the adapters of the log, and add the component to the service that connects them.
+
+    Components that are added later start when a NATS server answers and the stream of facts exists, however long that
+    takes. Until then, the service is alive and not ready, and logs the reason after delays that grow. The service ends
+    only if an operator has to act, because the server refuses it or is too old.
+
+    Raises:
+        InvalidName: The cluster id contains characters that a subject cannot have.
+        PlaceTrouble: The place of the archive does not exist.
+    """
+    settings = replace(bus_settings(shell.settings), connect_seconds=None)
+    bus = unconnected_bus(settings, metrics=shell.metrics.bus)
+    assert bus.connection is not None, "a bus of a server has a connection"
+    connected = shell.health.readiness_condition("bus", f"not connected to {', '.join(settings.urls)} yet")
+
+    def waits(reason: str) -> None:
+        connected.unmet(reason)
+        shell.log.warning("bus_away", reason=reason)
+
+    async def connect() -> None:
+        await connect_bus(bus, settings, waits)
+        connected.met()
+
+    shell.service.add(Component(name="bus", start=connect, close=bus.connection.drain_and_close))
+    return bus

@@ -23,15 +23,15 @@ from typing import Final, Generic, TypeVar
 
 from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
-from koordcore.service.configuration.flags import HelpRequested, render_help
-from koordcore.service.configuration.settings import InvalidSettings, ServiceSettings
+from koordcore.service.flags import HelpRequested, render_help
 from koordcore.service.health import Health
 from koordcore.service.lifecycle import EXIT_FAILED, EXIT_STUCK, Component, Service
+from koordcore.service.settings import InvalidSettings, ServiceSettings
 from koordcore.service.telemetry.logging import Logger, configure_logging, logger
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.telemetry.tracing import Tracer, make_tracer
+from koordcore.service.web.debugging import DEBUG_VERBOSITY
 from koordcore.service.web.http import HttpServer
-from koordcore.service.web.verbosity import DEBUG_VERBOSITY
 from koordcore.values.invalid import InvalidInput
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -2,8 +2,10 @@
 
 A state depends on the events of its own subject alone, so any object can be rebuilt as of any position from few events.
 
+Resources and annotations that a node policy (the manager's decisions for a node) sets on the Node object.
+
 Source:
-    event-bus spec, 2.1 and 4.1
+    event-bus spec, 2.1 and 4.1; manager spec, 5.5 to 5.12, 16.4
 """
 
 from datetime import datetime
@@ -11,21 +13,22 @@ from typing import Any
 
 import msgspec
 
-from koordcore.events.agents.criproxy import RegisteredHookServer
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
-from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
-from koordcore.events.management.recommendation import ContainerRecommendation, RecommendationCondition
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged, PlacedMember
-from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.events.scheduling.node_ledger import PodOnNode
-from koordcore.events.scheduling.pod import UnhealthyDevice
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.cluster import ClusterTopologyComputed, TypicalPodsLearned
+from koordcore.events.criproxy import RegisteredHookServer
+from koordcore.events.gang import GangPhaseChanged, PlacedMember
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.events.nodepolicy import MidTerms, OvercommitTerms, ZoneOvercommit
+from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported
+from koordcore.events.pod import UnhealthyDevice
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.recommendation import ContainerRecommendation, RecommendationCondition
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
+from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
-from koordcore.state.base import AggregateState
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.state.fold import AggregateState
 from koordcore.values.allocation import NOTHING, Allocation
 
 
@@ -309,7 +312,7 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The failed attempts and the end of one Reservation; see `koordcore.events.scheduling.reservation`.
+    """The failed attempts and the end of one Reservation; see `koordcore.events.reservation`.
 
     Times are RFC 3339; "" means never.
 
@@ -388,3 +391,33 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
     """The cluster epoch: a number that grows each time that a new log is filled from the API server (genesis)."""
 
     cluster_epoch: int
+
+
+def policy_resources(policy: NodePolicyState) -> dict[str, int]:
+    """Return resource name -> amount that a node gets from its policy: batch, mid and device resources.
+
+    The manager adds them to the node's capacity and allocatable. Amounts are whole units; those of batch and mid cpu
+    are milli-cores. Resources that are not published are absent.
+    """
+    lent = {
+        BATCH_CPU: policy.batch_cpu_milli,
+        BATCH_MEMORY: policy.batch_memory_bytes,
+        MID_CPU: policy.mid_cpu_milli,
+        MID_MEMORY: policy.mid_memory_bytes,
+    }
+    return {name: amount for name, amount in lent.items() if amount is not None} | policy.devices
+
+
+def policy_annotations(policy: NodePolicyState) -> dict[str, str]:
+    """Return key -> text of the annotations that a node policy sets on the node.
+
+    They are `cpu-normalization-ratio`, `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).
+
+    An annotation that the manager removed or never wrote is absent.
+    """
+    texts = {
+        keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,
+        keys.RESOURCE_AMPLIFICATION_RATIO: policy.amplification,
+        keys.SLO_HEALTH: policy.health.annotation if policy.health and policy.health.annotation else None,
+    }
+    return {key: text for key, text in texts.items() if text is not None}

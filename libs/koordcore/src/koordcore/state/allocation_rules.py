@@ -26,7 +26,7 @@ from koordcore.events.envelope import name_from_token, name_token
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations.operating_pod import is_operating
+from koordcore.protocol.reservations import is_operating
 from koordcore.protocol.resource_names import FPGA, GPU_CORE, GPU_MEMORY_RATIO, HUAWEI_NPU_DVPP, RDMA
 from koordcore.state.aggregates import NodeLedger, PodSpecState
 from koordcore.state.cluster import ClusterState

@@ -12,12 +12,10 @@ import msgspec
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.state.base import AggregateState
-from koordcore.state.evolution.registry import EVOLVE
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.fold import AggregateState
+from koordcore.state.registry import EVOLVE, STATE_TYPES
 from koordcore.values import codec
-from koordcore.values.pieces import mapping_pieces, object_pieces
-from koordcore.values.schema_digest import schema_digest
+from koordcore.values.codec import mapping_pieces, object_pieces, schema_digest
 
 S = TypeVar("S", bound=AggregateState)
 

@@ -1,10 +1,36 @@
 """State of the aggregate of a migration: how far a PodMigrationJob has moved its pod to another node.
 
 The events are in `koordcore.events.descheduling.migration`.
+
+Apply events of migrations: how PodMigrationJobs move pods to other nodes.
+
+State of a plan that moves pods to make room for a waiting gang.
+
+The events are in `koordcore.events.descheduling.repack`.
+
+Apply events of plans that make room for waiting gangs.
 """
 
-from koordcore.events.descheduling.migration import MigratedPod, MigrationProgress
-from koordcore.state.base import AggregateState
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.migration import (
+    MigratedPod,
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationEnded,
+    MigrationForgotten,
+    MigrationHeld,
+    MigrationProgress,
+    RepackCommitted,
+    RepackEnded,
+    RepackForgotten,
+    RepackMoved,
+    RepackPlanned,
+)
+from koordcore.state.fold import AggregateState, Evolve, dropped
 
 
 class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,3 +70,127 @@ class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tr
     evicted_at: str = ""
     replicas: int | None = None
     ended_at: str = ""
+
+
+_EVICTION: Final = "Eviction"
+
+
+def _held(state: MigrationState | None, event: MigrationHeld, at: StoredEvent) -> MigrationState:
+    before = state or MigrationState(seq=at.seq)
+    return replace(before, seq=at.seq, job=event.job, pod=event.pod, limits=event.limits)
+
+
+def _arbitrated(state: MigrationState | None, event: MigrationArbitrated, at: StoredEvent) -> MigrationState:
+    return replace(
+        state or MigrationState(seq=at.seq),
+        seq=at.seq,
+        job=event.job,
+        pod=event.pod,
+        origin=event.node,
+        controller=event.controller,
+        trigger=event.trigger,
+        reason=event.reason,
+        round=event.round,
+        profile=event.profile,
+        limits=[],
+        passed_at=at.occurred_at,
+    )
+
+
+def _advanced(state: MigrationState | None, event: MigrationAdvanced, at: StoredEvent) -> MigrationState:
+    after = _with(state, event.progress, at)
+    return replace(after, pod=event.pod, replicas=after.replicas if event.replicas is None else event.replicas)
+
+
+def _ended(state: MigrationState | None, event: MigrationEnded, at: StoredEvent) -> MigrationState:
+    return replace(_with(state, event.progress, at), job=event.job, pod=event.pod, ended_at=at.occurred_at)
+
+
+def _with(state: MigrationState | None, progress: MigrationProgress, at: StoredEvent) -> MigrationState:
+    """Return the state with a new progress. A condition that stays true or false keeps its time."""
+    before = state or MigrationState(seq=at.seq)
+    known = {each.type: each.is_true for each in before.progress.conditions}
+    since = {
+        each.type: before.since[each.type] if known.get(each.type) is each.is_true else at.occurred_at
+        for each in progress.conditions
+    }
+    asked = any(each.type == _EVICTION for each in progress.conditions)
+    return replace(
+        before,
+        seq=at.seq,
+        limits=[],
+        progress=progress,
+        since=since,
+        evicted_at=before.evicted_at or (at.occurred_at if asked else ""),
+    )
+
+
+OF_MIGRATIONS: Final[dict[type[Event], Evolve]] = {
+    MigrationHeld: _held,
+    MigrationArbitrated: _arbitrated,
+    MigrationAdvanced: _advanced,
+    MigrationEnded: _ended,
+    MigrationForgotten: dropped,
+}
+
+
+DONE: Final = "done"
+ROLLED_BACK: Final = "rolled_back"
+INCOMPLETE: Final = "incomplete"
+
+
+class RepackState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
+    """A plan of the descheduler, and how far it is. Times are RFC 3339; "" means never.
+
+    Attributes:
+        plan: The plan.
+        planned_at: When it was made.
+        committed_at: When the Reservations of all its moves were available.
+        moved_at: When all its pods had moved, if the gang still waited then.
+        ended_at: When it ended.
+        result: `DONE`, `ROLLED_BACK` or `INCOMPLETE`; "" while it has not ended.
+        reason: Why it ended so, as a sentence.
+    """
+
+    plan: RepackPlanned
+    planned_at: str
+    committed_at: str = ""
+    moved_at: str = ""
+    ended_at: str = ""
+    result: str = ""
+    reason: str = ""
+
+    @property
+    def phase(self) -> str:
+        """The result of the plan as one word; while it has not ended, the thing that it waits for.
+
+        "reserving": Reservations for its moves; "moving": its pods; "holding": the gang, after all pods have moved.
+        """
+        return self.result or ("holding" if self.moved_at else "moving" if self.committed_at else "reserving")
+
+
+def _planned(_: RepackState | None, event: RepackPlanned, at: StoredEvent) -> RepackState:
+    return RepackState(seq=at.seq, plan=event, planned_at=at.occurred_at)
+
+
+def _committed(state: RepackState | None, _: RepackCommitted, at: StoredEvent) -> RepackState | None:
+    return None if state is None else replace(state, seq=at.seq, committed_at=at.occurred_at)
+
+
+def _moved(state: RepackState | None, _: RepackMoved, at: StoredEvent) -> RepackState | None:
+    return None if state is None else replace(state, seq=at.seq, moved_at=at.occurred_at)
+
+
+def _repack_ended(state: RepackState | None, event: RepackEnded, at: StoredEvent) -> RepackState | None:
+    if state is None:
+        return None
+    return replace(state, seq=at.seq, ended_at=at.occurred_at, result=event.result, reason=event.reason)
+
+
+OF_REPACKS: Final[dict[type[Event], Evolve]] = {
+    RepackPlanned: _planned,
+    RepackCommitted: _committed,
+    RepackMoved: _moved,
+    RepackEnded: _repack_ended,
+    RepackForgotten: dropped,
+}

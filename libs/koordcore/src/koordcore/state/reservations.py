@@ -6,8 +6,8 @@ Source: scheduler-fine-grained spec, 3.1, 3.3; see `events.scheduling.reservatio
 from collections.abc import Iterable, Mapping
 
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.scheduling.node_ledger import PodOnNode
-from koordcore.protocol.reservations import status as statuses
+from koordcore.events.node_ledger import PodOnNode
+from koordcore.protocol import reservation_status as statuses
 from koordcore.state.aggregates import NodeLedger, PodState, ReservationState
 from koordcore.state.cluster import ClusterState
 from koordcore.values.allocation import is_reservation

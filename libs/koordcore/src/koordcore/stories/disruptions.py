@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.gateway import PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.pod import PodReleased
+from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.pod import PodReleased
 from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import Moment
 

@@ -15,18 +15,20 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import (
+    HIGHEST_ZONE,
     KubeletCpuManagerPolicy,
     node_cpu_bind_policy,
+    parse_cpu_topology,
     parse_kubelet_cpu_manager_policy,
+    parse_kubelet_cpus,
     parse_system_qos_resource,
 )
-from koordcore.protocol.annotations.cpu_topology import HIGHEST_ZONE, parse_cpu_topology, parse_kubelet_cpus
+from koordcore.protocol.annotations.node import NONE_RESERVED, parse_node_reservation, reported_reserved_cpus
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, object_from_json
-from koordcore.protocol.reservation import NONE_RESERVED, parse_node_reservation, reported_reserved_cpus
 from koordcore.state.allocation_rules import violations
 from koordcore.stories.device_cards import Card, cards_of
 from koordcore.values import codec

@@ -10,18 +10,21 @@ from typing import Final
 import msgspec
 
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.inputs import Number
-from koordcore.events.descheduling.migration import (
+from koordcore.events.descheduling import Number
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
     MigrationEnded,
     MigrationForgotten,
     MigrationHeld,
     MigrationProgress,
+    RepackCommitted,
+    RepackEnded,
+    RepackMoved,
+    RepackPlanned,
 )
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
-from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import unix_seconds

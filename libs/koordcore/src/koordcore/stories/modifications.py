@@ -4,8 +4,10 @@ If a user closes or opens a node, that is a record, too. So one list explains wh
 
 There is no separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
 
+The numbers on which decisions of the descheduler rest, for the audit: the field `inputs` of a fact, or its counts.
+
 Source:
-    descheduler spec, 12
+    descheduler spec, 12; descheduler spec, 12 (inputs)
 """
 
 import functools
@@ -14,16 +16,21 @@ from typing import Any, Final, NamedTuple, ParamSpec
 
 import msgspec
 
-from koordcore.events.descheduling.decisions import (
+from koordcore.events.descheduling import (
     DeletionCostsCarriedOut,
     DeletionCostsDecided,
+    DeschedulerConfigured,
+    DryRunAnswered,
     DryRunMovesChanged,
+    Inputs,
+    Number,
     RefusalsChanged,
     RoundCarriedOut,
     RoundDecided,
     RoundMovesAdded,
+    plan_inputs,
 )
-from koordcore.events.descheduling.drain import (
+from koordcore.events.drain import (
     DrainAborted,
     DrainCompleted,
     DrainConfirmed,
@@ -32,33 +39,72 @@ from koordcore.events.descheduling.drain import (
     DrainStarted,
     DrainWaiting,
 )
-from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import (
+from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.migration import (
     MigrationAdvanced,
     MigrationArbitrated,
     MigrationEnded,
     MigrationHeld,
+    RepackCommitted,
+    RepackEnded,
+    RepackMoved,
+    RepackPlanned,
 )
-from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved, RepackPlanned
-from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecAdded,
+    NodeSpecChanged,
+    plural_of,
+)
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, EvictionState, NodeSpecState
-from koordcore.state.base import AggregateState
-from koordcore.state.descheduler import DeschedulerState
-from koordcore.state.migrations import MigrationState
-from koordcore.state.repacks import DONE, RepackState
-from koordcore.state.rounds import RoundsState
-from koordcore.stories.closed_nodes import Closer, closers, node_acts
-from koordcore.stories.deletion_costs import cost_acts
-from koordcore.stories.inputs import inputs_of
-from koordcore.stories.recorded_objects import object_act
-from koordcore.stories.round_acts import RoundAct, round_acts
+from koordcore.state.descheduling import DeschedulerState, RoundsState
+from koordcore.state.fold import AggregateState
+from koordcore.state.migrations import DONE, MigrationState, RepackState
+from koordcore.stories.acts import Closer, RoundAct, closers, cost_acts, node_acts, object_act, round_acts
+
+
+def inputs_of(event: Event) -> Inputs:
+    """Return the numbers on which the decision in a fact rests, such as counts and limits; empty if it has none."""
+    match event:
+        case MigrationHeld() | MigrationArbitrated() | PodEvictionRequested():
+            return event.inputs
+        case MigrationAdvanced() if event.replicas is not None:
+            return _counts(replicas=event.replicas)
+        case RepackPlanned():
+            return plan_inputs(
+                gpus=event.gpus,
+                moves=len(event.moves),
+                fragment_before=event.fragment_before,
+                fragment_after=event.fragment_after,
+            )
+        case DryRunAnswered():
+            return _counts(
+                rounds=event.rounds,
+                moves=event.moves,
+                without_place=event.without_place,
+                without_gain=event.without_gain,
+            )
+        case DrainStarted() | DrainPodsChanged():
+            return _counts(pods=len(event.pods))
+        case DrainGroupChanged():
+            return _counts(
+                confirmed=len(event.confirmed),
+                running=event.running,
+                succeeded=event.succeeded,
+                failed=event.failed,
+            )
+        case _:
+            return {}
+
+
+def _counts(**counts: int) -> Inputs:
+    return {name: Number(value=count) for name, count in counts.items()}
+
 
 _P = ParamSpec("_P")
 KINDS: Final = (

@@ -9,12 +9,11 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import HookServerFailed
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
+from koordcore.events.admission import AdmissionDecided
+from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.gateway import (
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.gateway import (
     PodBindFailed,
     PodBound,
     PodEvicted,
@@ -22,9 +21,8 @@ from koordcore.events.objects.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
 )
-from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
-from koordcore.events.scheduling.pod import (
+from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, PodsStarted, PodsStopped
+from koordcore.events.pod import (
     PodDeviceUnhealthy,
     PodNominated,
     PodNominationCleared,
@@ -34,8 +32,8 @@ from koordcore.events.scheduling.pod import (
     UnhealthyDevice,
     Victim,
 )
-from koordcore.stories.round_sentences import OfRound, round_sentence
-from koordcore.stories.sentences import sentence_of
+from koordcore.events.registry import UnreadableEvent
+from koordcore.stories.sentences import OfRound, round_sentence, sentence_of
 from koordcore.values.allocation import Allocation
 
 

@@ -10,10 +10,10 @@ from typing import Final, cast
 
 import msgspec
 
+from koordcore.protocol import reservation_status as statuses
+from koordcore.protocol import reservations as documents
 from koordcore.protocol.objects import LabelSelector, ObjectMeta
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations import document as documents
-from koordcore.protocol.reservations import status as statuses
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
 from koordcore.values.invalid import InvalidInput

@@ -1,14 +1,20 @@
 """Describe a stored fact in one sentence, for lists of events and stories.
 
 The functions never fail: bodies may have older schemas, in which fields are missing.
+
+Sentences from events of the descheduler's rounds about one pod: its rank, and why it stays on its node.
+
+Source:
+    descheduler spec, 9.2 (4), 12
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from koordcore.events.descheduling import DeletionCostsCarriedOut, DeletionCostsDecided, EvictionRefused
 from koordcore.events.envelope import StoredEvent
-from koordcore.protocol.amount_text import cfs_quota_text, cores, gibibytes
+from koordcore.protocol.resource_names import cfs_quota_text, cores, gibibytes
 
 
 def sentence_of(stored: StoredEvent) -> str:
@@ -260,3 +266,29 @@ def _quota(quota_us: Any) -> str:
 
 def _name(token: str) -> str:
     return token.replace("_", ".").replace("=", "/")
+
+
+OfRound: TypeAlias = DeletionCostsDecided | DeletionCostsCarriedOut | EvictionRefused
+
+
+def round_sentence(event: OfRound, uid: str) -> str | None:
+    """Return what an event says about one pod; None if it says nothing about it.
+
+    Args:
+        event: The event.
+        uid: Uid of the pod.
+    """
+    if isinstance(event, EvictionRefused):
+        return f"not evicted in round {event.move.round}: {_refusal(event)}" if event.move.uid == uid else None
+    if isinstance(event, DeletionCostsCarriedOut):
+        return f"not changed: {event.refused[uid]}" if uid in event.refused else None
+    ranked = f"ranked by {event.plugin} (profile {event.profile})"
+    return next((f"{each.before or 'none'} -> {each.after}, {ranked}" for each in event.costs if each.uid == uid), None)
+
+
+def _refusal(refused: EvictionRefused) -> str:
+    move = refused.move
+    numbers = {code: f" ({each.value} of {each.limit})" for code, each in move.inputs.items()}
+    reasons = ", ".join(f"{code}{numbers.get(code, '')}" for code in refused.codes)
+    text = f" ({refused.text})" if refused.text else ""
+    return f"plugin {move.plugin} (profile {move.profile}) asked for it; refused: {reasons}{text}"

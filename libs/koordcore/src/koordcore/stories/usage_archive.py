@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported
 from koordcore.values.timestamps import rfc3339
 
 LONGEST_TIME: Final = 64

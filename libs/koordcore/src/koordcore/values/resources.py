@@ -2,6 +2,8 @@
 
 There are two forms. A `ResourceList` has exact quantities, for values that are written back to objects. `Amounts` are
 integers for computing: milli-cores for `cpu`, whole units for everything else. In both, an absent resource equals zero.
+
+The largest amount of a resource with which services compute in arrays.
 """
 
 from __future__ import annotations
@@ -122,3 +124,17 @@ def is_zero(resources: Mapping[str, Quantity]) -> bool:
 
 def _names(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> Iterable[str]:
     return a.keys() if a.keys() == b.keys() else [*a, *(name for name in b if name not in a)]
+
+
+MAX_AMOUNT: Final = 1 << 52
+"""Upper limit of amounts (4 PiB, or 4.5e12 cores), so that sums over a node and products with 1000 fit into int64."""
+
+
+def clamped(amount: int) -> int:
+    """Return an amount within 0..`MAX_AMOUNT`."""
+    return max(0, min(amount, MAX_AMOUNT))
+
+
+def at_most_max(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return amounts of resources, each at most `MAX_AMOUNT`; a pod may request more than an array can hold."""
+    return {name: min(amount, MAX_AMOUNT) for name, amount in amounts.items()}

@@ -13,12 +13,12 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import RequestAudited
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent, name_token
-from koordcore.events.management.access import RequestAudited
-from koordcore.events.objects.mirror import PodSpecAdded
+from koordcore.events.objects import PodSpecAdded
 from koordcore.ports.eventlog import EventLog
+from koordcore.protocol.recommendations import controls, workload_of
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
-from koordcore.stories.workloads import controls, workload_of
 from koordcore.values import codec
 
 from koordctl.access.clients import ask, find_service

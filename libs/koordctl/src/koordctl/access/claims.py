@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from koordcore.events.envelope import name_token
-from koordcore.events.objects.custom import custom_ref
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.events.objects import custom_ref
+from koordcore.protocol.reservations import PLURAL
 from koordcore.stories.reservations import ReservationView
 
 from koordctl.access.clients import projector

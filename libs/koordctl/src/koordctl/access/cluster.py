@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
-from koordcore.events.agents.observation import usage_report
+from koordcore.events.observation import usage_report
 from koordcore.events.registry import UnreadableEvent
 
 from koordctl.access.folding import archived_cluster, fold_to

@@ -9,8 +9,7 @@ from koordcore.bus.folds.foldable import restored
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.eventlog import EventLog
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import EventLog, ObservationLog
 from koordcore.ports.snapshots import SnapshotStore
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
 from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import EventLog
 from koordcore.state.aggregates import NodeLedger

@@ -114,8 +114,7 @@ def operator_settings(
         LogTrouble: No stack runs and no address is set.
     """
     with _without_websockets():
-        from koordcore.bus.client.connection import ConnectionSettings
-        from koordcore.bus.client.tls import TlsClientFiles
+        from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
     from koordcore.bus.setup.manifest import OPERATOR
     from koordcore.bus.setup.principals import seed_file
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.state import ClusterState
-from koordcore.state.aggregates import NodePolicyState
-from koordcore.state.node_policy import policy_resources
+from koordcore.state.aggregates import NodePolicyState, policy_resources
 from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, projector, refusal

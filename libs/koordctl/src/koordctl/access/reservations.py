@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from koordcore.events.objects.custom import plural_of
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.events.objects import plural_of
+from koordcore.protocol.reservations import PLURAL
 from koordcore.state.aggregates import CustomObjectState
 from koordcore.state.cluster import ClusterState
 from koordcore.state.reservations import reservation_of_log

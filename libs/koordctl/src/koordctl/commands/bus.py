@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, Draft, Origin
+from koordcore.events.log import EventSkipped
 from koordcore.ports.eventlog import Appended
 from koordcore.values.timestamps import rfc3339
 
@@ -133,10 +133,9 @@ async def _bootstrap(replicas: int | None, wait: float, log_size: int | None) ->
     from koordcore.bus.client.opening import connect
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import ApiError
-    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers, replicas_of
+    from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers, bootstrap_consumers, replicas_of
     from koordcore.bus.setup.bootstrap import bootstrap as create
-    from koordcore.bus.setup.consumers import bootstrap_consumers
-    from koordcore.bus.setup.consumers import consumers as durable
+    from koordcore.bus.setup.bootstrap import consumers as durable
     from koordcore.bus.setup.manifest import BOOTSTRAP
     from koordcore.bus.setup.streams import StreamSizes
     from koordcore.bus.setup.streams import streams as wanted

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 from koordcore.events.envelope import StoredEvent
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.registry import STATE_TYPES
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339

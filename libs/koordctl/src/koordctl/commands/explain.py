@@ -7,11 +7,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.criproxy import HookServerFailed
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
-from koordcore.events.agents.observation import NodeUsageReported, Usage
-from koordcore.events.descheduling.decisions import COSTS
+from koordcore.events.admission import admission_ref
+from koordcore.events.criproxy import HookServerFailed
+from koordcore.events.descheduling import COSTS
 from koordcore.events.envelope import (
     HEADER_ACTOR,
     HEADER_BASED_ON,
@@ -23,10 +21,11 @@ from koordcore.events.envelope import (
     StoredEvent,
     name_token,
 )
-from koordcore.events.management.admission import admission_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.protocol.generated_names import generated_base
+from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, PodsStarted, PodsStopped
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.events.pod import PodPlaced
+from koordcore.protocol.objects import generated_base
 from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec

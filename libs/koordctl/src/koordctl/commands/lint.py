@@ -7,7 +7,7 @@ import typer
 from koord_manager.domain.admission.options import GATE_DEFAULTS, Options
 from koord_manager.domain.documents.admitting import WITHIN_RULE
 from koordcore.protocol.manifests import read_documents
-from koordcore.service.configuration.gates import Gate, Stage, parse_feature_gates
+from koordcore.service.flags import Gate, Stage, parse_feature_gates
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

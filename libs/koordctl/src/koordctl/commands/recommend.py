@@ -8,7 +8,7 @@ import msgspec
 import typer
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import namespaced_from_token
-from koordcore.events.management.recommendation import ContainerRecommendation, RecommendedAmounts
+from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.state.aggregates import RecommendationState
 from koordcore.state.cluster import evolve
 

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import httpx
 import typer
-from koordcore.embedded.background import start_in_background
 from koordcore.embedded.errors import AlreadyRunningError, EmbeddedError
-from koordcore.embedded.identity import command_words
-from koordcore.embedded.stack import ProcessState, Stack, read_stack
+from koordcore.embedded.process import command_words
+from koordcore.embedded.stack import ProcessState, Stack, read_stack, start_in_background
 from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.access.clients import DEFAULT_VAR, demo_directory, running_stack, state_file, var_directory

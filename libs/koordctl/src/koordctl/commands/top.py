@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import typer
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
+from koordcore.events.observation import NodeUsageReported
 from rich.live import Live
 from rich.table import Table
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodPlaced, PodReallocated, PodReleased
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.pod import PodDeviceUnhealthy, PodPlaced, PodReallocated, PodReleased
 from koordcore.protocol.hardware.devices import read_devices
 from koordcore.values.allocation import Allocation
 

@@ -19,13 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordcore.events.agents.nodestate import PodsStarted
+from koordcore.events import objects
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, name_token
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
-from koordcore.events.objects import mirror
-from koordcore.events.objects.custom import CustomObjectObserved, plural_of
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.nodestate import PodsStarted
+from koordcore.events.objects import CustomObjectObserved, plural_of
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.node_topology import topology_from
 from koordcore.protocol.pod_resources import pod_requests
@@ -271,17 +271,17 @@ class Audit:
         self.by_type[name] = self.by_type.get(name, 0) + 1
         uid = token = stored.ref.id
         match event:
-            case mirror.PodSpecAdded() | mirror.PodSpecChanged():
+            case objects.PodSpecAdded() | objects.PodSpecChanged():
                 self._requests[uid] = pod_requests(event.object)
                 self._names[uid] = f"{event.object.metadata.namespace}/{event.object.metadata.name}"
                 self._submitted_at_ns.setdefault(uid, stored.stored_at_ns)
                 if self._first_submitted_ns is None:
                     self._first_submitted_ns = stored.stored_at_ns
-            case mirror.PodSpecDeleted():
+            case objects.PodSpecDeleted():
                 self._submitted_at_ns.pop(uid, None)
-            case mirror.NodeSpecAdded() | mirror.NodeSpecChanged():
+            case objects.NodeSpecAdded() | objects.NodeSpecChanged():
                 self._node(token).allocatable = parse_amounts(event.object.status.allocatable)
-            case mirror.NodeSpecDeleted():
+            case objects.NodeSpecDeleted():
                 self._node(token).allocatable = {}
             case CustomObjectObserved() if plural_of(stored.ref.id) == "noderesourcetopologies":
                 self._node(token.partition("=")[2]).take_zones(event.object)

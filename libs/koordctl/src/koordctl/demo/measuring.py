@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.observation import NodeUsageReported
 
 from koordctl.access.log import OpenLog
 from koordctl.demo.summary import Protection, main_reason, percentile, share_percent

@@ -20,9 +20,9 @@ import msgspec
 from koordcore.embedded.errors import EmbeddedError
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.binding import binding_annotations
+from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.runtime_api.cri import RUNTIME_SERVICE, cri_messages
 
 from koordctl.access.log import OpenLog

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.protocol.amount_text import cores
+from koordcore.protocol.resource_names import cores
 from koordcore.values import codec
 
 from koordctl.demo.real_container import RealContainer

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.events.scheduling.node_ledger import USAGE_PROFILE
+from koordcore.events.node_ledger import USAGE_PROFILE
 from koordcore.protocol import keys
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koordcore.values.topology import simulated_places

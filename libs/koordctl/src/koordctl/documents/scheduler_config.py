@@ -9,7 +9,7 @@ import typer
 from koord_scheduler.configuration import known_plugins, load_configuration
 from koord_scheduler.domain.config.differences import differences
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
-from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config import InvalidConfiguration
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.clients import ask, find_service

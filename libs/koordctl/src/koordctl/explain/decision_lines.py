@@ -6,8 +6,8 @@ No two lines have the same content. This module is pure.
 from collections.abc import Sequence
 from typing import Final
 
-from koordcore.events.scheduling.diagnosis import Diagnosis, PreemptionDiagnosis
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.explanations import Diagnosis, PreemptionDiagnosis
+from koordcore.events.pod import PlacementExplanation
 from koordcore.stories.pod import victims_text
 
 TOP: Final = 3

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
-from koordcore.state.base import AggregateState
 from koordcore.state.cluster import evolve
+from koordcore.state.fold import AggregateState
 from koordcore.stories.device_cards import Card
 from koordcore.stories.hardware import UNKNOWN, Core, Cpu, NodeHardware, Owner, Zone, node_hardware
 from koordcore.values.allocation import Allocation

@@ -8,7 +8,7 @@ Source:
 
 from collections.abc import Callable, Iterator
 
-from koordcore.events.management.nodepolicy import MidTerms, OvercommitTerms
+from koordcore.events.nodepolicy import MidTerms, OvercommitTerms
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import NodeHealth, NodePolicyState
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.agents import nodestate as node_events
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events import nodestate as node_events
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.nodepolicy import OvercommitTerms
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
+from koordcore.events.nodepolicy import OvercommitTerms
+from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged
+from koordcore.events.observation import NodeUsageReported, Usage
+from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node
-from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.state.cluster import evolve
 from koordcore.stories.hardware import NodeHardware

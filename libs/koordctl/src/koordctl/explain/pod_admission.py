@@ -12,11 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.protocol.generated_names import base_of_names, generated_base
-from koordcore.protocol.objects import Pod
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted
+from koordcore.protocol.objects import Pod, base_of_names, generated_base
 
 CREATE: Final = "CREATE"
 _STORED_WITHIN: Final = timedelta(seconds=15)

@@ -8,17 +8,14 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
-from koordcore.events.agents.nodestate import PodsStarted
-from koordcore.events.agents.observation import Usage
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.events.scheduling.diagnosis import Diagnosis
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
-from koordcore.protocol.annotations.binding import binding_annotations
+from koordcore.events.explanations import DecisionAbandoned, Diagnosis, PodUnschedulable
+from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.observation import Usage
+from koordcore.events.pod import PlacementExplanation, PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
+from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.stories.disruptions import Disruption, disruption_of
 from koordcore.stories.hardware import NodeHardware

@@ -9,8 +9,8 @@ from typing import Any, Final
 from koord_scheduler.domain.reservation.matching import Match, match, terms_of, untolerated, wish_of
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations.document import reservation_from_json
-from koordcore.protocol.reservations.status import AVAILABLE
+from koordcore.protocol.reservation_status import AVAILABLE
+from koordcore.protocol.reservations import reservation_from_json
 from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -1,6 +1,6 @@
 """Formatting of the bounds of recommended requests."""
 
-from koordcore.events.management.recommendation import NO_BOUND, RecommendedAmounts
+from koordcore.events.recommendation import NO_BOUND, RecommendedAmounts
 
 from koordctl.render.units import cores, gibibytes
 

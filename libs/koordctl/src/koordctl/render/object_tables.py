@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.crd import accepted_kinds
-from koordcore.protocol.drains.documents import DRAIN_NODE
+from koordcore.protocol.drains import DRAIN_NODE
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.qos import qos
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY

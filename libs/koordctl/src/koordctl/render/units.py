@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from koordcore.protocol.amount_text import NOTHING, amount_text, cfs_quota_text, cores, gibibytes
+from koordcore.protocol.resource_names import NOTHING, amount_text, cfs_quota_text, cores, gibibytes
 
 __all__ = [
     "amount_text",

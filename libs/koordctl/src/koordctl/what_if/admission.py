@@ -12,9 +12,9 @@ from koord_manager.domain.what_if.admission_outcome import Outcome
 from koord_manager.domain.what_if.tally import Tally
 from koord_manager.settings import ManagerSettings
 from koordcore.events.envelope import StoredEvent
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, check_manifest, shape_manifest
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
 _GROUPS = frozenset(("AllAlpha", "AllBeta"))

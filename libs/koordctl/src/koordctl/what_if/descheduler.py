@@ -31,10 +31,10 @@ from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.folding.log import fold, skip
 from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsEvictedByAgent
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.nodestate import PodsEvictedByAgent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.state import ClusterState
 from koordcore.values.invalid import InvalidInput

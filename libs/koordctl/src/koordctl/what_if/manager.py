@@ -22,10 +22,9 @@ from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.recommendation import RecommendationComputed
+from koordcore.events.recommendation import RecommendationComputed
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.eventlog import EventLog
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import EventLog, ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.manifests import read_manifest
 from koordcore.protocol.objects import ConfigMap

@@ -8,9 +8,8 @@ import msgspec
 from koord_manager.domain.what_if.fates import NodeFate, level_of
 from koord_manager.domain.what_if.nodes import NodeDecisions
 from koord_manager.domain.what_if.tally import Tally
-from koordcore.events.management.adjustment import SLO_ADJUST
-from koordcore.state.aggregates import ControllerState, NodePolicyState
-from koordcore.state.node_policy import policy_resources
+from koordcore.events.nodepolicy import SLO_ADJUST
+from koordcore.state.aggregates import ControllerState, NodePolicyState, policy_resources
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

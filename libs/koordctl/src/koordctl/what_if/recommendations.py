@@ -10,7 +10,7 @@ from koord_manager.domain.what_if.recommendations import RecommendationFate
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.domain.what_if.tally import Tally
 from koordcore.events.envelope import namespaced_from_token
-from koordcore.events.management.recommendation import ContainerRecommendation
+from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.state.aggregates import RecommendationState
 
 from koordctl.what_if.nodes import tally_document

@@ -26,11 +26,10 @@ from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged
+from koordcore.events.pod import PodPlaced
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.ports.eventlog import EventLog
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import EventLog, ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore
 from koordcore.protocol.objects import Pod
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
 from koordcore.stories.usage_archive import ReportsAnswer, report_time
 from koordcore.values import codec

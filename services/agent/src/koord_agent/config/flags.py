@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.service.configuration.flags import FlagSpec, without_effect
+from koordcore.service.flags import FlagSpec, without_effect
 
 from koord_agent.domain.kernel.counters import whole_number
 

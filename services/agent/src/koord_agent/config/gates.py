@@ -5,7 +5,7 @@ Source: agent spec, 2.1; runtime spec, 2.9.
 
 from typing import Final
 
-from koordcore.service.configuration.gates import Gate, Stage, parse_feature_gates
+from koordcore.service.flags import Gate, Stage, parse_feature_gates
 
 from koord_agent.domain import gate_names as gates
 from koord_agent.domain.qos.evict.allocatable_evict import CPU_ALLOCATABLE_EVICT, MEMORY_ALLOCATABLE_EVICT

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from koordcore.service.configuration.flags import HelpRequested, render_help
-from koordcore.service.configuration.settings import InvalidSettings
+from koordcore.service.flags import HelpRequested, render_help
+from koordcore.service.settings import InvalidSettings
 
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost

@@ -6,7 +6,7 @@ Part of the composition root (`compose`).
 import asyncio
 import time
 
-from koordcore.events.agents.hooks import HookRegistrationChanged
+from koordcore.events.nodestate import HookRegistrationChanged
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 

@@ -6,7 +6,7 @@ Source: runtime spec, 10.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, RegisteredHookServer
+from koordcore.events.criproxy import HookServerFailed, HookServersChanged, RegisteredHookServer
 
 from koord_criproxy.domain.records import PodRecord
 from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
-from koordcore.service.configuration.settings import Flag, Seconds, ServiceSettings
+from koordcore.service.settings import Flag, Seconds, ServiceSettings
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, Field
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
+from koordcore.events.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, Origin, name_token
 from koordcore.ports.clock import Clock
 from koordcore.runtime_api.proxy_facts import KIND
-from koordcore.service.outbox.fact_file import FactFile, NotStored, QueuedFact, SealedFact, sealed
-from koordcore.service.outbox.fact_queue import FactQueue
+from koordcore.service.outbox import FactFile, FactQueue, NotStored, QueuedFact, SealedFact, sealed
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.newest import Newest
 from koordcore.values.timestamps import rfc3339

@@ -7,11 +7,10 @@ Source:
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.decisions import PodCost, RoundMove
-from koordcore.events.descheduling.migration import MigratedPod
-from koordcore.events.descheduling.repack import RepackMove, RepackPlanned
+from koordcore.events.descheduling import PodCost, RoundMove
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.migration import MigratedPod, RepackMove, RepackPlanned
 from koordcore.protocol import keys
 from koordcore.requests.objects import PatchObject
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from koordcore.events.descheduling.decisions import (
+from koordcore.events.descheduling import (
     MOST_COSTS,
     DeletionCostsDecided,
     DetectorGroup,
@@ -28,7 +28,7 @@ from koordcore.events.descheduling.decisions import (
 )
 from koordcore.events.envelope import Event
 from koordcore.protocol import keys
-from koordcore.state.rounds import RoundsState
+from koordcore.state.descheduling import RoundsState
 from koordcore.values.timestamps import rfc3339, unix_seconds
 from msgspec.structs import replace
 

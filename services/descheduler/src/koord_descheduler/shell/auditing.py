@@ -5,11 +5,11 @@ Source:
 """
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.state.aggregates import EvictionState
-from koordcore.state.base import AggregateState
-from koordcore.stories.closed_nodes import Closer
+from koordcore.state.fold import AggregateState
+from koordcore.stories.acts import Closer
 from koordcore.stories.modifications import DESCHEDULER, KINDS, modifications_of
 
 from koord_descheduler.shell.metrics import DeschedulerMetrics

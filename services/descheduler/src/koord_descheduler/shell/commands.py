@@ -15,15 +15,15 @@ from typing import Final, TypeVar
 import msgspec
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
-from koordcore.bus.setup.consumers import consumer_of
+from koordcore.bus.setup.bootstrap import consumer_of
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.bus.work.effect_worker import PermanentFailure, TransientFailure, Worker, WorkItem
 from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
-from koordcore.events.descheduling.operation import DryRunAnswered
-from koordcore.events.management.access import RequestAudited
+from koordcore.events.admission import RequestAudited
+from koordcore.events.descheduling import DryRunAnswered
 from koordcore.ports.clock import Clock
-from koordcore.protocol.component_config.problems import InvalidConfiguration
-from koordcore.protocol.drains.documents import ConfirmState, MigrationMode
+from koordcore.protocol.component_config import InvalidConfiguration
+from koordcore.protocol.drains import ConfirmState, MigrationMode
 from koordcore.requests import descheduling
 from koordcore.requests.catalogue import (
     DESCHEDULER_ABORT_MIGRATION,

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
+from koordcore.events.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, name_from_token, name_token
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, Conflict, EventLog, Unsendable
 from koordcore.ports.leadership import Term
-from koordcore.protocol.drains.documents import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
+from koordcore.protocol.drains import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
 from koordcore.protocol.objects import ObjectMeta
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, CreateObject, DeleteObject, ObjectChange
 from koordcore.service.telemetry.logging import Logger

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from koordcore.bus.client.connection import patiently
 from koordcore.bus.factory import Bus
 from koordcore.bus.folds.foldable import FoldSource
-from koordcore.bus.folds.patience import patiently
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.events.agents.observation import usage_report
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.observation import usage_report
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state import ClusterState

@@ -14,22 +14,22 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import (
+from koordcore.events.descheduling import Inputs
+from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
     MigrationEnded,
     MigrationForgotten,
+    RepackEnded,
+    RepackForgotten,
 )
-from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
-from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Term
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange
 from koordcore.service.telemetry.logging import Logger
-from koordcore.state.migrations import MigrationState
-from koordcore.state.repacks import ROLLED_BACK, RepackState
+from koordcore.state.migrations import ROLLED_BACK, MigrationState, RepackState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 

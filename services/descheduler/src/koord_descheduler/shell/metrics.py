@@ -8,9 +8,9 @@ from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Set
 from typing import TYPE_CHECKING, TypeAlias
 
-from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.events.descheduling import ClassifiedNodes
 from koordcore.ports.clock import Clock
-from koordcore.service.telemetry.series_lifetime import SeriesLifetime
+from koordcore.service.telemetry.metrics import SeriesLifetime
 from koordcore.state.drains import DrainState
 from koordcore.state.migrations import MigrationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

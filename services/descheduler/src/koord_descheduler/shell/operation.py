@@ -8,11 +8,11 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from koordcore.events.descheduling.operation import DeschedulerConfigured, DryRunAnswered
+from koordcore.events.descheduling import DeschedulerConfigured, DryRunAnswered
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.leadership import Term
 from koordcore.service.process_user import user_of_the_process
-from koordcore.state.descheduler import DeschedulerState
+from koordcore.state.descheduling import DeschedulerState
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.protocol.hardware.devices import PciLocation
 
 from koord_devicediscovery.domain.xpu import UNKNOWN, XpuTopology
 

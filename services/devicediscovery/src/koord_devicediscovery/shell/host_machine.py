@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from koordcore.protocol.hardware.pci import PciLocation, pci_location
+from koordcore.protocol.hardware.devices import PciLocation, pci_location
 
 from koord_devicediscovery.domain.machine import PciFunction, ToolError
 

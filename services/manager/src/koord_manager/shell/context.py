@@ -7,9 +7,8 @@ from typing import NamedTuple
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.ports.clock import Clock
 from koordcore.ports.desired import DesiredStore
-from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, ObservationLog
 from koordcore.ports.leadership import Leadership
-from koordcore.ports.observations import ObservationLog
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 

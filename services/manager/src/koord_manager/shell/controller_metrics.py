@@ -10,14 +10,14 @@ from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Event
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.quota import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, Origin
-from koordcore.events.objects.mirror import PodSpecChanged
+from koordcore.events.objects import PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json

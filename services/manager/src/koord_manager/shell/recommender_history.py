@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 from koordcore.protocol.recommendations import PLURAL
 from koordcore.retry import Backoff

@@ -1,6 +1,6 @@
 """Values of usage reports that lists and charts need."""
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 
 EXPIRED_AFTER_INTERVALS = 5
 """Number of report intervals after which a report without successor is too old to be used."""

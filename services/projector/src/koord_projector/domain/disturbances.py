@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 
 
 class Contention(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,10 @@ from typing import Final
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.descheduling.decisions import EvictionRefused
-from koordcore.events.descheduling.rounds import RoundEnded
+from koordcore.events.descheduling import EvictionRefused, RoundEnded
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.stories.usage_archive import LONGEST_TIME
 
 ROUND: Final = "round.descheduler"

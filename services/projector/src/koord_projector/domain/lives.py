@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef
-from koordcore.state.base import AggregateState
+from koordcore.state.fold import AggregateState
 from koordcore.values import codec
 
 EVENTS_OF_VERSION: Final = 32

@@ -10,7 +10,7 @@ import msgspec
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
 from koordcore.state.aggregates import NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
-from koordcore.state.base import AggregateState
+from koordcore.state.fold import AggregateState
 from koordcore.state.reservations import unused_amounts
 from koordcore.stories.device_cards import ShareTotals
 from koordcore.values.invalid import InvalidInput

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import msgspec
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 
 
 class PendingReason(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.scheduling.pod import PodPlaced
+from koordcore.events.pod import PodPlaced
 from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests

@@ -13,20 +13,26 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved
-from koordcore.events.objects.gateway import PodBound
-from koordcore.events.objects.mirror import NodeSpecDeleted, PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.gateway import PodBound
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.nodestate import PodsStarted, PodsStopped
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecDeleted,
+    PodSpecAdded,
+    PodSpecChanged,
+    PodSpecDeleted,
+)
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
 from koordcore.protocol.hardware.devices import DeviceDetails, read_devices
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.state.aggregates import CustomObjectState, NodeAgentState, NodeLedger, PodSpecState
-from koordcore.state.base import AggregateState
-from koordcore.state.evolution.registry import EVOLVE
-from koordcore.stories.closed_nodes import Closer
+from koordcore.state.fold import AggregateState
+from koordcore.state.registry import EVOLVE
+from koordcore.stories.acts import Closer
 from koordcore.stories.device_cards import GPU_TYPE, ShareTotals, cards_with_holders, gpu_totals
 from koordcore.stories.modifications import CONFIGURATION, Modification, modifications_of
 from koordcore.stories.modifications import KINDS as AUDITED

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.eventlog import HistoryGone
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import HistoryGone, ObservationLog
 from koordcore.service.telemetry.logging import Logger
 from koordcore.stories.usage_archive import report_time
 

@@ -21,7 +21,7 @@ from koordcore.bus.archive.files import InvalidArchive, read_list
 from koordcore.place import Place, PlaceTrouble
 from koordcore.ports.clock import Clock
 from koordcore.service.telemetry.logging import Logger
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.registry import STATE_TYPES
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 from sqlalchemy import text

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.placement_explanation import NodeScore
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.pod import NodeScore
 from koordcore.service.telemetry.logging import Logger
-from koordcore.service.web.verbosity import level_of
+from koordcore.service.web.debugging import level_of
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.work import Placement

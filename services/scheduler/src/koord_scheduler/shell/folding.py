@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.custom import CustomObjectDeleted, plural_of
-from koordcore.events.scheduling.pod import PodPlaced, PodReallocated, PodReleased
+from koordcore.events.objects import CustomObjectDeleted, plural_of
+from koordcore.events.pod import PodPlaced, PodReallocated, PodReleased
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import logger
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from koord_scheduler.domain.commit.work import Placement

@@ -15,13 +15,21 @@ from collections.abc import Callable, Container, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from koordcore.bus.folds.patience import patiently
-from koordcore.bus.write.expectations import known_up_to
+from koordcore.bus.client.connection import patiently
+from koordcore.bus.write.append import known_up_to
 from koordcore.events.envelope import AggregateRef, NewEvent, Origin
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import MOST_AT_ONCE, Appended, Conflict, EventLog, Full, TooLarge, Unavailable
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import (
+    MOST_AT_ONCE,
+    Appended,
+    Conflict,
+    EventLog,
+    Full,
+    ObservationLog,
+    TooLarge,
+    Unavailable,
+)
 from koordcore.service.clock import SystemClock, host_unix_nanos
 from koordcore.service.failpoints import failpoint
 from koordcore.service.telemetry.logging import Logger

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
-from koordcore.bus.folds.patience import patiently
+from koordcore.bus.client.connection import patiently
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.registry import UnreadableEvent
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.service.telemetry.logging import Logger
 
 from koord_scheduler.domain.folding.log import fold_report

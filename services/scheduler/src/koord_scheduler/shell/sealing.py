@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent, Origin, seal
-from koordcore.events.scheduling.gang import GangPlaced
+from koordcore.events.gang import GangPlaced
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.service.telemetry.tracing import TraceContext, Tracer, parse_traceparent
 from koordcore.values import codec

@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from koordcore.bus.client.connection import BusConnection, NoAnswer
 from koordcore.bus.client.wire import Reply, decode_headers
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.direct_get import newest_of
+from koordcore.bus.read.stream_reader import newest_of
 from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.ports.desired import DesiredNode, Push

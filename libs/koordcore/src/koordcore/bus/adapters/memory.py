@@ -11,8 +11,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
-from koordcore.bus.write.append import encode_event, is_same_event, require_distinct, require_small
-from koordcore.bus.write.expectations import expecting, is_folded, is_forgotten, is_trimmed
+from koordcore.bus.write.append import (
+    encode_event,
+    expecting,
+    is_folded,
+    is_forgotten,
+    is_same_event,
+    is_trimmed,
+    require_distinct,
+    require_small,
+)
 from koordcore.events import CATALOGUE, envelope
 from koordcore.ports import eventlog
 from koordcore.ports.desired import DesiredNode, Push

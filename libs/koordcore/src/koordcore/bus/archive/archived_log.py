@@ -1,11 +1,38 @@
-"""The log with its archive: reads begin in the archive where the stream has dropped its oldest facts."""
+"""The log with its archive: reads begin in the archive where the stream has dropped its oldest facts.
 
-from collections.abc import AsyncIterator, Sequence
+Copy the oldest facts of the log to an archive, and trim them from the stream.
 
-from koordcore.bus.archive.files import Archive, Part, read_list, read_part
+    1. archive_facts     copies parts of facts, and reads each back to compare it; a later run continues at the end of
+      the last
+    2. trim              lets the stream drop the facts that the archive has and no fold needs any more
+
+Source:
+    event-bus spec, 7
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from koordcore.bus.archive.files import (
+    LIST,
+    Archive,
+    InvalidArchive,
+    Part,
+    read_list,
+    read_part,
+    write_list,
+    write_part,
+)
+from koordcore.bus.client.connection import BusConnection
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import api
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.place import Place
 from koordcore.ports.eventlog import AppendOutcome, EventLog, HistoryGone, LogHead
+from koordcore.ports.snapshots import SnapshotStore
 
 
 class ArchivedEventLog:
@@ -100,3 +127,115 @@ class ArchivedEventLog:
 
 def _parts(archive: Archive, after: int, end: int) -> list[Part]:
     return [part for part in archive.parts if part.last > after and part.first <= end]
+
+
+FACTS_OF_PART: Final = 100_000
+FOLDS: Final = ("manager", "scheduler")
+"""Folds that need a snapshot behind every trimmed fact, so that their next start finds the rest in the stream."""
+
+
+class NotTrimmable(Exception):
+    """No fact may be deleted from the log yet: a fold has no snapshot, or one that is not what folding gives."""
+
+
+async def archive_facts(
+    events: EventLog,
+    place: Place,
+    cluster: str,
+    upto: int,
+    progress: Callable[[int], None],
+    *,
+    facts_of_part: int = FACTS_OF_PART,
+) -> Archive:
+    """Copy all facts up to a position that the archive does not have yet, and return its list.
+
+    Args:
+        events: The log of facts.
+        place: Place of the archive. It is created with the first part.
+        cluster: Id of the cluster.
+        upto: Position of the last fact to copy.
+        progress: Called with the position after each part.
+        facts_of_part: Largest number of facts in a file.
+
+    Raises:
+        InvalidArchive: The archive is of another cluster or another log, or a file that was written does not contain
+            the facts.
+        HistoryGone: The log does not have the fact that follows the last one of the archive.
+        PlaceTrouble: The place does not answer.
+    """
+    archive = await read_list(place) or Archive(cluster=cluster, parts=[])
+    if archive.cluster != cluster:
+        raise InvalidArchive(f"{place.path_of(LIST)}: cluster: must be {cluster}, got {archive.cluster}")
+    head = await events.head()
+    position = archive.last if archive.parts else head.first_seq - 1
+    if position + 1 < head.first_seq:
+        raise HistoryGone(position, head.first_seq)
+    if archive.parts and position >= head.first_seq:
+        await _require_same_log(events, head, place, archive.parts[-1])
+    waiting: list[StoredEvent] = []
+    if position < upto:
+        async for batch in events.history(position, upto):
+            waiting += batch
+            while len(waiting) >= facts_of_part:
+                archive = await _add(place, archive, waiting[:facts_of_part])
+                waiting = waiting[facts_of_part:]
+                progress(archive.last)
+    if waiting:
+        archive = await _add(place, archive, waiting)
+        progress(archive.last)
+    return archive
+
+
+async def _require_same_log(events: EventLog, head: LogHead, place: Place, part: Part) -> None:
+    """Compare the last fact of a part with the log.
+
+    Raises:
+        InvalidArchive: The log has another fact there or none, because it was restored to an earlier moment, or is a
+            new one. Facts that it does not have must not precede its own.
+    """
+    if part.last <= head.last_seq:
+        async for batch in events.history(part.last - 1, part.last):
+            if any(stored.occurred_at == part.ends_at for stored in batch):
+                return
+    raise InvalidArchive(
+        f"{place.path_of(part.file)}: its last fact, of {part.ends_at}, is not at position {part.last} of this log;"
+        " name a new place"
+    )
+
+
+async def _add(place: Place, archive: Archive, events: list[StoredEvent]) -> Archive:
+    part = await write_part(place, events)
+    grown = msgspec.structs.replace(archive, parts=[*archive.parts, part])
+    await write_list(place, grown)
+    return grown
+
+
+async def trimmable_to(archive: Archive, snapshots: SnapshotStore) -> int:
+    """Return the position up to which the stream may drop its facts.
+
+    The archive has them, and each fold has a snapshot that contains them.
+
+    Raises:
+        NotTrimmable: A fold has no snapshot.
+    """
+    position = archive.last
+    for fold in FOLDS:
+        kept = await snapshots.sequences(fold)
+        if not kept:
+            raise NotTrimmable(f"the fold {fold} has no snapshot yet; it takes one every 100,000 facts or 15 minutes")
+        position = min(position, kept[-1])
+    return position
+
+
+async def trim(connection: BusConnection, names: BusNames, upto: int) -> None:
+    """Drop the facts up to a position from the stream.
+
+    Args:
+        connection: Connection of the user `retention`.
+        names: Names of the cluster.
+        upto: Position of the last fact to drop, at most `trimmable_to`.
+
+    Raises:
+        ApiError: The server refused it.
+    """
+    await api(connection, f"$JS.API.STREAM.PURGE.{names.ev}", json.dumps({"seq": upto + 1}).encode())

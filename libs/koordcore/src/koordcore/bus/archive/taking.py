@@ -13,25 +13,23 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
-from koordcore.bus.archive.files import InvalidArchive
-from koordcore.bus.archive.snapshot_choice import (
-    ArchivedSnapshot,
-    FoldVersion,
-    kept_positions,
-    next_position,
-    serving,
-)
-from koordcore.bus.archive.snapshot_files import (
+from koordcore.bus.archive.archived_snapshots import (
     SNAPSHOT_FOLDER,
     SNAPSHOT_LIST,
+    ArchivedSnapshot,
+    ArchivedSnapshots,
+    FoldVersion,
     SnapshotList,
     UnusableSnapshot,
+    kept_positions,
+    next_position,
     read_snapshot_list,
+    serving,
     version_of,
     write_snapshot,
     write_snapshot_list,
 )
+from koordcore.bus.archive.files import InvalidArchive
 from koordcore.bus.folds.foldable import F, Foldable, FoldSource, restored
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.envelope import StoredEvent

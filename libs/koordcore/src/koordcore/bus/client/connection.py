@@ -1,8 +1,10 @@
-# pyright: reportUnknownMemberType=false
-# nats-py's connect and close are only partly annotated.
 """The NATS connection of a process: settings, requests over one inbox, and callbacks after reconnects.
 
 All adapters of a process share one `BusConnection`, which uses `wire`. `opening` connects it.
+
+TLS of a client's connection to the NATS server.
+
+Repeat a read of the log while the NATS server does not answer.
 
 Source:
     event-bus spec, 10, 11
@@ -12,16 +14,61 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from nats.errors import Error as NatsError
 
-from koordcore.bus.client.tls import TlsClientFiles
 from koordcore.bus.client.wire import BusClient, Reply, hpub, pub
 from koordcore.retry import Backoff, retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClientFiles:
+    """PEM files for a client's TLS connection.
+
+    Attributes:
+        ca: Authorities that may have signed the server's certificate.
+        certificate: Certificate of this client; None: the client shows none.
+        key: Key of this certificate.
+    """
+
+    ca: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def client_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
+    """Return the TLS context of a client; None for a connection without TLS.
+
+    Raises:
+        OSError: A file cannot be read, or does not contain a valid certificate or key. The message names the file.
+    """
+    if files is None:
+        return None
+    # nats-py upgrades to TLS in a way that makes asyncio warn of each end of a connection.
+    logging.getLogger("asyncio").addFilter(_is_no_end_of_tls)
+    read = files.ca
+    try:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        if files.certificate is not None:
+            read = files.certificate
+            context.load_cert_chain(files.certificate, files.key)
+    except OSError as error:  # an SSLError, too; neither names the file
+        raise OSError(f"{read}: {error}") from error
+    return context
+
+
+def _is_no_end_of_tls(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
+# pyright: reportUnknownMemberType=false
+# nats-py's connect and close are only partly annotated.
+
 
 log = logging.getLogger("koordcore.bus")
 
@@ -313,3 +360,18 @@ class BusConnection:
 
 def void(_: object) -> None:
     """Do nothing. Used as a callback whose argument is not needed."""
+
+
+_log: Final = logging.getLogger("koordcore.bus")
+
+
+async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """Call `read` until the log answers, and return its result. Wait 0.2 to 1 second between two attempts.
+
+    There is no deadline. Only the error `NoAnswer` leads to a further attempt.
+    """
+
+    def note(error: Exception, delay: float) -> None:
+        _log.warning("bus_read_repeated reason=%s retry_seconds=%.1f", error, delay)
+
+    return await retry(read, NoAnswer, backoff=Backoff(0.2, 1.0), on_retry=note)

@@ -1,6 +1,8 @@
-# pyright: reportUnknownMemberType=false
-# nats-py's connect and close are only partly annotated.
 """Open the connection to the NATS server: at once for a command, or whenever the server answers for a service.
+
+Tells an error that a person has to mend from one that passes, while a connection to the NATS server is opened.
+
+The secrets of a connection to the NATS server, from their files: the seed of a key, or a token.
 
 Source:
     event-bus spec, 10, 11
@@ -11,18 +13,99 @@ import contextlib
 import logging
 import math
 import random
+import ssl
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from nats.errors import AuthorizationError
 from nats.errors import Error as NatsError
 
-from koordcore.bus.client.connection import BusConnection, ConnectionSettings, ConnectRefused, NotConnected
-from koordcore.bus.client.refusal import is_refusal
-from koordcore.bus.client.secret_files import read_secrets
-from koordcore.bus.client.tls import client_context
+from koordcore.bus.client.connection import (
+    BusConnection,
+    ConnectionSettings,
+    ConnectRefused,
+    NotConnected,
+    client_context,
+)
 from koordcore.retry import Backoff
 
+_WORDS: Final = ("authorization", "authentication", "permissions")
+_TOO_SLOW: Final = "authentication timeout"
+"""Error of the server if the client sent its credentials too late, because the client or its machine is busy."""
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether the server refuses the user or has an untrusted certificate, so that a retry would not help."""
+    if isinstance(error, (AuthorizationError, ssl.SSLCertVerificationError)):
+        return True
+    text = str(error).lower()
+    return any(word in text for word in _WORDS) and _TOO_SLOW not in text
+
+
 log = logging.getLogger("koordcore.bus")
+
+
+class Secrets(NamedTuple):
+    """The secrets of a connection.
+
+    Attributes:
+        seed: Seed `SU...`; None without a key.
+        token: Function that reads the token at each connect; None without a token.
+    """
+
+    seed: str | None
+    token: Callable[[], str] | None
+
+
+def read_secrets(seed_file: Path | None, token_file: Path | None) -> Secrets:
+    """Return the secrets in the files.
+
+    Raises:
+        OSError: A file cannot be read, or contains no seed. The message names the setting.
+    """
+    return Secrets(
+        seed=None if seed_file is None else _seed_of(seed_file),
+        token=None if token_file is None else _follow("token_file", token_file),
+    )
+
+
+def _seed_of(file: Path) -> str:
+    import nkeys  # most commands of `koord` need no key
+
+    seed = _text_of("nkey_seed_file", file)
+    try:
+        nkeys.from_seed(seed.encode())  # pyright: ignore[reportUnknownMemberType]  untyped argument
+    except nkeys.NkeysError as error:
+        raise OSError(f"nkey_seed_file: {file}: {error}") from error
+    return seed
+
+
+def _follow(setting: str, file: Path) -> Callable[[], str]:
+    _text_of(setting, file)
+    return partial(_newest, file)
+
+
+def _newest(file: Path) -> str:
+    """Return the token in a file; "" if it cannot be read: then the server refuses the client, which tries again."""
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        log.warning("bus_token_unreadable file=%s error=%s", file, error)
+        return ""
+
+
+def _text_of(setting: str, file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        raise OSError(f"{setting}: {error}") from error
+
+
+# pyright: reportUnknownMemberType=false
+# nats-py's connect and close are only partly annotated.
+
 
 FIRST_SECONDS: Final = 1.0
 MOST_SECONDS: Final = 30.0

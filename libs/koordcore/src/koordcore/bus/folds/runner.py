@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic
 
+from koordcore.bus.client.connection import patiently
 from koordcore.bus.folds.foldable import F, Folded, FoldSource, Halt
-from koordcore.bus.folds.patience import patiently
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.bus.folds.snapshot_keeper import SNAPSHOT_EVENTS, SNAPSHOT_SECONDS, SnapshotKeeper
 from koordcore.bus.metrics import NO_METRICS, BusMetrics

@@ -8,10 +8,10 @@ Source:
 
 from typing import Final
 
-from koordcore.bus.folds.patience import patiently
+from koordcore.bus.client.connection import patiently
 from koordcore.events import CATALOGUE
-from koordcore.events.control import EventSkipped
 from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.log import EventSkipped
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 

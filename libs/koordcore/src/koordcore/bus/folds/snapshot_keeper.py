@@ -5,8 +5,8 @@ import logging
 from collections.abc import Iterator
 from typing import Generic, NamedTuple
 
+from koordcore.bus.client.connection import patiently
 from koordcore.bus.folds.foldable import F, FoldSource, restored
-from koordcore.bus.folds.patience import patiently
 from koordcore.ports.clock import Clock
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 

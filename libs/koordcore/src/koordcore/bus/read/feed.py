@@ -2,18 +2,133 @@
 
 The parser passes messages directly to `Feed`, which checks their order and keeps them in a bounded list. Pull requests
 overlap, so that the server never waits for a request.
+
+Headers of the events that a NATS server delivers, parsed at the first access.
+
+Time limits and buffer size of followers, which read a stream in order (event-bus spec, 3.2).
 """
 
 import asyncio
 import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar, overload
 
 import msgspec
 
 from koordcore.bus.client.connection import BusConnection, NotConnected
 from koordcore.bus.client.wire import decode_headers, pub
-from koordcore.bus.read.event_headers import EventHeaders
-from koordcore.bus.read.follower_settings import FollowerSettings
-from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events import envelope
+from koordcore.events.envelope import AggregateRef, DeferredHeaders, HeaderTexts, StoredEvent
+
+T = TypeVar("T")
+
+_TEXT: Final = r"([ -\[\]-~]*)"  # printable ASCII without the backslash
+_SEALED: Final = {
+    envelope.HEADER_ID: _TEXT,
+    envelope.HEADER_TYPE: _TEXT,
+    envelope.HEADER_SCHEMA: "([0-9]{1,9})",
+    envelope.HEADER_CAUSATION: _TEXT,
+    envelope.HEADER_CORRELATION: _TEXT,
+    envelope.HEADER_ACTOR: _TEXT,
+    envelope.HEADER_EPOCH: "([0-9]{1,18})",
+    envelope.HEADER_OCCURRED_AT: _TEXT,
+    envelope.HEADER_BASED_ON: "([0-9]{1,18})",
+}
+_LAYOUT: Final = re.compile(
+    r"NATS/1\.0\r\n"
+    + "".join(f"{name}: {value}\r\n" for name, value in _SEALED.items())
+    + f"{envelope.HEADER_CONTENT_TYPE}: application/json\r\n"
+    + f"(?:{envelope.HEADER_TRACEPARENT}: {_TEXT}\r\n(?:{envelope.HEADER_TRACESTATE}: [^\r\n]*\r\n)?)?"
+    + f"(?:{envelope.HEADER_EXPECTED_LAST}: [0-9]*\r\n)?\r\n"
+)
+"""The headers that `envelope.seal` writes, in its order, and the one that an append adds."""
+
+
+class EventHeaders(DeferredHeaders):
+    """Headers of an event that a NATS server delivered. They are parsed at the first access.
+
+    So a fold can recognise its own events by their id without parsing.
+    """
+
+    __slots__ = ("_block", "_read", "_texts")
+
+    def __init__(self, block: bytes) -> None:
+        self._block = block
+        self._read: dict[str, str] | None = None
+        self._texts: HeaderTexts | None = None
+
+    def texts(self) -> HeaderTexts | None:
+        """Return the values of the headers without parsing them; else None. See `DeferredHeaders.texts`."""
+        if self._texts is None and (found := _LAYOUT.fullmatch(self._block.decode("latin-1"))):
+            self._texts = HeaderTexts._make(found.groups(""))
+        return self._texts
+
+    def has_line(self, line: bytes) -> bool:
+        """Return whether the headers contain a line, given with the CRLF around it. See `DeferredHeaders.has_line`."""
+        return line in self._block
+
+    def parsed(self) -> dict[str, str]:
+        """Return the parsed headers. See `DeferredHeaders.parsed`."""
+        if self._read is None:
+            self._read = _event_headers(self._block)
+        return self._read
+
+    @overload
+    def get(self, key: str, default: None = None, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: str, /) -> str: ...
+    @overload
+    def get(self, key: str, default: T, /) -> str | T: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """Return the value of a header; `default` if it is missing."""
+        return self.parsed().get(key, default)
+
+    def __getitem__(self, name: str) -> str:
+        return self.parsed()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parsed())
+
+    def __len__(self) -> int:
+        return len(self.parsed())
+
+
+def _event_headers(block: bytes) -> dict[str, str]:
+    """Parse headers, with a fast path for the layout of `wire.encode_headers`."""
+    if block[8:10] == b"\r\n":
+        try:
+            return dict([line.split(": ", 1) for line in block[10:-4].decode().split("\r\n")])  # type: ignore[arg-type]  # pairs
+        except ValueError:
+            pass
+    return decode_headers(block)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerSettings:
+    """Limits for reading a stream with a NATS consumer. Times are real seconds.
+
+    Attributes:
+        heartbeat_seconds: Interval of the server's heartbeats while a request for messages is open.
+        silence_seconds: Time without a message or heartbeat after which the consumer is created again.
+        request_seconds: Lifetime of one request for messages.
+        window: Largest number of messages that are requested or buffered.
+        went_back_seconds: If the stream ends before the last delivered event, time until this is an error. A new leader
+            of the stream may need this time to catch up.
+        inactive_seconds: Time without a request after which the server deletes the consumer.
+    """
+
+    heartbeat_seconds: float = 1.0
+    silence_seconds: float = 2.5
+    request_seconds: float = 10.0
+    window: int = 2000
+    went_back_seconds: float = 10.0
+    inactive_seconds: float = 60.0
+
+
+DEFAULTS = FollowerSettings()
+
 
 _SECOND = 1_000_000_000
 

@@ -13,8 +13,7 @@ from nats.nuid import NUID
 
 from koordcore.bus.client.connection import BusConnection, Denied, NoAnswer, NotConnected
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.bus.read.feed import Feed
-from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
+from koordcore.bus.read.feed import DEFAULTS, Feed, FollowerSettings
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, patient_api
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.eventlog import HistoryGone, LogHead, Misconfigured

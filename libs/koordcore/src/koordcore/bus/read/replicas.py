@@ -15,8 +15,7 @@ import msgspec
 from nats.nuid import NUID
 
 from koordcore.bus.client.connection import BusConnection
-from koordcore.bus.read.feed import Feed
-from koordcore.bus.read.follower_settings import DEFAULTS
+from koordcore.bus.read.feed import DEFAULTS, Feed
 from koordcore.bus.read.stream_reader import StreamReader, patient_api
 from koordcore.events.envelope import StoredEvent
 

@@ -1,5 +1,3 @@
-# pyright: reportUnknownMemberType=false
-# nats-py's subscribe is only partly annotated.
 """The issuer of agents' credentials: the NATS server asks it who a client without a key is (auth callout).
 
     agent --token--> NATS server --who is it?--> issuer --a user for one node, for an hour at most--> NATS server
@@ -8,25 +6,137 @@ The issuer checks the token, and answers with a JWT that has the permissions of 
 The server closes the connection when the JWT expires; the agent connects again, with the token in its file. If a token
 was revoked, this is refused. The issuer has no right to read or write the log. `koord keys issue` runs it.
 
+JWTs of NATS: a user with permissions and an expiry, and the answer to a server that asks who a client is.
+
+No kept library for Python makes them. The format is a JWT whose algorithm is `ed25519-nkey`: the signature of an NKEY
+over header and claims.
+
+Tokens of nodes, at most 24 hours valid, with which an agent proves to the issuer which node it is on.
+
+`koord keys token` makes one; `issuing` checks it. On Kubernetes, the token of the pod's service account is one, too.
+
 Source:
-    event-bus spec, 10; NATS ADR-26 (auth callout)
+    event-bus spec, 10; NATS ADR-26 (auth callout); NATS ADR-14 (JWT libraries), ADR-26 (auth callout);
+    event-bus spec, 10 (expiry of at most 24 h for agents)
 """
 
 import asyncio
+import base64
+import datetime
+import hashlib
+import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
 
+import nkeys
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OKPKey
 from nats.aio.msg import Msg
 
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import agent, agent_name
-from koordcore.bus.setup.nats_jwt import answer_claims, claims_of, sign, user_claims
 from koordcore.bus.setup.principals import CALLOUT_SUBJECT, permissions
-from koordcore.embedded.nats_config import ACCOUNT
+from koordcore.embedded.nats_config import ACCOUNT, UserPermissions
 from koordcore.events.envelope import name_token
 from koordcore.ports.clock import Clock
+
+# pyright: reportUnknownMemberType=false
+# nkeys has no annotations for its functions.
+
+
+_HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
+_UNLIMITED: Final = -1
+
+
+def user_claims(
+    name: str, key: str, permissions: UserPermissions, *, account: str, issued: int, expires: int
+) -> dict[str, Any]:
+    """Return the claims of a user that the server admits until it expires. The server then closes the connection.
+
+    Args:
+        name: Name of the user.
+        key: Public key that the server has made for the connection.
+        permissions: Subjects that the user may publish and subscribe to.
+        account: Name of the account in the server's configuration.
+        issued: Time in seconds since 1970.
+        expires: Time in seconds since 1970.
+    """
+    return {
+        "aud": account,
+        "sub": key,
+        "name": name,
+        "iat": issued,
+        "exp": expires,
+        "nats": {
+            "type": "user",
+            "version": 2,
+            "pub": {"allow": list(permissions.publish_allow)},
+            "sub": {"allow": list(permissions.subscribe_allow)},
+            "subs": _UNLIMITED,
+            "data": _UNLIMITED,
+            "payload": _UNLIMITED,
+        },
+    }
+
+
+def answer_claims(server: str, key: str, *, issued: int, jwt: str = "", error: str = "") -> dict[str, Any]:
+    """Return the claims of the answer to a server.
+
+    Args:
+        server: Id of the server that asks.
+        key: Public key that the server has made for the connection.
+        issued: Time in seconds since 1970.
+        jwt: The user; "" for a refusal.
+        error: Reason of the refusal, which the server logs; "" if the client is admitted.
+    """
+    body = {"type": "authorization_response", "version": 2, **({"jwt": jwt} if jwt else {"error": error})}
+    return {"aud": server, "sub": key, "iat": issued, "nats": body}
+
+
+def sign(claims: dict[str, Any], seed: bytes) -> str:
+    """Return claims as a JWT that the key of a seed has signed.
+
+    Raises:
+        nkeys.NkeysError: The seed is not valid.
+    """
+    pair = nkeys.from_seed(bytearray(seed.strip()))
+    complete = {**claims, "iss": bytes(pair.public_key).decode()}
+    identity = hashlib.sha256(json.dumps(complete, sort_keys=True).encode()).digest()
+    complete["jti"] = base64.b32encode(identity).rstrip(b"=").decode()
+    signed = f"{_encoded(_HEADER)}.{_encoded(complete)}"
+    return f"{signed}.{_base64(pair.sign(signed.encode()))}"
+
+
+def claims_of(jwt: str) -> dict[str, Any]:
+    """Return the claims of a JWT. Its signature is not checked.
+
+    Raises:
+        ValueError: It is not a JWT.
+    """
+    parts = jwt.split(".")
+    if len(parts) != 3:
+        raise ValueError("a JWT has three parts")
+    claims: object = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    if not isinstance(claims, dict):
+        raise ValueError("the claims are not an object")
+    return cast("dict[str, Any]", claims)
+
+
+def _encoded(part: dict[str, Any]) -> str:
+    return _base64(json.dumps(part, separators=(",", ":")).encode())
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+# pyright: reportUnknownMemberType=false
+# nats-py's subscribe is only partly annotated.
+
 
 log = logging.getLogger("koordcore.bus")
 
@@ -113,3 +223,89 @@ class CredentialIssuer:
             answer = answer_claims(server, key, issued=now, jwt=sign(user, self._seed))
             log.info("agent_admitted node=%s expires=%d", found.node, expires)
         await message.respond(sign(answer, self._seed).encode())
+
+
+LONGEST: Final = datetime.timedelta(hours=24)
+AUDIENCE: Final = "koordstream-log"
+KEY_FILE: Final = "node-tokens.pem"
+REVOKED_FILE: Final = "revoked.json"
+"""File: node -> time in seconds since 1970. Tokens that were issued until then are refused."""
+_ALGORITHMS: Final = ["Ed25519"]
+_LEEWAY_SECONDS: Final = 60
+
+
+class NodeTokens:
+    """Makes and checks the tokens of one installation.
+
+    Args:
+        folder: Folder with the key and the list of revoked nodes. The key is made if it is missing.
+        cluster: Id of the cluster.
+    """
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self._revoked_file = folder / REVOKED_FILE
+        self._cluster = cluster
+        file = folder / KEY_FILE
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            file.write_bytes(OKPKey.generate_key("Ed25519").as_pem(private=True))
+        self._key = OKPKey.import_key(file.read_bytes())
+
+    def issue(self, node: str, now: datetime.datetime, validity: datetime.timedelta = LONGEST) -> str:
+        """Return a new token of a node.
+
+        Args:
+            node: Name of the node.
+            now: The time in UTC.
+            validity: Time until it is refused, at most 24 hours; more is cut.
+        """
+        issued = int(now.timestamp())
+        claims: dict[str, object] = {
+            "iss": self._cluster,
+            "aud": AUDIENCE,
+            "sub": node,
+            "iat": issued,
+            "exp": issued + int(min(validity, LONGEST).total_seconds()),
+        }
+        return jwt.encode({"alg": "Ed25519"}, claims, self._key, algorithms=_ALGORITHMS)
+
+    def check(self, token: str, now: datetime.datetime) -> NodeToken:
+        """Return the node of a token, and when the token ends.
+
+        Raises:
+            Refused: The token is not ours, has expired, is valid for longer than 24 hours, or was revoked.
+        """
+        seconds = int(now.timestamp())
+        try:
+            claims = jwt.decode(token, self._key, algorithms=_ALGORITHMS).claims
+            jwt.JWTClaimsRegistry(
+                now=seconds,
+                leeway=_LEEWAY_SECONDS,
+                iss={"essential": True, "value": self._cluster},
+                aud={"essential": True, "value": AUDIENCE},
+                sub={"essential": True},
+                iat={"essential": True},
+                exp={"essential": True},
+            ).validate(claims)
+        except (JoseError, ValueError, TypeError) as error:
+            raise Refused(f"the token is not valid ({type(error).__name__})") from None
+        node, issued, expires = str(claims["sub"]), int(claims["iat"]), int(claims["exp"])
+        if expires - issued > LONGEST.total_seconds():
+            raise Refused(f"the token of {node} is valid for longer than 24 hours")
+        if issued <= self.revoked().get(node, -1):
+            raise Refused(f"the token of {node} was revoked")
+        return NodeToken(node, expires)
+
+    def revoked(self) -> dict[str, int]:
+        """Return node -> time until which its tokens were revoked."""
+        try:
+            return json.loads(self._revoked_file.read_text())
+        except FileNotFoundError:
+            return {}
+
+    def revoke(self, node: str, now: datetime.datetime) -> None:
+        """Refuse all tokens of a node that exist now. A token that is issued a second later is valid."""
+        part = self._revoked_file.with_suffix(".new")
+        part.write_text(json.dumps({**self.revoked(), node: int(now.timestamp())}, indent=2))
+        part.replace(self._revoked_file)

@@ -14,8 +14,7 @@ from typing import Final
 from koordcore.bus.names import BusNames
 from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
 from koordcore.bus.setup.streams import streams
-from koordcore.embedded.keys import ensure_user_key
-from koordcore.embedded.nats_config import NatsUser, UserPermissions
+from koordcore.embedded.nats_config import NatsUser, UserPermissions, ensure_user_key
 
 MAIN_DOMAIN: Final = "main"
 """JetStream domain of the servers that services use, if they have a mirror."""

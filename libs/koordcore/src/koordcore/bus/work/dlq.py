@@ -15,8 +15,8 @@ import msgspec
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.client.wire import encode_headers
 from koordcore.bus.names import BusNames
+from koordcore.bus.read.feed import DEFAULTS, FollowerSettings
 from koordcore.bus.read.follower import Follower
-from koordcore.bus.read.follower_settings import DEFAULTS, FollowerSettings
 from koordcore.bus.read.stream_reader import ApiError, StreamReader, api
 from koordcore.bus.write.outcome import read_answer
 from koordcore.events.envelope import StoredEvent

@@ -27,7 +27,7 @@ from nats.js import JetStreamContext
 
 from koordcore.bus.client.connection import BusConnection, NoAnswer, NotConnected
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
-from koordcore.bus.setup.consumers import ConsumerSpec
+from koordcore.bus.setup.bootstrap import ConsumerSpec
 from koordcore.bus.work.broker import SharedBroker, whole_message
 from koordcore.bus.work.dlq import DeadLetters
 from koordcore.requests.parked import Parked

@@ -22,7 +22,7 @@ from faststream.nats.response import NatsResponse
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.names import BusNames
 from koordcore.bus.work.broker import SharedBroker, whole_message
-from koordcore.events.management.access import RequestAudited
+from koordcore.events.admission import RequestAudited
 from koordcore.requests.endpoint import ERROR, REQUEST_ID, SUBJECT, TIMEOUT, Endpoint, ErrorCode, ErrorReply
 from koordcore.values import codec
 

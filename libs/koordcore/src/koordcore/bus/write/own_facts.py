@@ -12,8 +12,7 @@ from typing import Protocol
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.metrics import NO_METRICS, BusMetrics
 from koordcore.bus.names import BusNames
-from koordcore.bus.read.direct_get import newest_of
-from koordcore.bus.read.stream_reader import StreamReader
+from koordcore.bus.read.stream_reader import StreamReader, newest_of
 from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome

@@ -6,14 +6,15 @@ admit.py in this order.
 
 from koordcore.protocol.crd.admit import Accepted, Refused, admit, admit_as, first_violation, prune_and_default
 from koordcore.protocol.crd.catalogue import (
+    Json,
     PrinterColumn,
     ResourceVersion,
+    Schema,
     definition_texts,
     find_resource,
     resource_versions,
 )
 from koordcore.protocol.crd.kubernetes_kinds import accepted_kinds, find_accepted
-from koordcore.protocol.crd.schema import Json, Schema
 
 __all__ = [
     "Accepted",

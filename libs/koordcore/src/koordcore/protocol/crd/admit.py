@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.protocol.crd.catalogue import ResourceVersion, find_resource, resource_versions
-from koordcore.protocol.crd.schema import Json, Schema
+from koordcore.protocol.crd.catalogue import Json, ResourceVersion, Schema, find_resource, resource_versions
 
 _DATE_TIME: Final = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt](\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:[Zz]|[+-](\d{2}):(\d{2}))", re.ASCII

@@ -2,19 +2,128 @@
 
 The source files are `schemas/<group>_<plural>.yaml` beside this module. `python -m koordcore.protocol.crd DIR` writes
 the copy in `schemas/crds/` of the repository for kubectl; a test compares both. Next module: admit.py.
+
+Structural schemas as values: the subset of OpenAPI v3 that the custom resource definitions use.
+
+catalogue.py reads them from YAML. admit.py uses them to prune, default and validate. An unknown keyword is an error at
+load time, so no rule of a definition is silently ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import yaml
 
-from koordcore.protocol.crd.schema import Json, Schema, build_schema
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+_KNOWN_KEYWORDS: Final = frozenset(
+    {
+        *("type", "properties", "required", "additionalProperties", "items", "enum", "default", "nullable", "format"),
+        *(
+            "minimum",
+            "maximum",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "minProperties",
+            "pattern",
+            "anyOf",
+            "description",
+        ),
+        *("x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string", "x-kubernetes-map-type"),
+    }
+)
+_INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
+
+
+class UnsupportedSchema(ValueError):
+    """A custom resource definition uses a keyword that admission would not enforce. The file has to be corrected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """The schema of one JSON value in a custom resource (OpenAPI v3). Absent keywords are None, empty or False.
+
+    Attributes:
+        type: object, array, string, integer, number or boolean; None: any type.
+        default: Default value. It only counts if `has_default`, because null is not a default.
+    """
+
+    type: str | None = None
+    properties: Mapping[str, Schema] = field(default_factory=dict[str, "Schema"])
+    required: tuple[str, ...] = ()
+    additional: Schema | None = None
+    items: Schema | None = None
+    enum: tuple[Json, ...] = ()
+    has_default: bool = False
+    default: Json = None
+    nullable: bool = False
+    format: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    min_items: int | None = None
+    min_properties: int | None = None
+    pattern: re.Pattern[str] | None = None
+    int_or_string: bool = False
+    preserve_unknown: bool = False
+    description: str = ""
+
+
+def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
+    """Return the schema that a part of an `openAPIV3Schema` document describes.
+
+    Args:
+        node: The part.
+        path: Path of the part in the definition, for error messages.
+
+    Raises:
+        UnsupportedSchema: A keyword is unknown, or an anyOf is not int-or-string.
+    """
+    unknown = sorted(node.keys() - _KNOWN_KEYWORDS)
+    if unknown:
+        raise UnsupportedSchema(f"{path}: keywords {unknown} are not enforced")
+    int_or_string = bool(node.get("x-kubernetes-int-or-string", False))
+    if ("anyOf" in node) != int_or_string or node.get("anyOf", _INT_OR_STRING) != _INT_OR_STRING:
+        raise UnsupportedSchema(f"{path}: anyOf means int-or-string and nothing else")
+    properties = cast("Mapping[str, Mapping[str, Json]]", node.get("properties", {}))
+    additional = node.get("additionalProperties")
+    items = node.get("items")
+    pattern = node.get("pattern")
+    return Schema(
+        type=cast("str | None", node.get("type")),
+        properties={name: build_schema(child, f"{path}.{name}") for name, child in properties.items()},
+        required=tuple(cast("Sequence[str]", node.get("required", ()))),
+        additional=build_schema(additional, f"{path}.*") if isinstance(additional, dict) else None,
+        items=build_schema(items, f"{path}[]") if isinstance(items, dict) else None,
+        enum=tuple(cast("Sequence[Json]", node.get("enum", ()))),
+        has_default="default" in node,
+        default=node.get("default"),
+        nullable=bool(node.get("nullable", False)),
+        format=cast("str | None", node.get("format")),
+        minimum=cast("float | None", node.get("minimum")),
+        maximum=cast("float | None", node.get("maximum")),
+        min_length=cast("int | None", node.get("minLength")),
+        max_length=cast("int | None", node.get("maxLength")),
+        min_items=cast("int | None", node.get("minItems")),
+        min_properties=cast("int | None", node.get("minProperties")),
+        pattern=_compile(pattern) if isinstance(pattern, str) else None,
+        int_or_string=int_or_string,
+        preserve_unknown=bool(node.get("x-kubernetes-preserve-unknown-fields", False)),
+        description=str(node.get("description", "")),
+    )
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    # a final `$` of an OpenAPI pattern is the end of the text; in Python it also matches before a last newline
+    return re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

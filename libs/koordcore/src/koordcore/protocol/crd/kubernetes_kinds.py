@@ -10,8 +10,13 @@ Source:
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from koordcore.protocol.crd.catalogue import PrinterColumn, ResourceVersion, find_resource, resource_versions
-from koordcore.protocol.crd.schema import build_schema
+from koordcore.protocol.crd.catalogue import (
+    PrinterColumn,
+    ResourceVersion,
+    build_schema,
+    find_resource,
+    resource_versions,
+)
 
 Scope = Literal["Cluster", "Namespaced"]
 

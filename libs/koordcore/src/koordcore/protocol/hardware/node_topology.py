@@ -13,8 +13,7 @@ import msgspec
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.amplification import CpuBasicInfo
 from koordcore.protocol.annotations.text import parse_present
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, object_from_json
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, object_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

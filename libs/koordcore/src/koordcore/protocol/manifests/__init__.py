@@ -13,8 +13,8 @@ from koordcore.protocol.manifests.reader import (
     check_manifest,
     read_manifest,
     shape_manifest,
+    shape_mismatch,
 )
-from koordcore.protocol.manifests.shapes import shape_mismatch
 
 __all__ = [
     "KINDS",

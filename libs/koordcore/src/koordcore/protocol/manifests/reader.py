@@ -2,20 +2,148 @@
 
 The structs of `koordcore.protocol.objects` define the types. This module turns a wrong type into an error with field,
 rule and value. `rules` validates objects with correct types.
+
+Turn an error of the JSON decoder about a wrong type in a manifest into an error with field, rule and value.
+
+Validation rules of Reservations that their schema does not state: the pod template, owners, times and taints.
+
+The schema keeps every field of the template, and accepts any text as `ttl`. An API server therefore stores Reservations
+that no scheduler can place. `koord apply` and `koord lint` refuse them.
+
+Source:
+    scheduler-fine-grained spec, 3.1, 3.2, 3.4
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from koordcore.protocol import objects as kube
 from koordcore.protocol.crd import Refused, ResourceVersion, admit_as, find_accepted
 from koordcore.protocol.crd.kubernetes_kinds import kubernetes_kinds
-from koordcore.protocol.manifests import reservation_rules, rules
-from koordcore.protocol.manifests.shapes import shape_mismatch
+from koordcore.protocol.manifests import rules
+from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.protocol.reservations import Reservation, ReservationOwnerRule, reservation_from_json
+from koordcore.protocol.selectors import compile_selector
 from koordcore.values import codec
+from koordcore.values.duration import parse_duration
 from koordcore.values.invalid import InvalidInput
+
+_MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL)
+
+
+def shape_mismatch(error: Exception, value: object) -> InvalidInput:
+    """Return the error for users that corresponds to a decoding error: with path, expected type and value.
+
+    Args:
+        error: Error of the decoder for a field with a wrong type.
+        value: The decoded JSON value of the document.
+    """
+    match = _MISMATCH.match(str(error))
+    assert match is not None
+    path = (match["path"] or "").lstrip(".")
+    rule = match["rule"].removeprefix("Expected ").replace("`", "")
+    if "[...]" in path:
+        # msgspec does not say which entry of a map it was; the map itself is named instead
+        path, _, below = path.partition("[...]")
+        unquoted = None if below else _unquoted(_value_at(value, path), path)
+        if unquoted is not None:
+            return unquoted
+    return InvalidInput(rule, _value_at(value, path), path)
+
+
+def _unquoted(entries: object, path: str) -> InvalidInput | None:
+    """Return the error about the first value of a map of texts that YAML reads as boolean or number; None if none is.
+
+    Args:
+        entries: The map, for example the labels of an object.
+        path: Path of the map.
+    """
+    for name, entry in cast("dict[str, object]", entries).items() if isinstance(entries, dict) else ():
+        if isinstance(entry, bool | int | float):
+            text = str(entry).lower() if isinstance(entry, bool) else str(entry)
+            return InvalidInput(f'a text (quote it: "{text}")', entry, f"{path}[{name}]")
+    return None
+
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+def _value_at(value: object, path: str) -> object:
+    """Return the value at a path such as `a.b[0].c`; None if the path does not exist."""
+    for name, index in _STEP.findall(path):
+        if index and isinstance(value, list):
+            items = cast("list[object]", value)
+            value = items[int(index)] if int(index) < len(items) else None
+        elif isinstance(value, dict):
+            value = cast("dict[str, object]", value).get(name)
+        else:
+            return None
+    return value
+
+
+KIND: Final = "Reservation"
+
+
+def check_reservation(document: dict[str, Any]) -> list[InvalidInput]:
+    """Return every violation in a Reservation that passed its schema; empty if it is valid.
+
+    Args:
+        document: The decoded object.
+    """
+    try:
+        reservation = reservation_from_json(document)
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        return [shape_mismatch(error, document)]
+    taints = rules.check_taints(reservation.spec.taints, "spec.taints")
+    return [*_template(reservation), *_owners(reservation), *_ttl(reservation), *taints]
+
+
+def _template(reservation: Reservation) -> Iterator[InvalidInput]:
+    template = reservation.spec.template
+    if template is None:
+        yield InvalidInput("a pod template", None, "spec.template")
+        return
+    written = template.metadata
+    metadata = ObjectMeta(
+        name=reservation.metadata.name,
+        namespace=written.namespace or "default",
+        labels=written.labels,
+        annotations=written.annotations,
+    )
+    pod = Pod(metadata=metadata, spec=template.spec)
+    for fault in rules.check("Pod", pod):
+        # its name is the Reservation's, and no container of it ever runs, so that an image is of no use
+        if fault.path != "metadata.name" and not fault.path.endswith(".image"):
+            yield fault.at("spec.template")
+
+
+def _owners(reservation: Reservation) -> Iterator[InvalidInput]:
+    for index, owner in enumerate(reservation.spec.owners):
+        where = f"spec.owners[{index}]"
+        if owner == ReservationOwnerRule():
+            yield InvalidInput("at least one of object, controller and labelSelector", {}, where)
+        if owner.label_selector is not None:
+            try:
+                compile_selector(owner.label_selector)
+            except InvalidInput as error:
+                yield error.at(f"{where}.labelSelector")
+
+
+def _ttl(reservation: Reservation) -> Iterator[InvalidInput]:
+    text = reservation.spec.ttl
+    if text is None:
+        return
+    try:
+        nanos = parse_duration(text)
+    except InvalidInput as error:
+        yield error.at("spec.ttl")
+        return
+    if nanos < 0:
+        yield InvalidInput("not negative (0s: no expiry)", text, "spec.ttl")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,8 +266,8 @@ def check_manifest(manifest: Manifest) -> None:
     subject = manifest.object
     if isinstance(subject, CustomObject):
         violations = rules.check_metadata(subject.metadata, namespaced=subject.resource.scope == "Namespaced")
-        if subject.resource.kind == reservation_rules.KIND:
-            violations += reservation_rules.check_reservation(subject.document)
+        if subject.resource.kind == KIND:
+            violations += check_reservation(subject.document)
     else:
         violations = rules.check(manifest.kind, subject)
     if violations:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from koordcore.protocol import objects as kube
-from koordcore.protocol.kube_struct import Quantities
+from koordcore.protocol.objects import Quantities
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 

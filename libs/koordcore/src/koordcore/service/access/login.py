@@ -22,11 +22,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from koordcore.service.access.authentication import Authentication, cookie_of
+from koordcore.service.access.authentication import LOGIN, LOGIN_SECONDS, SESSION, Authentication, cookie_of, set_cookie
 from koordcore.service.access.gate import LOGIN_PATH
-from koordcore.service.access.identity import Identity, Unauthenticated
+from koordcore.service.access.needs import Identity, Unauthenticated
 from koordcore.service.access.oidc import IssuerUnavailable
-from koordcore.service.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, set_cookie
 from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.access")

@@ -21,7 +21,7 @@ from joserfc.jwk import KeySet
 
 from koordcore.ports.clock import Clock
 from koordcore.service.access.configuration import LOOPBACK, Oidc
-from koordcore.service.access.identity import Unauthenticated
+from koordcore.service.access.needs import Unauthenticated
 from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.access")

@@ -13,11 +13,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from koordcore.service.access.audit import AuditTrail
-from koordcore.service.access.gate import IDENTITY, Gate, OpenGate
-from koordcore.service.access.identity import Identity
+from koordcore.service.access.gate import IDENTITY, AuditTrail, Gate, OpenGate
+from koordcore.service.access.needs import Identity
 from koordcore.service.clock import SystemClock
-from koordcore.service.configuration.settings import ServiceSettings
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
 

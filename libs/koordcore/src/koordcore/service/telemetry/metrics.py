@@ -3,13 +3,16 @@
 Metrics use base units and few labels, never pod names. Counters end with `_total`. Bus adapters use `BusMetrics`.
 Services create their own metrics on `Metrics.registry`.
 
+Forget the series of a metric whose labels name objects that are gone.
+
 Source:
     event-bus spec, 12 (names of the bus metrics, exact)
 """
 
 import asyncio
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -165,3 +168,48 @@ class _Collected(Collector):
     def collect(self) -> list[Metric]:
         """Return the metrics whose values `Metrics.render` has read before; the Prometheus client calls it."""
         return self._metrics
+
+
+K = TypeVar("K", bound=Hashable)
+
+KEPT_SECONDS: Final = 300.0
+"""Time for which series are kept after their object is gone, so that Prometheus reads the last values."""
+
+
+class SeriesLifetime(Generic[K]):
+    """Removes the series of objects that are gone. Objects come and go for as long as the process runs.
+
+    Args:
+        exists: Whether the object of a key exists.
+        remove: Removes the series of a key.
+        now: Returns the seconds of a monotonic clock.
+    """
+
+    def __init__(self, exists: Callable[[K], bool], remove: Callable[[K], None], now: Callable[[], float]) -> None:
+        self._exists = exists
+        self._remove = remove
+        self._now = now
+        self._seen: dict[K, float] = {}
+        """Key -> seconds at which its series were set, or its object existed."""
+        self._next_look = 0.0
+
+    def touch(self, key: K) -> None:
+        """Note that the series of a key were set.
+
+        If nobody reads the metric, this also calls `forget_gone`, once in `KEPT_SECONDS`.
+        """
+        now = self._now()
+        if now >= self._next_look:
+            self.forget_gone()
+        self._seen[key] = now
+
+    def forget_gone(self) -> None:
+        """Remove the series of objects that have been gone for `KEPT_SECONDS`. Call it before the metric is read."""
+        now = self._now()
+        self._next_look = now + KEPT_SECONDS
+        for key, at in list(self._seen.items()):
+            if self._exists(key):
+                self._seen[key] = now
+            elif now - at > KEPT_SECONDS:
+                del self._seen[key]
+                self._remove(key)

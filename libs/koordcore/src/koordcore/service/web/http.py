@@ -27,11 +27,11 @@ from starlette.types import ASGIApp
 
 from koordcore.ports.clock import Clock
 from koordcore.retry import Backoff, retry
-from koordcore.service.access.audit import AuditTrail
+from koordcore.service.access.gate import AuditTrail
 from koordcore.service.access.opening import open_gate
-from koordcore.service.configuration.settings import ServiceSettings
 from koordcore.service.health import CheckResult, Health
 from koordcore.service.lifecycle import Service
+from koordcore.service.settings import ServiceSettings
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.service.web.certificate import Certificate

@@ -4,15 +4,18 @@ from typing import Final
 
 import msgspec
 
-from koordcore.events.agents.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookRegistrationChanged
-from koordcore.events.agents.nodestate import (
+from koordcore.events.criproxy import HookServerFailed, HookServersChanged, ProxyFactsDropped
+from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.nodestate import (
     AgentFactLeftOut,
     AgentStarted,
     AgentStopped,
     BeCpuReleased,
     BeCpuSuppressed,
+    ContainerHookApplied,
+    ContainerHookFailed,
     DeviceInventoryChanged,
+    HookRegistrationChanged,
     InterferenceDetected,
     InterferenceEnded,
     KnobsChanged,
@@ -21,9 +24,8 @@ from koordcore.events.agents.nodestate import (
     PodsStarted,
     PodsStopped,
 )
-from koordcore.events.envelope import Event, StoredEvent
 from koordcore.state.aggregates import CriProxyState, NodeAgentState
-from koordcore.state.evolution.evolve import Evolve
+from koordcore.state.fold import Evolve
 
 MAX_EVICTIONS: Final = 32
 """Maximum number of evictions in the state of an agent; the manager reads those of the last ten minutes."""

@@ -5,16 +5,17 @@ from typing import Any, Final
 import msgspec
 
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
+    MassAbnormalityChanged,
     NodeDevicesComputed,
+    NodeHealthAssessed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
+from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.state.aggregates import (
     ControllerState,
     NodeHealth,
@@ -22,7 +23,7 @@ from koordcore.state.aggregates import (
     QuotaProfileState,
     RecommendationState,
 )
-from koordcore.state.evolution.evolve import Evolve, dropped
+from koordcore.state.fold import Evolve, dropped
 
 
 def _policy(state: NodePolicyState | None, at: StoredEvent, **changed: Any) -> NodePolicyState:

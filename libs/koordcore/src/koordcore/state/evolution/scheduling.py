@@ -4,21 +4,20 @@ from typing import Final
 
 import msgspec
 
+from koordcore.events import pod as pod_events
+from koordcore.events.cluster import ClusterTopologyComputed, TypicalPodsLearned
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.scheduling import pod as pod_events
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged, GangPlaced
-from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.reservation import (
+from koordcore.events.gang import GangPhaseChanged, GangPlaced
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pods_after
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.reservation import (
     ReservationCollected,
     ReservationDeleted,
     ReservationFailed,
     ReservationSucceeded,
     ReservationUnschedulable,
 )
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.state.aggregates import (
     ClusterTopologyState,
     GangState,
@@ -29,7 +28,7 @@ from koordcore.state.aggregates import (
     ReservationState,
     ScheduleExplanationState,
 )
-from koordcore.state.evolution.evolve import Evolve, dropped
+from koordcore.state.fold import Evolve, dropped
 from koordcore.state.reserved_amounts import taken_from_reservations
 
 

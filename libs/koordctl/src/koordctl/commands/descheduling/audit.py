@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from koordcore.protocol.recommendations import workload_of
 from koordcore.stories.modifications import Modification
-from koordcore.stories.workloads import workload_of
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
-from koordcore.protocol.drains.documents import DRAIN_NODE, NODE_PLANNING
+from koordcore.protocol.drains import DRAIN_NODE, NODE_PLANNING
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, ChangeResult
 from koordcore.service.process_user import user_at_host
-from koordcore.stories.closed_nodes import signature
+from koordcore.stories.acts import signature
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.log import wait_for

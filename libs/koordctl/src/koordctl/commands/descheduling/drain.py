@@ -13,7 +13,7 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.look_ahead.moves import landings, question
 from koord_descheduler.domain.migration.limits import EXPECTED_REPLICAS
 from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
-from koordcore.protocol.drains.documents import ConfirmState
+from koordcore.protocol.drains import ConfirmState
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 
 from koordctl.access.capacity import ask_capacity_on

@@ -122,7 +122,7 @@ def deschedule(
 async def _submitted(queue: WorkQueue[Request], request: Request) -> int:
     """Add a request to a work queue of the descheduler, and return its number. The leader carries it out."""
     from koordcore.bus.client.connection import NoAnswer
-    from koordcore.bus.work.submitting import submit
+    from koordcore.bus.work.requests import submit
 
     async with open_log() as log:
         try:

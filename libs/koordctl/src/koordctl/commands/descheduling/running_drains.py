@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from koordcore.protocol.drains.documents import ConfirmState
+from koordcore.protocol.drains import ConfirmState
 
 from koordctl.access.clients import manager
 from koordctl.render.output import field

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from koordcore.bus.archive.snapshot_choice import DENSE_FACTS, SNAPSHOT_FACTS
+from koordcore.bus.archive.archived_snapshots import DENSE_FACTS, SNAPSHOT_FACTS
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
@@ -17,8 +17,8 @@ from koordctl.access.run_clock import run_clock
 from koordctl.render.output import console, fail, show_table
 
 if TYPE_CHECKING:
+    from koordcore.bus.archive.archived_snapshots import ArchivedSnapshot
     from koordcore.bus.archive.files import Archive
-    from koordcore.bus.archive.snapshot_choice import ArchivedSnapshot
 
 MIB: Final = 1 << 20
 
@@ -51,7 +51,7 @@ def archive(
 
       koord bus archive s3://archives/koord --keep 2160h --trim
     """
-    from koordcore.bus.archive.archiving import NotTrimmable
+    from koordcore.bus.archive.archived_log import NotTrimmable
     from koordcore.bus.archive.files import InvalidArchive
     from koordcore.bus.archive.taking import FoldStopped
     from koordcore.place import PlaceTrouble
@@ -83,7 +83,7 @@ def archive(
 
 async def _copied(name: str, keep_seconds: float) -> Archive:
     """Copy the facts that are older than so many seconds, and return the list of the archive."""
-    from koordcore.bus.archive.archiving import archive_facts
+    from koordcore.bus.archive.archived_log import archive_facts
     from koordcore.bus.setup.manifest import RETENTION
     from koordcore.place import open_place
 
@@ -100,9 +100,8 @@ async def _trimmed(name: str, listed: Archive) -> int:
         NotTrimmable: A fold has no snapshot, or a snapshot of manager or scheduler differs from the folded log.
         FoldStopped: A fact cannot be decoded, and no operator has ordered the scheduler to skip it.
     """
-    from koordcore.bus.archive.archived_log import ArchivedEventLog
+    from koordcore.bus.archive.archived_log import ArchivedEventLog, NotTrimmable, trim, trimmable_to
     from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
-    from koordcore.bus.archive.archiving import NotTrimmable, trim, trimmable_to
     from koordcore.bus.setup.manifest import RETENTION
     from koordcore.place import open_place
 

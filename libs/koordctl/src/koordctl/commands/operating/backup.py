@@ -19,8 +19,7 @@ from koordctl.access.positions import parse_moment
 from koordctl.render.output import console, errors, fail, show_table
 
 if TYPE_CHECKING:
-    from koordcore.bus.backup.copying import Progress
-    from koordcore.bus.backup.files import Backup
+    from koordcore.bus.backup import Backup, Progress
     from koordcore.bus.client.connection import BusConnection
     from koordcore.place import Place
 
@@ -106,7 +105,7 @@ def _show(found: Backup) -> None:
 
 def _wait(work: Coroutine[object, object, T]) -> T:
     """Run an asynchronous function to its end and return its result. If a place fails, end the command."""
-    from koordcore.bus.backup.files import InvalidBackup
+    from koordcore.bus.backup import InvalidBackup
     from koordcore.place import PlaceTrouble
 
     try:
@@ -125,13 +124,13 @@ def _moment(text: str) -> int | datetime:
 
 
 async def _checked(source: Place) -> Backup:
-    from koordcore.bus.backup.files import read_backup
+    from koordcore.bus.backup import read_backup
 
     return await read_backup(source)
 
 
 async def _backup(name: str) -> Backup:
-    from koordcore.bus.backup.copying import take_backup
+    from koordcore.bus.backup import take_backup
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.manifest import BACKUP
     from koordcore.place import open_place
@@ -148,8 +147,7 @@ async def _backup(name: str) -> Backup:
 async def _restore(
     found: Backup, source: Place, var: Path | None, replicas: int | None, upto: int | datetime | None
 ) -> int:
-    from koordcore.bus.backup.copying import StreamExists
-    from koordcore.bus.backup.restoring import NotInBackup, restore_backup
+    from koordcore.bus.backup import NotInBackup, StreamExists, restore_backup
     from koordcore.bus.setup.manifest import BOOTSTRAP
 
     async with _log_server(found, var), _connected(var, BOOTSTRAP.name) as connection:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 import yaml
-from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config import InvalidConfiguration
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

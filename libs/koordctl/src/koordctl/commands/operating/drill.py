@@ -15,7 +15,7 @@ from koordctl.access.log import LogTrouble, wait_for
 from koordctl.render.output import console, fail, show_table
 
 if TYPE_CHECKING:
-    from koordcore.bus.backup.files import Backup
+    from koordcore.bus.backup import Backup
     from koordcore.bus.client.connection import BusConnection
 
     from koordctl.commands.operating.fold_check import FoldCheck
@@ -43,8 +43,7 @@ def drill(
 
       koord drill s3://backups/koord-2026-11-23 --server nats://127.0.0.1:4222
     """
-    from koordcore.bus.backup.copying import StreamExists
-    from koordcore.bus.backup.files import InvalidBackup
+    from koordcore.bus.backup import InvalidBackup, StreamExists
     from koordcore.place import PlaceTrouble
 
     began = time.monotonic()
@@ -69,8 +68,7 @@ def drill(
 
 
 async def _drill(place: str, server: str | None) -> FoldCheck:
-    from koordcore.bus.backup.files import read_backup
-    from koordcore.bus.backup.restoring import restore_backup
+    from koordcore.bus.backup import read_backup, restore_backup
     from koordcore.bus.client.connection import ConnectionSettings, ConnectRefused, Denied, NoAnswer, NotConnected
     from koordcore.bus.client.opening import connect
     from koordcore.bus.factory import bus_on

@@ -131,8 +131,8 @@ def revoke(
 
       koord keys revoke keys worker-2
     """
+    from koordcore.bus.setup.issuing import NodeTokens
     from koordcore.bus.setup.manifest import ISSUER, agent_name
-    from koordcore.bus.setup.node_tokens import NodeTokens
 
     known = _installation(folder)
     if known.issues and node not in known.nodes:
@@ -163,8 +163,8 @@ def token(
 
       koord keys token keys worker-2 --hours 12
     """
+    from koordcore.bus.setup.issuing import NodeTokens
     from koordcore.bus.setup.manifest import ISSUER
-    from koordcore.bus.setup.node_tokens import NodeTokens
 
     known = _issuing(folder)
     typer.echo(NodeTokens(folder / ISSUER.name, known.cluster).issue(node, datetime.now(UTC), timedelta(hours=hours)))
@@ -223,14 +223,12 @@ async def _issue(
     proxy_facts: bool,
 ) -> None:
     from koord_manager.keys import reviewed_tokens
-    from koordcore.bus.client.connection import ConnectionSettings
+    from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
     from koordcore.bus.client.opening import connect
-    from koordcore.bus.client.tls import TlsClientFiles
     from koordcore.bus.names import BusNames
     from koordcore.bus.setup.installation import ACCOUNT_SEED, SEED
-    from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken
+    from koordcore.bus.setup.issuing import Check, CredentialIssuer, NodeToken, NodeTokens
     from koordcore.bus.setup.manifest import ISSUER
-    from koordcore.bus.setup.node_tokens import NodeTokens
     from koordcore.service.clock import SystemClock
 
     async with AsyncExitStack() as stack:
@@ -323,7 +321,7 @@ async def _store(
 def _write(wanted: Installation) -> str:
     """Write the files of an installation, and return what the operator does next."""
     from koordcore.bus.setup.installation import write_installation
-    from koordcore.service.access.first_files import ensure_access_files
+    from koordcore.service.access.static_tokens import ensure_access_files
 
     wanted.directory.mkdir(parents=True, exist_ok=True)
     needs_restart = write_installation(wanted, datetime.now(UTC))

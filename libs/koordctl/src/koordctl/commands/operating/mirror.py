@@ -59,8 +59,7 @@ async def _mirror(replicas: int, log_size: int | None) -> None:
 
 async def _promote(replicas: int, log_size: int | None) -> int:
     from koordcore.bus.names import BusNames
-    from koordcore.bus.setup.bootstrap import bootstrap
-    from koordcore.bus.setup.consumers import bootstrap_consumers, consumers
+    from koordcore.bus.setup.bootstrap import bootstrap, bootstrap_consumers, consumers
     from koordcore.bus.setup.mirror import promote_mirror
 
     *others, facts = _specs(replicas, log_size)

@@ -14,7 +14,7 @@ from koord_manager.domain.what_if.fates import NodeFate
 from koord_manager.domain.what_if.recorded_flags import RecordedFlags
 from koord_manager.settings import ManagerSettings
 from koordcore.protocol.manifests import InvalidManifest
-from koordcore.service.configuration.gates import parse_feature_gates
+from koordcore.service.flags import parse_feature_gates
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.invalid import InvalidInput
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn

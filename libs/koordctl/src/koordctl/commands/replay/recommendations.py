@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from koord_manager.domain.recommender.settings import RecommenderSettings
-from koordcore.events.management.recommendation import ContainerRecommendation
+from koordcore.events.recommendation import ContainerRecommendation
 
 from koordctl.render.bounds import bound_texts
 from koordctl.render.output import console, show_table

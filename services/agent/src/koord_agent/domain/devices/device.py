@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
-from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.protocol.hardware.devices import PciLocation
 from koordcore.values.quantity import Quantity
 
 HEALTHY: Final = "Healthy"

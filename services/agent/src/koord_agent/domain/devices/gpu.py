@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.protocol import keys
-from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.protocol.hardware.devices import PciLocation
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordcore.values.quantity import of_value
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, ReportedDevice
+from koordcore.events.nodestate import DeviceInventoryChanged, ReportedDevice
 from koordcore.protocol import keys
 from koordcore.values import codec
 

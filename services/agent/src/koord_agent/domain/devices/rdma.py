@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.protocol.hardware.pci import PciLocation
+from koordcore.protocol.hardware.devices import PciLocation
 from koordcore.protocol.resource_names import RDMA
 from koordcore.values.quantity import of_value
 

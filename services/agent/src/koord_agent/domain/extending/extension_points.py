@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.nodestate import NodeTopologyReported
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
 from koord_agent.domain.metrics.metrics_view import Metrics

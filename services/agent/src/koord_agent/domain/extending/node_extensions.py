@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.protocol import keys
 from koordcore.values import codec
 

@@ -8,7 +8,7 @@ Source: agent spec, 22.
 from collections.abc import Mapping
 
 import msgspec
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 
 from koord_agent.domain.extending.extension_points import TopologyAdditions
 

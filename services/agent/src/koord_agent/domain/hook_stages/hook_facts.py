@@ -3,7 +3,7 @@
 Source: runtime spec, 10.
 """
 
-from koordcore.events.agents.hooks import ContainerHookApplied, ContainerHookFailed, HookedValue
+from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, HookedValue
 
 from koord_agent.domain.hook_stages.call import HookCall
 from koord_agent.domain.hook_stages.pipeline import FailurePolicy, StageResult

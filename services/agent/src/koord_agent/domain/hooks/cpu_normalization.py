@@ -6,7 +6,7 @@ Source: runtime spec, 1.2 (scale), 3.4 (CPUNormalization). Vectors: cpunormaliza
 import math
 from collections.abc import Mapping
 
-from koordcore.protocol.annotations.normalization import parse_cpu_normalization_ratio
+from koordcore.protocol.amplification import parse_cpu_normalization_ratio
 from koordcore.protocol.qos import QosClass
 from koordcore.values.invalid import InvalidInput
 

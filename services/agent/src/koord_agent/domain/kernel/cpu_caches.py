@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.agents.nodestate import CpuCache
+from koordcore.events.nodestate import CpuCache
 from koordcore.values.cpuset import CpuSet, format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 

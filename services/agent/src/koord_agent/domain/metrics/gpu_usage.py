@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from koordcore.events.agents.observation import GpuUsage
+from koordcore.events.observation import GpuUsage
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import Of, Sample, SeriesStore, aggregate

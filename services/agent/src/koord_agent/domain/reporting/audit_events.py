@@ -3,8 +3,8 @@
 Source: agent spec, 19.
 """
 
-from koordcore.events.agents.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded
 
 from koord_agent.domain.plans.arbiter import Arbitration, Loser
 from koord_agent.domain.reporting.audit import AuditEvent

@@ -6,8 +6,8 @@ The values come from `report` and `cpu_suppress`. This module takes no decision.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from koordcore.events.agents import observation
-from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.events import observation
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 
 from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import Prediction

@@ -6,7 +6,7 @@ Source: runtime spec, 2.1 (Reconciler), 10.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from koordcore.events.agents.hooks import ContainerHookApplied, HookedValue
+from koordcore.events.nodestate import ContainerHookApplied, HookedValue
 
 from koord_agent.domain.hook_stages.stages import Mode
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId

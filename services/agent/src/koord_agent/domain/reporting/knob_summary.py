@@ -10,7 +10,7 @@ Source: agent spec, 10.2 (7), 19.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from koordcore.events.agents.nodestate import KnobChange, KnobsChanged, LostPlan
+from koordcore.events.nodestate import KnobChange, KnobsChanged, LostPlan
 
 from koord_agent.domain.plans.arbiter import Loser, Loss, Winner
 from koord_agent.domain.plans.plan import CgroupFile

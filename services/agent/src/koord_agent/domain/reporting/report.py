@@ -6,7 +6,7 @@ Source: agent spec, 7 (items 1 to 7). Vectors: node_metric_report.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from koordcore.events.agents.observation import GpuUsage
+from koordcore.events.observation import GpuUsage
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 
 from koord_agent.domain.metrics.gpu_usage import GpuReading, gpu_usages

@@ -6,8 +6,8 @@ and the last change, every significant change, and a summary of small changes.
 
 from dataclasses import dataclass, replace
 
-from koordcore.events.agents.nodestate import BeCpuReleased, BeCpuSuppressed
-from koordcore.protocol.amount_text import cfs_quota_text
+from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
+from koordcore.protocol.resource_names import cfs_quota_text
 
 from koord_agent.domain.plans.arbiter import Winner
 from koord_agent.domain.qos.suppress.cpu_suppress import Decision

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from koordcore.events.agents.nodestate import CpuCache, DeviceInventoryChanged, NodeTopologyReported, TopologyZone
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import CpuCache, DeviceInventoryChanged, NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, SystemQosResource
-from koordcore.protocol.reservation import numa_zone_reserved
+from koordcore.protocol.annotations.node import numa_zone_reserved
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.cpuset import EMPTY, format_cpuset

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 from koordcore.protocol.annotations.cpu import parse_system_qos_resource
+from koordcore.protocol.annotations.node import node_reservation, reported_reserved_cpus
 from koordcore.protocol.qos import QosClass
-from koordcore.protocol.reservation import node_reservation, reported_reserved_cpus
 from koordcore.values.cpuset import EMPTY, CpuSet, format_cpuset, parse_cpuset
 from koordcore.values.topology import CpuTopology
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
+from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.node_slo import complete_node_slo

@@ -9,13 +9,13 @@ from datetime import datetime
 from functools import cached_property
 
 import msgspec
-from koordcore.events.scheduling.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
+from koordcore.events.node_ledger import USAGE_PROFILE, PodDetails, PodOnNode
 from koordcore.protocol.annotations.allocation import allocation_of
+from koordcore.protocol.annotations.node import agent_reserved, node_reservation
 from koordcore.protocol.objects import Container, Pod, pod_from_json, without_nulls
 from koordcore.protocol.pod_resources import is_sidecar, pod_limits, pod_requests
 from koordcore.protocol.priority import BANDS, band_of_name, priority_class, priority_value
 from koordcore.protocol.qos import KubeQos, QosClass, kube_qos, qos, qos_raw
-from koordcore.protocol.reservation import agent_reserved, node_reservation
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.ports.desired import DesiredStore, PushFeed
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from koordcore.bus.client.connection import Denied, NoAnswer
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import HEADER_TRACESTATE, AggregateRef, StoredEvent, name_from_token, name_token
+from koordcore.events.node_ledger import NodeResourcesTaken
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.agents.nodestate import BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.events.envelope import Event, Origin
+from koordcore.events.nodestate import BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.ports.clock import Clock
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer, parse_traceparent

@@ -3,7 +3,7 @@
     cycle --put--> disk --send--> log
 
 Enforcement never waits for it. Above the limit new facts are refused, and the cycle puts them again.
-`koordcore.service.outbox.fact_queue` sends the facts.
+`koordcore.service.outbox` sends the facts.
 
 Source: event-bus spec, 3.3 (bounded on-disk queue, oldest kept).
 """
@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from koordcore.bus.write.own_facts import OwnFacts
-from koordcore.events.agents.nodestate import (
+from koordcore.events.envelope import HEADER_TYPE, AggregateRef, Event, Origin, name_token
+from koordcore.events.nodestate import (
     AgentFactLeftOut,
     DeviceInventoryChanged,
     NodeTopologyReported,
     PodsStarted,
     PodsStopped,
 )
-from koordcore.events.envelope import HEADER_TYPE, AggregateRef, Event, Origin, name_token
-from koordcore.service.outbox.fact_file import NotStored, QueuedFact, sealed
-from koordcore.service.outbox.fact_queue import FactQueue
+from koordcore.service.outbox import FactQueue, NotStored, QueuedFact, sealed
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.reporting.topology_report import DEVICES_OF, report_digest

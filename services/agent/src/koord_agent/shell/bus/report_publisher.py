@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.events.observation import NodeUsageReported
 from koordcore.values.timestamps import rfc3339
 
 from koord_agent.domain.failure import failure

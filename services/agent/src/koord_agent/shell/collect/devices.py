@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, ReportedDevice
+from koordcore.events.nodestate import DeviceInventoryChanged, ReportedDevice
 from koordcore.protocol import keys
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339

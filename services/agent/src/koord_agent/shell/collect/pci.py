@@ -6,7 +6,7 @@ Source: runtime spec, 9.3.
 from collections.abc import Sequence
 from pathlib import Path
 
-from koordcore.protocol.hardware.pci import PciLocation, pci_location
+from koordcore.protocol.hardware.devices import PciLocation, pci_location
 
 from koord_agent.domain.devices.device import Device
 from koord_agent.domain.devices.rdma import NETWORK_CLASS, NetworkFunction, rdma_device

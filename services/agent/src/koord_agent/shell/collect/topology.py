@@ -6,7 +6,7 @@ Source: agent spec, 4.4, 4.7.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.cpuset import CpuSet
 from koordcore.values.invalid import InvalidInput

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from koordcore.events.agents.nodestate import AgentStarted
+from koordcore.events.nodestate import AgentStarted
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.domain.failure import failure

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from koordcore.runtime_api.protobuf import Fields, message_classes
+from koordcore.runtime_api.hooks import Fields, message_classes
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.failure import failure

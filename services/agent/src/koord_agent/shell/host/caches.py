@@ -6,7 +6,7 @@ Source: agent spec, 4.4.
 from collections.abc import Iterator
 from pathlib import Path
 
-from koordcore.events.agents.nodestate import CpuCache
+from koordcore.events.nodestate import CpuCache
 
 from koord_agent.domain.kernel.counters import whole_number
 from koord_agent.domain.kernel.cpu_caches import CacheFiles, l3_caches

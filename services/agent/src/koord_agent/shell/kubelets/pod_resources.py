@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from koordcore.runtime_api.protobuf import Fields, message_classes
+from koordcore.runtime_api.hooks import Fields, message_classes
 
 from koord_agent.domain.state.pod_resources import HeldByPod
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call

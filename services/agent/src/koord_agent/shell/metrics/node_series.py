@@ -9,7 +9,7 @@ Source: agent spec, 21.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.cpuset import parse_cpuset

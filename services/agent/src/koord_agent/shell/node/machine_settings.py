@@ -5,7 +5,7 @@ These files belong to the whole machine, so they do not pass through the arbiter
 
 from collections.abc import Callable, Iterator
 
-from koordcore.service.configuration.gates import FeatureGates
+from koordcore.service.flags import FeatureGates
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG

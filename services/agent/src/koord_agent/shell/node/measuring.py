@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput

@@ -7,8 +7,8 @@ desired state stays in force. One process may have many agents (simulated nodes)
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event
+from koordcore.events.observation import NodeUsageReported
 
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.extending.node_extensions import NodeExtensions

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import PodsStarted, PodsStopped
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.state.desired import DesiredView

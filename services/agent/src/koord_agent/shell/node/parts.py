@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from koordcore.service.configuration.gates import FeatureGates
+from koordcore.service.flags import FeatureGates
 
 from koord_agent.config.gates import DEFAULT_GATES
 from koord_agent.domain.metrics.gpu_usage import ReadGpus

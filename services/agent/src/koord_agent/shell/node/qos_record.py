@@ -7,9 +7,8 @@ Source: agent spec, 19.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from koordcore.events.agents.hooks import ContainerHookApplied
-from koordcore.events.agents.nodestate import AgentStopped, PodsEvictedByAgent
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import AgentStopped, ContainerHookApplied, PodsEvictedByAgent
 from koordcore.protocol.qos import KubeQos
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout

@@ -5,7 +5,7 @@ Source: agent spec, 7.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported
 
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.metrics.gpu_usage import GpuReading

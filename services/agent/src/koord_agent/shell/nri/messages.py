@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
-from koordcore.runtime_api.protobuf import Fields, message_classes
+from koordcore.runtime_api.hooks import Fields, message_classes
 
 from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod
 from koord_agent.domain.hook_stages.stages import Mode, Stage

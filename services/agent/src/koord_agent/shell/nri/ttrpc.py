@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from koordcore.runtime_api.protobuf import Fields, message_classes
+from koordcore.runtime_api.hooks import Fields, message_classes
 
 PLUGIN_CONNECTION: Final = 1
 """Connection on which the runtime calls the plugin."""

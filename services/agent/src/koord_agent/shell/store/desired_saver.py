@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.outbox.fact_file import NotStored
+from koordcore.service.outbox import NotStored
 from koordcore.service.telemetry.logging import Logger
 
 from koord_agent.shell.store.local_store import LocalStore

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.outbox.fact_file import FactFile, QueuedFact, SealedFact
+from koordcore.service.outbox import FactFile, QueuedFact, SealedFact
 from koordcore.values import codec
 
 _SCHEMA = """

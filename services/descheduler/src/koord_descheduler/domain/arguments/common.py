@@ -7,7 +7,7 @@ Source:
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from koordcore.protocol.component_config.wire import Text, WireModel, read
+from koordcore.protocol.component_config import Text, WireModel, read
 from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement, without_nulls
 from koordcore.protocol.selectors import EVERYTHING, Selector, compile_selector
 from koordcore.values.invalid import InvalidInput

@@ -10,14 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
-from koordcore.protocol.component_config.wire import (
-    Duration,
-    IntegerOrText,
-    NumberOrText,
-    SignedDuration,
-    Text,
-    WireModel,
-)
+from koordcore.protocol.component_config import Duration, IntegerOrText, NumberOrText, SignedDuration, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 

@@ -7,7 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from koordcore.protocol.component_config.wire import NotNegative, Number, SignedDuration, Text, WireModel
+from koordcore.protocol.component_config import NotNegative, Number, SignedDuration, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictBool, StrictInt
 

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config import InvalidConfiguration
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config import document

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
-from koordcore.events.descheduling.operation import ChangedField
+from koordcore.events.descheduling import ChangedField
 from koordcore.values import codec
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration

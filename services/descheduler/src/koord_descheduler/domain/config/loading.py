@@ -7,9 +7,7 @@ Source:
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from koordcore.protocol.component_config.problems import InvalidConfiguration
-from koordcore.protocol.component_config.unique_keys import check_unique_keys
-from koordcore.protocol.component_config.wire import read
+from koordcore.protocol.component_config import InvalidConfiguration, check_unique_keys, read
 from koordcore.protocol.manifests.documents import read_documents
 from koordcore.protocol.objects import without_nulls
 from koordcore.values.invalid import InvalidInput

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config.problems import InvalidConfiguration
+from koordcore.protocol.component_config import InvalidConfiguration
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.arguments import migration_controller

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config.ignored import Ignored, fields_without_effect
+from koordcore.protocol.component_config import Ignored, fields_without_effect
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.framework.plugin import Point

@@ -9,8 +9,8 @@ Source:
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, assert_never
 
+from koordcore.protocol import drains as drain_documents
 from koordcore.protocol import keys
-from koordcore.protocol.drains import documents as drain_documents
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, CreateObject, DeleteObject, ObjectChange
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration

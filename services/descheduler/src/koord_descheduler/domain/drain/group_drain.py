@@ -8,14 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.drain import (
-    DrainGroupChanged,
-    DrainGroupNodeJudged,
-    DrainGroupNodePlanned,
-    DrainGroupStarted,
-)
+from koordcore.events.drain import DrainGroupChanged, DrainGroupNodeJudged, DrainGroupNodePlanned, DrainGroupStarted
 from koordcore.events.envelope import Event, name_token
-from koordcore.protocol.drains import documents as drain_documents
+from koordcore.protocol import drains as drain_documents
 from koordcore.protocol.selectors import compile_selector
 from koordcore.requests.objects import (
     ChangeNode,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from koordcore.protocol.drains.documents import NODE_PLANNING, DrainNodeGroup
-from koordcore.protocol.reservations.status import AVAILABLE, ReservationStatus
+from koordcore.protocol.drains import NODE_PLANNING, DrainNodeGroup
+from koordcore.protocol.reservation_status import AVAILABLE, ReservationStatus
 from koordcore.protocol.selectors import compile_selector
 
 from koord_descheduler.domain.view.cluster import ClusterView, total_requests

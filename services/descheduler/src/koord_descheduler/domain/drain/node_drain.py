@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from koordcore.protocol.drains import documents as drain_documents
-from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, SUCCEEDED, ReservationStatus
+from koordcore.protocol import drains as drain_documents
+from koordcore.protocol.reservation_status import AVAILABLE, FINAL_PHASES, SUCCEEDED, ReservationStatus
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.drain.progress import (

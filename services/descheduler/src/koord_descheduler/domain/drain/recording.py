@@ -7,9 +7,9 @@ Source:
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from koordcore.events.descheduling import drain as drain_events
+from koordcore.events import drain as drain_events
 from koordcore.events.envelope import Event
-from koordcore.protocol.drains.documents import ConfirmState, CordonMode, DrainNode
+from koordcore.protocol.drains import ConfirmState, CordonMode, DrainNode
 from koordcore.state.drains import DrainState
 from koordcore.values.timestamps import unix_seconds
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 from koordcore.events.envelope import name_token
-from koordcore.events.objects.custom import custom_ref
-from koordcore.protocol.drains.documents import DrainNode, DrainNodeGroup
-from koordcore.protocol.reservations.status import SCHEDULED, ReservationStatus
+from koordcore.events.objects import custom_ref
+from koordcore.protocol.drains import DrainNode, DrainNodeGroup
+from koordcore.protocol.reservation_status import SCHEDULED, ReservationStatus
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, NodeLedger
 from koordcore.state.drains import DrainGroupState, DrainState

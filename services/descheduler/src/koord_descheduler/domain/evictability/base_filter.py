@@ -6,8 +6,8 @@ Source:
 
 from collections.abc import Iterator, Mapping
 
-from koordcore.events.descheduling.inputs import Inputs, Number
-from koordcore.protocol.annotations.eviction import NEVER_EVICT
+from koordcore.events.descheduling import Inputs, Number
+from koordcore.protocol.annotations.pods import NEVER_EVICT
 from koordcore.protocol.selectors import Selector
 
 from koord_descheduler.domain.arguments.common import selector_or_all

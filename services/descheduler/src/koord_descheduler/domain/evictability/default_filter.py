@@ -6,7 +6,7 @@ Source:
 
 from collections.abc import Iterator, Mapping
 
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling import Inputs, Number
 from koordcore.protocol import keys
 from koordcore.protocol.selectors import is_matching
 from koordcore.values.timestamps import unix_seconds

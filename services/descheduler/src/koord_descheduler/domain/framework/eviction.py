@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling import Inputs, Number
 
 from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import (

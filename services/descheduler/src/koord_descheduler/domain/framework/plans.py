@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.inputs import Inputs, plan_inputs
+from koordcore.events.descheduling import Inputs, plan_inputs
 
 from koord_descheduler.domain.view.pods import PodView
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.events.descheduling import ClassifiedNodes, Inputs
 
 from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.proposals import Proposal

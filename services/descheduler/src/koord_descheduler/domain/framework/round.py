@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.events.descheduling import ClassifiedNodes
 from koordcore.protocol.selectors import EVERYTHING, Selector
 from koordcore.values.invalid import InvalidInput
 

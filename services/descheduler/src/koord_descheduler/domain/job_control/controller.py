@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from koordcore.events.descheduling.decisions import RoundMove
-from koordcore.events.descheduling.inputs import Inputs, Number
-from koordcore.events.descheduling.migration import TOO_MANY_EVICTIONS
+from koordcore.events.descheduling import Inputs, Number, RoundMove
+from koordcore.events.migration import TOO_MANY_EVICTIONS
 from koordcore.protocol import keys
 from koordcore.requests.objects import CreateObject
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration

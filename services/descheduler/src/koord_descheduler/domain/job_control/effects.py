@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Any, Final
 
-from koordcore.events.descheduling.operation import ChangedField
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.descheduling import ChangedField
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.protocol import keys
 from koordcore.requests.objects import (
     ChangeOutcome,

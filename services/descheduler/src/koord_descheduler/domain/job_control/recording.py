@@ -9,8 +9,9 @@ Source:
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import (
+from koordcore.events.descheduling import ChangedField, Inputs
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.migration import (
     MigratedPod,
     MigrationAdvanced,
     MigrationArbitrated,
@@ -20,8 +21,6 @@ from koordcore.events.descheduling.migration import (
     MigrationNotice,
     MigrationProgress,
 )
-from koordcore.events.descheduling.operation import ChangedField
-from koordcore.events.envelope import AggregateRef, Event
 from koordcore.protocol import keys
 from koordcore.state.migrations import MigrationState
 from koordcore.values.timestamps import unix_seconds

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
 from koordcore.protocol import keys
-from koordcore.protocol.reservations.document import PLURAL as RESERVATIONS
-from koordcore.protocol.reservations.document import reservation_from_json
+from koordcore.protocol.reservations import PLURAL as RESERVATIONS
+from koordcore.protocol.reservations import reservation_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState
-from koordcore.state.migrations import MigrationState
-from koordcore.state.repacks import RepackState
+from koordcore.state.migrations import MigrationState, RepackState
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from koordcore.protocol import objects as kube
 from koordcore.protocol.annotations.allocation import ALLOCATION_KEYS
-from koordcore.protocol.pod_status import PodStatus
+from koordcore.protocol.objects import PodStatus
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.resources import Amounts
 

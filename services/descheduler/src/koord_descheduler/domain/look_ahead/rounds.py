@@ -8,7 +8,7 @@ decides which pods get another node.
 from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 
-from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling import RoundMove
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.arguments.common import selector_or_all

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.decisions import ROUNDS
+from koordcore.events.descheduling import ROUNDS
+from koordcore.state.descheduling import RoundsState
 from koordcore.state.migrations import MigrationState
-from koordcore.state.rounds import RoundsState
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.framework.registry import Registry, SharedState

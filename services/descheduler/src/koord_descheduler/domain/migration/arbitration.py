@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs
+from koordcore.events.descheduling import Inputs
 
 from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.migration.job import MigrationJob, Phase, Reason

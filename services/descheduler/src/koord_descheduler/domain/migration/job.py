@@ -11,9 +11,8 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, object_from_json, without_nulls
-from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, object_from_json, without_nulls
+from koordcore.protocol.reservations import Reservation
 from koordcore.values.duration import parse_seconds
 from koordcore.values.timestamps import unix_seconds
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling import Inputs, Number
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.arguments.migration_controller import NAMESPACE, WORKLOAD, MigrationControllerArgs

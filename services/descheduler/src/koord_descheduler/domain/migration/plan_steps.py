@@ -7,9 +7,9 @@ that dies in between leaves either a plan that goes on, or one whose Reservation
 from collections.abc import Mapping
 from typing import Final
 
-from koordcore.events.descheduling.repack import RepackCommitted, RepackEnded, RepackMoved
 from koordcore.events.envelope import Event
-from koordcore.state.repacks import DONE, INCOMPLETE, ROLLED_BACK, RepackState
+from koordcore.events.migration import RepackCommitted, RepackEnded, RepackMoved
+from koordcore.state.migrations import DONE, INCOMPLETE, ROLLED_BACK, RepackState
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.migration.job import ConditionType, MigrationJob, Phase

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from koordcore.state.repacks import RepackState
+from koordcore.state.migrations import RepackState
 
 from koord_descheduler.domain.arguments.migration_controller import DELETE, EVICTION, SOFT_EVICTION
 from koord_descheduler.domain.migration.job import RESERVATION_FIRST, Condition, MigrationJob, PodRef

@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.fragmentation.arrivals import Placed
 from koordcore.fragmentation.nodes import GpuColumns, Ints, NodeGpus, columns_of
 from koordcore.fragmentation.pods import WHOLE_GPU
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, WHOLE
 from koordcore.protocol.hardware.devices import read_devices
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO, MEMORY
 
 from koord_descheduler.domain.view.cluster import ClusterView

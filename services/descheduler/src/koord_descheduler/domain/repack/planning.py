@@ -12,10 +12,9 @@ from typing import Final
 import numpy as np
 from koordcore.fragmentation.measure import Measure
 from koordcore.fragmentation.nodes import GpuColumns
-from koordcore.fragmentation.pods import GpuPod, typical_pods
+from koordcore.fragmentation.pods import GpuPod, requests_of, typical_pods
 from koordcore.fragmentation.policies import Gradient
 from koordcore.fragmentation.repack import Repacker, Running, Waiting
-from koordcore.fragmentation.requests import requests_of
 from koordcore.protocol.resource_names import MEMORY
 
 from koord_descheduler.domain.framework.plans import MovePlan

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod
-from koordcore.fragmentation.requests import requests_of
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, requests_of
 from koordcore.protocol.annotations.gang import gang_name, parse_gang_min_num
 from koordcore.values.invalid import InvalidInput
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from koordcore.events.descheduling.inputs import Inputs
+from koordcore.events.descheduling import Inputs
 
 from koord_descheduler.domain.framework.eviction import EVICTED, Attempt, Result
 from koord_descheduler.domain.framework.plugin import NumbersOf

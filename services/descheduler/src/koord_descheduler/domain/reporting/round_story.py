@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-from koordcore.events.descheduling.rounds import RoundAttempt, RoundEnded, RoundLimit
+from koordcore.events.descheduling import RoundAttempt, RoundEnded, RoundLimit
 
 from koord_descheduler.domain.framework.eviction import LIMIT_NAMES, EvictionLimiter, Result
 from koord_descheduler.domain.framework.round import RoundOutcome

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
-from koordcore.events.objects.custom import plural_of
-from koordcore.events.objects.gateway import PodEvicted
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import object_from_json
+from koordcore.events.gateway import PodEvicted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted, plural_of
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.objects import KubeStruct, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
-from koordcore.protocol.storage.objects import PersistentVolumeClaim
+from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.state import ClusterState, aggregates
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

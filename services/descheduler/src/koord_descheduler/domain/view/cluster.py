@@ -10,7 +10,7 @@ from functools import cached_property
 
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
-from koordcore.protocol.storage.objects import PersistentVolumeClaim
+from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.values.resources import Amounts
 
 from koord_descheduler.domain.view.disruptions import Disruptions

@@ -12,8 +12,7 @@ import msgspec
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.priority import priority_value
-from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
-from koordcore.state.node_policy import policy_annotations, policy_resources
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState, policy_annotations, policy_resources
 from koordcore.values.allocation import NOTHING
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from koordcore.protocol.objects import PodAffinityTerm
-from koordcore.protocol.placement.node_terms import term_matches_one
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated, term_matches_one
 from koordcore.protocol.selectors import is_matching
 
 from koord_descheduler.domain.view.cluster import ClusterView

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated
 from numpy.typing import NDArray
 
 from koord_descheduler.domain.view.cluster import ClusterView

@@ -7,7 +7,7 @@ from typing import Any, Final
 from koordcore.events.envelope import name_from_token
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
-from koordcore.state.repacks import RepackState
+from koordcore.state.migrations import RepackState
 
 DEVICES: Final = "devices"
 POD_GROUPS: Final = "podgroups"

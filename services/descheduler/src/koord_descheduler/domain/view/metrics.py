@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.values.resources import Amounts
 from koordcore.values.timestamps import unix_seconds
 

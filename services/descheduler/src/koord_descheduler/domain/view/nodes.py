@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import msgspec
+from koordcore.protocol.annotations.node import NodeReservation, node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node, Taint
-from koordcore.protocol.reservation import NodeReservation, node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.resources import Amounts, amount_of, parse_resources
 

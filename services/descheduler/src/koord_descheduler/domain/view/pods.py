@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.eviction import NEVER_EVICT, parse_deletion_cost, parse_eviction_cost
+from koordcore.protocol.annotations.pods import NEVER_EVICT, parse_deletion_cost, parse_eviction_cost
 from koordcore.protocol.objects import OwnerReference, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from koordcore.events.objects.custom import SCALES, plural_of
+from koordcore.events.objects import SCALES, plural_of
 from koordcore.protocol.objects import ObjectMeta, OwnerReference, object_from_json
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import CustomObjectState, WorkloadState

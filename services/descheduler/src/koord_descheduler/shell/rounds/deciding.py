@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from koordcore.events.descheduling.decisions import RoundMove
+from koordcore.events.descheduling import RoundMove
 from koordcore.events.envelope import Draft, Event
 from koordcore.ports.clock import Clock
 from koordcore.protocol.selectors import Selector
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
-from koordcore.state.rounds import RoundsState
+from koordcore.state.descheduling import RoundsState
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.decisions import PodCost, RoundMove
+from koordcore.events.descheduling import PodCost, RoundMove
 from koordcore.ports.eventlog import MOST_AT_ONCE
 from koordcore.ports.leadership import Term
 from koordcore.requests.objects import ChangeNode, ChangeResult

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.decisions import (
+from koordcore.events.descheduling import (
     COSTS,
     DeletionCostsCarriedOut,
     DeletionCostsDecided,

@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import Final
 
-from koordcore.events.descheduling.decisions import EvictionRefused
-from koordcore.events.descheduling.rounds import RoundEnded
+from koordcore.events.descheduling import EvictionRefused, RoundEnded
 from koordcore.events.envelope import AggregateRef, Event, Origin
 from koordcore.ports.clock import Clock
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.ports.leadership import Term
-from koordcore.ports.observations import ObservationLog
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.reporting.round_story import is_news

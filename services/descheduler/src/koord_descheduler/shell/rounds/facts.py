@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.decisions import ROUNDS
+from koordcore.events.descheduling import ROUNDS
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.ports.leadership import Term
-from koordcore.state.rounds import RoundsState
+from koordcore.state.descheduling import RoundsState
 
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.facts import FactWriter

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from koordcore.events.descheduling.decisions import DRY_RUNS, REFUSALS
+from koordcore.events.descheduling import DRY_RUNS, REFUSALS
 from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
-from koordcore.events.agents.nodestate import PodsStarted, PodsStopped
 from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.nodestate import PodsStarted, PodsStopped
 
 MOST: Final = 50_000
 """Most uids that are collected. An instance that does not lead has no reader."""

@@ -6,9 +6,9 @@ All custom resources share one kind of aggregate, so their kinds are not in `AGG
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Event, name_token, namespaced_token
-from koordcore.events.objects import mirror
-from koordcore.events.objects.custom import CustomObjectDeleted
+from koordcore.events.objects import CustomObjectDeleted
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, Workload
 from koordcore.state.aggregates import (
     ConfigState,
@@ -19,8 +19,8 @@ from koordcore.state.aggregates import (
     PriorityClassState,
     WorkloadState,
 )
-from koordcore.state.base import AggregateState
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.fold import AggregateState
+from koordcore.state.registry import STATE_TYPES
 
 from koord_manager.domain.cluster.view import ManagerView
 
@@ -98,16 +98,16 @@ def deleted(kind: str, namespace: str, name: str) -> Event:
     """
     match kind:
         case "Pod":
-            return mirror.PodSpecDeleted(namespace=namespace, name=name)
+            return objects.PodSpecDeleted(namespace=namespace, name=name)
         case "Deployment" | "Job":
-            return mirror.WorkloadDeleted(namespace=namespace, name=name)
+            return objects.WorkloadDeleted(namespace=namespace, name=name)
         case "ConfigMap":
-            return mirror.ConfigDeleted(namespace=namespace, name=name)
+            return objects.ConfigDeleted(namespace=namespace, name=name)
         case "Node":
-            return mirror.NodeSpecDeleted(name=name)
+            return objects.NodeSpecDeleted(name=name)
         case "Namespace":
-            return mirror.NamespaceDeleted(name=name)
+            return objects.NamespaceDeleted(name=name)
         case "PriorityClass":
-            return mirror.PriorityClassDeleted(name=name)
+            return objects.PriorityClassDeleted(name=name)
         case _:
             return CustomObjectDeleted(kind=kind, namespace=namespace, name=name)

@@ -6,8 +6,7 @@ state, so they are the same after a start from a snapshot.
 """
 
 from koordcore.events.envelope import Event
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeHealthAssessed, NodeOvercommitComputed
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState, NodeSpecState
 

@@ -6,20 +6,21 @@ add the keys of the objects they concern to the work queue. The *token* of a nod
 
 from collections.abc import Iterator
 
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.gateway import PodBound
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, users_of_unbound_claims
+from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
+    NodeHealthAssessed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
-from koordcore.events.objects.gateway import PodBound
-from koordcore.events.objects.mirror import (
+from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NamespaceObserved,
     NodeSpecAdded,
     NodeSpecChanged,
@@ -30,10 +31,12 @@ from koordcore.events.objects.mirror import (
     PriorityClassObserved,
     WorkloadDeleted,
     WorkloadObserved,
+    custom_ref,
+    plural_of,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, users_of_unbound_claims
-from koordcore.events.scheduling.reservation import ReservationCollected
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.reservation import ReservationCollected
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.hardware.devices import Device, device_from
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology, topology_from
 from koordcore.protocol.objects import Node, Pod

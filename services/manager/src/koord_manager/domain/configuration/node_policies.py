@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Strategy

@@ -5,7 +5,7 @@ Source:
 """
 
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
-from koordcore.events.management.adjustment import ConfigWarned
+from koordcore.events.nodepolicy import ConfigWarned
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.config_checks.cautions import config_warnings

@@ -7,7 +7,7 @@ Source:
 from collections import Counter
 from typing import Any, Final, TypeAlias
 
-from koordcore.events.descheduling.drain import DrainedPod
+from koordcore.events.drain import DrainedPod
 from koordcore.events.envelope import AggregateRef, name_token
 from koordcore.state import ClusterState
 from koordcore.state.drains import DrainGroupState, DrainState

@@ -6,8 +6,8 @@ Source:
 
 from typing import Any, Final, TypeAlias
 
-from koordcore.events.descheduling.migration import MigratedPod
 from koordcore.events.envelope import AggregateRef
+from koordcore.events.migration import MigratedPod
 from koordcore.protocol import keys
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.gpu import parse_gpu_partitions
+from koordcore.protocol.annotations.devices import parse_gpu_partitions
 from koordcore.protocol.hardware.device_requests import device_requests
 from koordcore.protocol.hardware.devices import read_devices
 from koordcore.protocol.objects import Pod, object_from_json

@@ -12,22 +12,22 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 from koordcore.protocol import keys
+from koordcore.protocol.amplification import parse_cpu_normalization_enabled
 from koordcore.protocol.annotations import devices
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, NodeCpuBindPolicy
-from koordcore.protocol.annotations.eviction import parse_eviction_cost
-from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
-from koordcore.protocol.annotations.gpu import (
+from koordcore.protocol.annotations.devices import (
     ALLOCATE_BEST_EFFORT,
     ALLOCATE_RESTRICTED,
     PARTITION_HONOR,
     PARTITION_PREFER,
     parse_gpu_partition_spec,
 )
-from koordcore.protocol.annotations.normalization import parse_cpu_normalization_enabled
+from koordcore.protocol.annotations.gang import MATCH_POLICIES, MODE_NON_STRICT, MODE_STRICT
+from koordcore.protocol.annotations.node import POLICY_RESERVED_CPUS_ONLY
+from koordcore.protocol.annotations.pods import parse_eviction_cost
 from koordcore.protocol.lenient_json import fold_keys, parse_json
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.qos import QosClass
-from koordcore.protocol.reservation import POLICY_RESERVED_CPUS_ONLY
 from koordcore.values.duration import parse_duration
 from koordcore.values.integers import parse_decimal, parse_literal
 from koordcore.values.invalid import InvalidInput

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from koordcore.protocol.crd import ResourceVersion, find_accepted
-from koordcore.protocol.crd.schema import Schema
+from koordcore.protocol.crd.catalogue import Schema
 from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS
 

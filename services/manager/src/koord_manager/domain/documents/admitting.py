@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import InvalidManifest, check_manifest, shape_manifest
 from koordcore.protocol.objects import ObjectMeta, Pod, PodSpec

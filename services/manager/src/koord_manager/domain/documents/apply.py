@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, name_from_token, name_token, namespaced_token
-from koordcore.events.objects import mirror
 from koordcore.protocol import objects as kube
 from koordcore.protocol.config.admission import NodeLabels, config_faults
 from koordcore.protocol.manifests import CustomObject, InvalidManifest, Manifest, check_manifest
@@ -85,7 +85,7 @@ def _decide(view: ManagerView, manifest: Manifest, new_uid: str, now: str, optio
             old = state.object if state else None
             admitting.keep_identity(namespace.metadata, old.metadata if old else None, "", now)
             return _observed(
-                view, ref, mirror.NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
+                view, ref, objects.NamespaceObserved(object=namespace), existed=old is not None, same=old == namespace
             )
         case kube.PriorityClass() as priority_class:
             return _apply_priority_class(view, priority_class, now)
@@ -104,7 +104,7 @@ def _apply_pod(
         created = admitting.created_pod(view, document, namespace=namespace, uid=new_uid, now=now, options=options)
         if created.steps:
             created.pod.metadata.annotations[APPLIED_DIGEST] = digest
-        drafts = [Draft(AggregateRef("podspec", new_uid), mirror.PodSpecAdded(object=created.pod), 0)]
+        drafts = [Draft(AggregateRef("podspec", new_uid), objects.PodSpecAdded(object=created.pod), 0)]
         if created.quota is not None:
             drafts.append(created.quota)
         warnings = impossible_requests(created.pod, view.admission.hardware)
@@ -139,7 +139,7 @@ def _apply_pod(
     if is_shown:
         pod.metadata.annotations[APPLIED_DIGEST] = digest
     account = admitting.quota_account(view, pod, old, options)
-    drafts = [Draft(AggregateRef("podspec", uid), mirror.PodSpecChanged(object=pod), state.seq)]
+    drafts = [Draft(AggregateRef("podspec", uid), objects.PodSpecChanged(object=pod), state.seq)]
     return Applied("configured", uid, [*drafts, account] if account else drafts)
 
 
@@ -203,7 +203,7 @@ def _apply_workload(view: ManagerView, workload: kube.Workload, new_uid: str, no
     except InvalidManifest as refused:
         raise InvalidManifest([violation.at("spec.template") for violation in refused.violations]) from refused
     ref = AggregateRef("workloadspec", uid)
-    event = mirror.WorkloadObserved(object=workload)
+    event = objects.WorkloadObserved(object=workload)
     return _observed(view, ref, event, existed=old is not None, same=old == workload)._replace(uid=uid)
 
 
@@ -215,7 +215,7 @@ def _apply_priority_class(view: ManagerView, priority_class: kube.PriorityClass,
     if old is not None and old.value != priority_class.value:
         raise InvalidManifest([InvalidInput(f"unchanged ({old.value})", priority_class.value, "value")])
     ref = AggregateRef("priorityclass", token)
-    event = mirror.PriorityClassObserved(object=priority_class)
+    event = objects.PriorityClassObserved(object=priority_class)
     return _observed(view, ref, event, existed=old is not None, same=old == priority_class)
 
 
@@ -245,10 +245,10 @@ def _apply_config(view: ManagerView, config: kube.ConfigMap, now: str, options: 
             violations += [InvalidInput(f"within rule {each.rule}", each.message, each.field) for each in found]
         if violations:
             reasons = {violation.path.partition(".")[0]: violation.sentence() for violation in violations}
-            event = mirror.ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
+            event = objects.ConfigRejected(namespace=meta.namespace, name=meta.name, data=config.data, reasons=reasons)
             draft = Draft(ref, event, view.state.last_seq(ref))
             return Applied("rejected", "", [draft], _with_every_fault(config.data, violations), warnings=warnings)
-    taken = _observed(view, ref, mirror.ConfigAccepted(object=config), existed=old is not None, same=False)
+    taken = _observed(view, ref, objects.ConfigAccepted(object=config), existed=old is not None, same=False)
     return taken._replace(warnings=warnings)
 
 
@@ -267,7 +267,9 @@ def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -
 def _observed(
     view: ManagerView,
     ref: AggregateRef,
-    event: mirror.NamespaceObserved | mirror.PriorityClassObserved | mirror.WorkloadObserved | mirror.ConfigAccepted,
+    event: (
+        objects.NamespaceObserved | objects.PriorityClassObserved | objects.WorkloadObserved | objects.ConfigAccepted
+    ),
     *,
     existed: bool,
     same: bool,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 from koordcore.events.envelope import Draft
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import Refused, ResourceVersion, accepted_kinds, admit_as
 from koordcore.protocol.manifests import CustomObject, InvalidManifest
 from koordcore.requests.objects import PatchObject

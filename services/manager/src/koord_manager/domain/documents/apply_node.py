@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged
+from koordcore.events.objects import NodeSpecAdded, NodeSpecChanged
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import Manifest
 from koordcore.protocol.objects import Node, node_from_json, without_nulls

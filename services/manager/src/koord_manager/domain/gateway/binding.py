@@ -16,13 +16,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft, name_token
-from koordcore.events.objects.gateway import PodBindFailed, PodBound
-from koordcore.protocol.annotations.binding import binding_annotations
+from koordcore.events.gateway import PodBindFailed, PodBound
+from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.protocol.hardware.vendor_devices import POD_LABELS, node_lock_of
-from koordcore.protocol.objects import Pod
-from koordcore.protocol.pod_status import POD_SCHEDULED, PodCondition
+from koordcore.protocol.objects import POD_SCHEDULED, Pod, PodCondition
 from koordcore.state.aggregates import PodSpecState, PodState
-from koordcore.state.evolution.gateway import bound_pod
+from koordcore.state.evolution.api_objects import bound_pod
 from koordcore.values.allocation import ClaimBinding
 from msgspec.structs import replace
 

@@ -7,14 +7,9 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.descheduling.migration import (
-    FAILED_CALLS,
-    MigrationAdvanced,
-    MigrationEnded,
-    MigrationHeld,
-)
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.state.base import AggregateState
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.migration import FAILED_CALLS, MigrationAdvanced, MigrationEnded, MigrationHeld
+from koordcore.state.fold import AggregateState
 from koordcore.state.migrations import MigrationState
 
 from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits

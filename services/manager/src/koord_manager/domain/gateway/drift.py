@@ -11,7 +11,7 @@ import hashlib
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import DriftHealed, DriftObserved
+from koordcore.events.gateway import DriftHealed, DriftObserved
 from koordcore.state.aggregates import DriftState
 from koordcore.values import codec
 

@@ -13,13 +13,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import (
-    ONLY_TRIED,
-    PodEvicted,
-    PodEvictionDelayed,
-    PodEvictionFailed,
-    PodEvictionRequested,
-)
+from koordcore.events.gateway import ONLY_TRIED, PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView

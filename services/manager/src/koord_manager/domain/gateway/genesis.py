@@ -12,24 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_token
-from koordcore.events.objects.custom import CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import GENESIS, GenesisRecorded
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced
-from koordcore.events.scheduling.reservation import ReservationFailed, ReservationSucceeded
+from koordcore.events.gateway import GENESIS, GenesisRecorded
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode, pod_on_node
+from koordcore.events.objects import CustomObjectObserved, plural_of
+from koordcore.events.pod import PlacementExplanation, PodPlaced
+from koordcore.events.reservation import ReservationFailed, ReservationSucceeded
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.annotations.gang import bound_gang_of
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.reservations.document import (
-    PLURAL,
-    Reservation,
-    phase_by_others,
-    readable_reservation,
-    reserve_pod,
-)
-from koordcore.protocol.reservations.status import AVAILABLE, FINAL_PHASES, SUCCEEDED
+from koordcore.protocol.reservation_status import AVAILABLE, FINAL_PHASES, SUCCEEDED
+from koordcore.protocol.reservations import PLURAL, Reservation, phase_by_others, readable_reservation, reserve_pod
 from koordcore.values.allocation import ReservationUse
 from koordcore.values.invalid import InvalidInput
 from msgspec import structs

@@ -10,9 +10,9 @@ Source:
 
 from typing import Any, NamedTuple, cast
 
+from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
-from koordcore.events.objects import mirror
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PriorityClass, Workload
 
@@ -180,15 +180,15 @@ def _is_another(old: object, found: Object) -> bool:
 def _observed(found: Object, *, is_new: bool) -> Event:
     match found:
         case Pod():
-            return mirror.PodSpecAdded(object=found) if is_new else mirror.PodSpecChanged(object=found)
+            return objects.PodSpecAdded(object=found) if is_new else objects.PodSpecChanged(object=found)
         case Node():
-            return mirror.NodeSpecAdded(object=found) if is_new else mirror.NodeSpecChanged(object=found)
+            return objects.NodeSpecAdded(object=found) if is_new else objects.NodeSpecChanged(object=found)
         case Namespace():
-            return mirror.NamespaceObserved(object=found)
+            return objects.NamespaceObserved(object=found)
         case PriorityClass():
-            return mirror.PriorityClassObserved(object=found)
+            return objects.PriorityClassObserved(object=found)
         case ConfigMap():
-            return mirror.ConfigAccepted(object=found)
+            return objects.ConfigAccepted(object=found)
         case _:
             return CustomObjectObserved(object=found)
 
@@ -218,13 +218,13 @@ def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
     in_force = ConfigMap(metadata=meta, data=good)
     if not reasons:
         same = old == in_force and state is not None and not state.rejected
-        return None if same else Draft(ref, mirror.ConfigAccepted(object=in_force), last)
+        return None if same else Draft(ref, objects.ConfigAccepted(object=in_force), last)
     rejected = state.rejected if state else {}
     if rejected == reasons and (old == in_force or (old is None and not good)):
         return None
     if old != in_force and (good or old is not None):
-        return Draft(ref, mirror.ConfigAccepted(object=in_force), last)
-    event = mirror.ConfigRejected(
+        return Draft(ref, objects.ConfigAccepted(object=in_force), last)
+    event = objects.ConfigRejected(
         namespace=meta.namespace, name=meta.name, data={key: config.data[key] for key in reasons}, reasons=reasons
     )
     return Draft(ref, event, last)

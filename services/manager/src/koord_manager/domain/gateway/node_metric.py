@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from koordcore.events.agents import observation
-from koordcore.protocol.kube_struct import KubeStruct, Quantities
-from koordcore.protocol.objects import object_from_json
+from koordcore.events import observation
+from koordcore.protocol.objects import KubeStruct, Quantities, object_from_json
 from koordcore.values import codec
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput

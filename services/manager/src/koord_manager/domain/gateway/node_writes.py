@@ -14,11 +14,9 @@ from typing import Final
 
 from koordcore.events.envelope import name_from_token
 from koordcore.protocol import keys
-from koordcore.protocol.kube_struct import Quantities
-from koordcore.protocol.objects import Node
+from koordcore.protocol.objects import Node, Quantities
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
-from koordcore.state.aggregates import NodePolicyState
-from koordcore.state.node_policy import policy_annotations, policy_resources
+from koordcore.state.aggregates import NodePolicyState, policy_annotations, policy_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 

@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from koordcore.events.agents.nodestate import DeviceInventoryChanged, NodeTopologyReported
-from koordcore.events.descheduling.migration import MigrationAdvanced, MigrationEnded, MigrationHeld
 from koordcore.events.envelope import AggregateRef, Event, namespaced_from_token
-from koordcore.events.management.adjustment import MassAbnormalityChanged
-from koordcore.events.management.quota_profile import QuotaProfileRendered
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import (
-    PodBindFailed,
-    PodBound,
-    PodEvicted,
-    PodEvictionFailed,
-    PodEvictionRequested,
+from koordcore.events.gateway import PodBindFailed, PodBound, PodEvicted, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.migration import MigrationAdvanced, MigrationEnded, MigrationHeld
+from koordcore.events.node_ledger import NodeResourcesTaken, PodOnNode
+from koordcore.events.nodepolicy import MassAbnormalityChanged
+from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported
+from koordcore.events.objects import (
+    ConfigRejected,
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    PodSpecAdded,
+    PodSpecChanged,
+    plural_of,
 )
-from koordcore.events.objects.mirror import ConfigRejected, PodSpecAdded, PodSpecChanged
-from koordcore.events.scheduling.node_ledger import NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import (
+from koordcore.events.pod import (
     PodDeviceUnhealthy,
     PodNominated,
     PodNominationCleared,
@@ -33,6 +32,7 @@ from koordcore.events.scheduling.pod import (
     PodReallocated,
     PodReleased,
 )
+from koordcore.events.quota import QuotaProfileRendered
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from koordcore.events.scheduling.pod import UnhealthyDevice
+from koordcore.events.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import device_sentence
 

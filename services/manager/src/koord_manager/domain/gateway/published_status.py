@@ -11,13 +11,13 @@ import json
 from collections.abc import Mapping
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.management.recommendation import ContainerRecommendation, RecommendedAmounts
-from koordcore.events.objects.custom import custom_ref
-from koordcore.events.scheduling.gang import GangPhaseChanged, gang_ref
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.gang import GangPhaseChanged, gang_ref
+from koordcore.events.objects import custom_ref
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
-from koordcore.protocol.reservations.document import PLURAL as RESERVATIONS
+from koordcore.protocol.reservations import PLURAL as RESERVATIONS
 from koordcore.protocol.resource_names import CPU
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Draft
-from koordcore.events.objects.custom import SCALES, CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, Pod, object_from_json
+from koordcore.events.objects import SCALES, CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, Pod, object_from_json
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values import codec
 

@@ -6,14 +6,10 @@ Source:
 
 from typing import Final
 
+from koordcore.events.cluster import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.envelope import AggregateRef, name_from_token
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.scheduling.diagnosis import NodeFailure
-from koordcore.events.scheduling.schedule_explanation import (
-    DomainOutlook,
-    ScheduleExplanationComputed,
-    SchedulingOutlook,
-)
+from koordcore.events.explanations import NodeFailure
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed, SchedulingOutlook
 from koordcore.state.migrations import MigrationState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from koordcore.events.envelope import AggregateRef, namespaced_from_token
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.recommendations import BOUNDS
 from koordcore.state import aggregates

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage import objects as storage
+from koordcore.protocol import storage
+from koordcore.protocol.objects import KubeStruct, object_from_json
 from koordcore.values import codec
 
 Json = dict[str, Any]

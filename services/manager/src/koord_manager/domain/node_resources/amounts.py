@@ -10,7 +10,7 @@ Source:
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import PriorityBand, priority_class

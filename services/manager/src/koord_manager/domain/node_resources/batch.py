@@ -17,13 +17,13 @@ Source:
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.management.nodepolicy import OvercommitTerms
+from koordcore.events.nodepolicy import OvercommitTerms
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.amplification import parse_raw_allocatable
+from koordcore.protocol.annotations.node import agent_reserved, node_reservation
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand
-from koordcore.protocol.reservation import agent_reserved, node_reservation
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_resources
 

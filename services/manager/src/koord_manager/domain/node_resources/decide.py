@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import BasedOn
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
+from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod

@@ -15,8 +15,8 @@ Source:
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.management.nodepolicy import MidTerms
+from koordcore.events.nodepolicy import MidTerms
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand

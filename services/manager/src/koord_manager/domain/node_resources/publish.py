@@ -9,8 +9,8 @@ Source:
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from koordcore.protocol.amplification import parse_normalization_text
 from koordcore.protocol.annotations.node import parse_third_party_allocated
-from koordcore.protocol.annotations.normalization import parse_normalization_text
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordcore.values.invalid import InvalidInput

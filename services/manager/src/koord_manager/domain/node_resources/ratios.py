@@ -16,8 +16,8 @@ from koordcore.protocol.amplification import (
     cpu_normalization_ratio,
     format_normalization_ratio,
     format_ratios,
+    parse_cpu_normalization_enabled,
 )
-from koordcore.protocol.annotations.normalization import parse_cpu_normalization_enabled
 from koordcore.protocol.config.strategy import Strategy
 from koordcore.values.invalid import InvalidInput
 

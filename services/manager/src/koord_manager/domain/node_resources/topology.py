@@ -1,6 +1,6 @@
 """Convert the topology that our agent reports to a typed NodeResourceTopology."""
 
-from koordcore.events.agents.nodestate import NodeTopologyReported
+from koordcore.events.nodestate import NodeTopologyReported
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology, Zone, ZoneResource
 from koordcore.protocol.objects import ObjectMeta
 from koordcore.values.resources import quantity_of

@@ -10,7 +10,7 @@ Source:
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology, Zone

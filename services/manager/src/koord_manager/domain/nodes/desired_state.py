@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordcore.events.envelope import AggregateRef, name_from_token
-from koordcore.events.scheduling.node_ledger import PodDetails, PodOnNode, details_of, pod_details, pod_on_node
+from koordcore.events.node_ledger import PodDetails, PodOnNode, details_of, pod_details, pod_on_node
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.config.typed import ColocationStrategy
 from koordcore.protocol.objects import Node
-from koordcore.state.aggregates import NodePolicyState, PodSpecState
-from koordcore.state.node_policy import policy_annotations
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, policy_annotations
 from koordcore.values.resources import parse_amounts
 
 from koord_manager.domain.cluster.view import ManagerView

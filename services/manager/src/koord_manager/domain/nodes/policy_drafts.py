@@ -11,18 +11,17 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
-from koordcore.protocol.amplification import REWRITE_ABOVE
-from koordcore.protocol.annotations.normalization import parse_normalization_text
+from koordcore.protocol.amplification import REWRITE_ABOVE, parse_normalization_text
 from koordcore.protocol.config.config_map import SloControllerConfig
 from koordcore.protocol.config.kinds import JsonObject
 from koordcore.protocol.config.node_slo import render_node_slo

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
-from koordcore.events.objects.mirror import NodeSpecChanged, PodSpecChanged
+from koordcore.events.objects import NodeSpecChanged, PodSpecChanged
 from koordcore.protocol.objects import Node, pod_from_json
 from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.state.aggregates import NodeSpecState

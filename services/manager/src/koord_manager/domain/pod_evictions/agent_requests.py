@@ -8,7 +8,7 @@ Source:
 """
 
 from koordcore.events.envelope import AggregateRef, Draft, name_from_token
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.state.aggregates import EvictionState, NodeAgentState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events.envelope import Draft, name_token
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.selectors import Selector, compile_selector

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.objects.gateway import ONLY_TRIED, PodEvicted, PodEvictionDelayed, PodEvictionFailed
-from koordcore.events.objects.mirror import PodSpecDeleted
+from koordcore.events.gateway import ONLY_TRIED, PodEvicted, PodEvictionDelayed, PodEvictionFailed
+from koordcore.events.objects import PodSpecDeleted
 from koordcore.state.aggregates import EvictionState, PodSpecState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, object_from_json
 from koordcore.state.aggregates import CustomObjectState, QuotaProfileState

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.kube_struct import KubeStruct
 from koordcore.protocol.lenient_json import decode
-from koordcore.protocol.objects import LabelSelector, Node, ObjectMeta
+from koordcore.protocol.objects import KubeStruct, LabelSelector, Node, ObjectMeta
 from koordcore.protocol.selectors import compile_selector
 from koordcore.values import codec
 from koordcore.values import resources as amounts

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.recommendation import ContainerRecommendation
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class

@@ -12,15 +12,15 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.events.agents.observation import ContainerUsage, NodeUsageReported, PodUsage
+from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodUsage
 from koordcore.protocol.objects import Container, Pod
 from koordcore.protocol.pod_resources import is_sidecar
 from koordcore.state.aggregates import PodSpecState
 from koordcore.values import codec
+from koordcore.values.codec import schema_digest
 from koordcore.values.decaying_histogram import DecayingHistogram
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_milli, parse_value
-from koordcore.values.schema_digest import schema_digest
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.model import ContainerModel, InstanceState, cpu_options, memory_options

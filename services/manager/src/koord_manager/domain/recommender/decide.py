@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.recommendation import (
+from koordcore.events.recommendation import (
     ContainerRecommendation,
     RecommendationComputed,
     RecommendationCondition,

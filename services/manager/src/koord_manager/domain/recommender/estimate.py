@@ -11,7 +11,7 @@ Source:
 import math
 from typing import Final, NamedTuple
 
-from koordcore.events.management.recommendation import NO_BOUND
+from koordcore.events.recommendation import NO_BOUND
 
 from koord_manager.domain.recommender.model import ContainerModel
 from koord_manager.domain.recommender.settings import RecommenderSettings

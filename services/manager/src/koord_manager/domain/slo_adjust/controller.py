@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Draft, name_from_token
-from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.nodepolicy import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import Node

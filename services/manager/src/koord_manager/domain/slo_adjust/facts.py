@@ -7,7 +7,7 @@ Source:
 """
 
 from koordcore.events.envelope import AggregateRef, Draft
-from koordcore.events.management.adjustment import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.nodepolicy import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.state.aggregates import ControllerState, NodeHealth
 from koordcore.values import codec
 

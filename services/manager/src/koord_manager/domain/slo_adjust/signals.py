@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from koordcore.events.agents.observation import NodeUsageReported
+from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.node_resources.amounts import Amount, amount_of_usage

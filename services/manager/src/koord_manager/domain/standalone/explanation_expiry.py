@@ -7,7 +7,7 @@ Source:
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_from_token
-from koordcore.events.objects.custom import CustomObjectDeleted
+from koordcore.events.objects import CustomObjectDeleted
 from koordcore.state.aggregates import CustomObjectState, ScheduleExplanationState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import jsonpatch  # type: ignore[import-untyped]
 from koordcore.events.envelope import Draft, event_id, name_from_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
 from koord_manager.domain.gateway.objects.device_object import pending_device

@@ -7,8 +7,8 @@ Source:
 """
 
 from koordcore.events.envelope import Draft
-from koordcore.events.objects.custom import CustomObjectDeleted, custom_ref
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.events.objects import CustomObjectDeleted, custom_ref
+from koordcore.protocol.reservations import PLURAL
 from koordcore.state.aggregates import CustomObjectState, ReservationState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -15,9 +15,9 @@ import copy
 from typing import Any, Final
 
 from koordcore.events.envelope import Draft, namespaced_from_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.protocol import storage
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage import objects as storage
 from koordcore.state.aggregates import PodState
 from koordcore.values.allocation import ClaimBinding
 

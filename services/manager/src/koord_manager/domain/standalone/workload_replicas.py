@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, event_id
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted, WorkloadPodsCreated
+from koordcore.events.objects import PodSpecAdded, PodSpecDeleted, WorkloadPodsCreated
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import OwnerReference, Pod, Workload
 from koordcore.state.aggregates import PodSpecState, WorkloadState

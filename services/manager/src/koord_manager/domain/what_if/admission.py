@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.custom import plural_of as plural_of_ref
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import ConfigAccepted, ConfigRejected, CustomObjectObserved, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import plural_of as plural_of_ref
 
 from koord_manager.domain.admission.context.profile_index import ProfileIndex
 from koord_manager.domain.admission.context.profiles import ColocationProfile

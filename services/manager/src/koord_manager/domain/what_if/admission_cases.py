@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.custom import plural_of as plural_of_ref
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigRejected, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import ConfigAccepted, ConfigRejected, CustomObjectObserved, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import plural_of as plural_of_ref
 from koordcore.protocol import keys
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Pod, pod_from_json

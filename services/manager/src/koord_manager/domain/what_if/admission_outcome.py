@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, cast
 
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import Event
-from koordcore.events.management.admission import AdmissionDecided
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, NodeSpecChanged, PodSpecAdded, PodSpecChanged
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.objects import Node, Pod

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
+from koordcore.events.admission import AdmissionDecided
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.management.admission import AdmissionDecided
 from koordcore.events.registry import UnreadableEvent
-from koordcore.protocol.generated_names import base_of_names, generated_base
-from koordcore.protocol.objects import Pod
+from koordcore.protocol.objects import Pod, base_of_names, generated_base
 from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen

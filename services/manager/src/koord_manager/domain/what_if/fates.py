@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import BasedOn, Event
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
+    NodeHealthAssessed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,

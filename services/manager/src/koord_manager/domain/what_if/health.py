@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Final, NamedTuple, cast
 
 import msgspec
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.events.management.adjustment import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent, name_from_token
-from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.management.nodepolicy import (
+from koordcore.events.nodepolicy import (
+    ConfigWarned,
+    MassAbnormalityChanged,
     NodeDevicesComputed,
+    NodeHealthAssessed,
     NodeMetricPolicyRendered,
     NodeOvercommitComputed,
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.management.quota_profile import QuotaProfileRendered
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.quota import QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 

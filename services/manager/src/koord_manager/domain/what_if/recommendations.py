@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 from koordcore.state.aggregates import PodSpecState, RecommendationState
 from koordcore.state.cluster import evolve
 from koordcore.values import codec

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koordcore.events.agents.observation import NodeUsageReported, usage_report
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.observation import NodeUsageReported, usage_report
 from koordcore.events.registry import UnreadableEvent
 
 Moment = tuple[int, str]

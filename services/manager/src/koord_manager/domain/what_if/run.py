@@ -15,12 +15,11 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.management.adjustment import ConfigWarned, MassAbnormalityChanged
-from koordcore.events.management.nodepolicy import NodeOvercommitComputed
-from koordcore.events.management.quota_profile import QuotaProfileDropped, QuotaProfileRendered
-from koordcore.events.management.recommendation import RecommendationComputed, RecommendationDropped
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import ConfigAccepted, ConfigDeleted
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.nodepolicy import ConfigWarned, MassAbnormalityChanged, NodeOvercommitComputed
+from koordcore.events.objects import ConfigAccepted, ConfigDeleted
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
+from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.recommender.apply import INITIATOR

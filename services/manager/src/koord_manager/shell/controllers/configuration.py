@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from koordcore.events.envelope import Draft
-from koordcore.events.management.adjustment import ConfigWarned
+from koordcore.events.nodepolicy import ConfigWarned
 
 from koord_manager.domain.configuration.warnings import warning_drafts
 from koord_manager.domain.controller_names import CONFIGURATION, DESIRED_STATE, NODE_POLICIES, OVERCOMMIT

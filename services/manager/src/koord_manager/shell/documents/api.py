@@ -23,21 +23,22 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
 from koordcore.ports.leadership import Leadership
 from koordcore.protocol.crd import ResourceVersion, accepted_kinds
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import Node, Pod, Workload
-from koordcore.service.access.audit import OBJECTS, REQUEST
+from koordcore.service.access.gate import OBJECTS, REQUEST
 from koordcore.state.aggregates import (
     NodePolicyState,
     PodState,
+    policy_annotations,
+    policy_resources,
 )
-from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values import codec
+from koordcore.values.codec import PIECE, array_pieces, object_pieces
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.pieces import PIECE, array_pieces, object_pieces
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import Origin
-from koordcore.events.management.admission import AdmissionDecided, admission_ref
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.protocol.manifests import CustomObject
 from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.telemetry.logging import Logger

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import Draft, Origin
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecChanged
 from koordcore.ports.eventlog import Appended, Conflict, Full, Misconfigured, Unavailable, Unsendable
 from koordcore.protocol.manifests import InvalidManifest, Manifest
 from koordcore.protocol.objects import Pod

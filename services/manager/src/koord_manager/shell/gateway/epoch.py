@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from typing import Final
 
-from koordcore.events.objects.gateway import GENESIS
+from koordcore.events.gateway import GENESIS
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.telemetry.logging import Logger

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
+from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.registry import UnreadableEvent
-from koordcore.events.scheduling.explanations import PodGated, PodUnschedulable
 from koordcore.ports.clock import Clock
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.state.aggregates import PodSpecState, PodState

@@ -15,7 +15,7 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin, StoredEvent
-from koordcore.events.objects.gateway import GENESIS, GenesisRecorded
+from koordcore.events.gateway import GENESIS, GenesisRecorded
 from koordcore.ports.clock import Clock
 from koordcore.ports.eventlog import Appended, EventLog, TooLarge
 from koordcore.protocol.objects import ConfigMap

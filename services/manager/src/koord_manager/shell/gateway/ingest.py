@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Draft, name_token
+from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.eventlog import Appended
 
 from koord_manager.domain.gateway.mirror import Seen, known_of, name_of, next_draft

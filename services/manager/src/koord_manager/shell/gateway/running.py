@@ -14,12 +14,11 @@ from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.bus.folds.foldable import Folded
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, Origin, name_from_token, name_token
+from koordcore.events.observation import NodeUsageReported
 from koordcore.ports.clock import Clock
-from koordcore.ports.eventlog import EventLog
+from koordcore.ports.eventlog import EventLog, ObservationLog
 from koordcore.ports.leadership import Leadership, Term
-from koordcore.ports.observations import ObservationLog
 from koordcore.retry import Backoff, retry
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from koordcore.events.envelope import Event
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged
 from koordcore.retry import Backoff
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.newest import Newest

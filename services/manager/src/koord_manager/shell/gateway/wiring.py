@@ -6,9 +6,8 @@ from typing import TypeVar
 from koordcore.bus.factory import Bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.clock import SystemClock
-from koordcore.service.leader.lease import LeaseTimes, unique_holder
+from koordcore.service.leader.lease import LeaseTimes, SoleLeader, unique_holder
 from koordcore.service.leader.lease_kubernetes import LeaseLeadership
-from koordcore.service.leader.sole_leader import SoleLeader
 from koordcore.service.run import Shell
 
 from koord_manager.domain.cluster.view import ManagerView

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from koordcore.bus.setup.installation import Installation, write_installation
-from koordcore.service.access.first_files import ensure_access_files
+from koordcore.service.access.static_tokens import ensure_access_files
 from koordcore.values import codec
 
 from koord_manager.shell.gateway.api import ApiResponse

@@ -8,9 +8,7 @@ Source:
 
 from typing import Any, Final, Protocol, cast
 
-from koordcore.bus.setup.issuing import NodeToken, Refused
-from koordcore.bus.setup.nats_jwt import claims_of
-from koordcore.bus.setup.node_tokens import AUDIENCE, LONGEST
+from koordcore.bus.setup.issuing import AUDIENCE, LONGEST, NodeToken, Refused, claims_of
 from koordcore.values import codec
 
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from koordcore.ports.clock import Clock
-from koordcore.ports.observations import ObservationLog
+from koordcore.ports.eventlog import ObservationLog
 from koordcore.protocol import keys
 from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer

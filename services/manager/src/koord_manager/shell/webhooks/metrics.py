@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from koordcore.service.telemetry.series_lifetime import SeriesLifetime
+from koordcore.service.telemetry.metrics import SeriesLifetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector

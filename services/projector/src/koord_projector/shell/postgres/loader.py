@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final, LiteralString
 
 import msgspec
-from koordcore.events.descheduling.decisions import RoundDecided
+from koordcore.events.descheduling import RoundDecided
 from koordcore.events.envelope import AggregateRef
 from koordcore.state.cluster import decode_state
-from koordcore.stories.closed_nodes import closers
+from koordcore.stories.acts import closers
 from koordcore.stories.modifications import CONFIGURATION
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import TupleRow

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import psycopg
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.service.failpoints import failpoint
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow

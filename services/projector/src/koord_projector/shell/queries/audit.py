@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 import msgspec
+from koordcore.protocol.recommendations import workload_of
 from koordcore.stories.modifications import Modification
-from koordcore.stories.workloads import workload_of
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 

@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.agents.nodestate import (
+from koordcore.events.envelope import name_from_token, name_token
+from koordcore.events.nodestate import (
     BeCpuSuppressed,
     EvictedPod,
     InterferenceDetected,
     InterferenceEnded,
     PodsEvictedByAgent,
 )
-from koordcore.events.envelope import name_from_token, name_token
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
-from koordcore.events.objects.custom import custom_ref
-from koordcore.events.scheduling.gang import gang_ref
+from koordcore.events.gang import gang_ref
+from koordcore.events.objects import custom_ref
 from koordcore.protocol.annotations.gang import parse_gang_min_num
 from koordcore.state.aggregates import CustomObjectState, GangState, PodSpecState
-from koordcore.state.base import AggregateState
+from koordcore.state.fold import AggregateState
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection

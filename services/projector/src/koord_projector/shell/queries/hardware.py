@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
-from koordcore.state.base import AggregateState
+from koordcore.state.fold import AggregateState
 from koordcore.stories.device_cards import cards_of
 from koordcore.stories.hardware import node_hardware, owners_of
 from sqlalchemy.ext.asyncio import AsyncConnection

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import name_from_token, name_token, trace_id_of
+from koordcore.events.observation import NodeUsageReported
 from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection

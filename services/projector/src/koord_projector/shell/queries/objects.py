@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from koordcore.events import CATALOGUE, envelope
 from koordcore.requests.catalogue import StateHash
-from koordcore.state.base import AggregateState
 from koordcore.state.cluster import combine_digests, decode_state, evolve
-from koordcore.state.kinds import STATE_TYPES
+from koordcore.state.fold import AggregateState
+from koordcore.state.registry import STATE_TYPES
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import name_token
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection

@@ -5,10 +5,10 @@ from typing import TypeVar, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
-from koordcore.events.objects.custom import custom_ref
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.events.objects import custom_ref
+from koordcore.protocol.reservations import PLURAL
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, PodState, ReservationState
-from koordcore.state.base import AggregateState
+from koordcore.state.fold import AggregateState
 from koordcore.state.reservations import node_of_reservation, reservation_status
 from koordcore.stories.reservations import ReservationView, reservation_view
 from sqlalchemy.ext.asyncio import AsyncConnection

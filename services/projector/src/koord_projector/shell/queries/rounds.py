@@ -3,7 +3,7 @@
 from typing import Final
 
 import msgspec
-from koordcore.events.descheduling.rounds import RoundAttempt, RoundEnded
+from koordcore.events.descheduling import RoundAttempt, RoundEnded
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 

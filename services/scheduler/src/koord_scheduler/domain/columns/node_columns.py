@@ -24,7 +24,7 @@ from koordcore.protocol.resource_names import (
     MID_MEMORY,
     PODS,
 )
-from koordcore.values.amount_limits import at_most_max, clamped
+from koordcore.values.resources import at_most_max, clamped
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.journal import Journal

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node, Taint
-from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import amount_of, parse_resources

@@ -50,7 +50,7 @@ class StatusWrites:
     Attributes:
         seqs: Aggregate -> position of its last known event, for aggregates that no other part of the state has
             (evictions, quotas, gangs). If an aggregate is forgotten, the next append expects position 0, and the log
-            stores it behind the last event, because it is folded (`koordcore.bus.write.expectations`).
+            stores it behind the last event, because it is folded (`koordcore.bus.write.append`).
     """
 
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, name_token
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import DecisionBasis, PodPlaced, PodReallocated, PodReleased
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.pod import DecisionBasis, PlacementExplanation, PodPlaced, PodReallocated, PodReleased
 from koordcore.protocol.annotations.gang import BoundGang
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.protocol.component_config import WireModel
 
 from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs

@@ -7,7 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
-from koordcore.protocol.component_config import wire
+from koordcore.protocol import component_config
 from koordcore.protocol.manifests.documents import read_documents
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
@@ -41,24 +41,24 @@ def _of_version(version: str) -> str:
     return version
 
 
-PluginWeight = Annotated[StrictInt, wire.within(0, wire.INT32_MAX)]
-PluginName = Annotated[wire.Text, AfterValidator(_at_least_one_name)]
+PluginWeight = Annotated[StrictInt, component_config.within(0, component_config.INT32_MAX)]
+PluginName = Annotated[component_config.Text, AfterValidator(_at_least_one_name)]
 
 
-class EnabledPlugin(wire.WireModel):
+class EnabledPlugin(component_config.WireModel):
     """A plugin that a profile enables at an extension point. `weight` counts for scores only; 0 stands for 1."""
 
     name: PluginName
     weight: PluginWeight = 0
 
 
-class DisabledPlugin(wire.WireModel):
+class DisabledPlugin(component_config.WireModel):
     """A default plugin that a profile disables at an extension point; `*` stands for all default plugins."""
 
     name: PluginName
 
 
-class PluginSet(wire.WireModel):
+class PluginSet(component_config.WireModel):
     """The plugins that a profile enables and disables at one extension point, relative to the defaults."""
 
     enabled: tuple[EnabledPlugin, ...] = ()
@@ -75,7 +75,7 @@ class PluginSet(wire.WireModel):
         return enabled
 
 
-class Plugins(wire.WireModel):
+class Plugins(component_config.WireModel):
     """The plugins that a profile enables and disables, for each extension point and for all of them (`multi_point`)."""
 
     multi_point: PluginSet = PluginSet()
@@ -98,14 +98,14 @@ class Plugins(wire.WireModel):
         return changes
 
 
-class PluginArguments(wire.WireModel):
+class PluginArguments(component_config.WireModel):
     """The name of a plugin and its arguments as the user wrote them, before validation."""
 
     name: PluginName
-    args: Mapping[wire.Text, Any] = {}
+    args: Mapping[component_config.Text, Any] = {}
 
 
-class WrittenProfile(wire.WireModel):
+class WrittenProfile(component_config.WireModel):
     """A profile as the user wrote it, before defaults are merged.
 
     Attributes:
@@ -113,52 +113,52 @@ class WrittenProfile(wire.WireModel):
         percentage_of_nodes_to_score: 0..100; None stands for the value of the whole document.
     """
 
-    scheduler_name: wire.Text | None = None
-    percentage_of_nodes_to_score: wire.Percent | None = None
+    scheduler_name: component_config.Text | None = None
+    percentage_of_nodes_to_score: component_config.Percent | None = None
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginArguments, ...] = ()
 
 
-class LeaderElection(wire.WireModel):
+class LeaderElection(component_config.WireModel):
     """Settings of leader election in the document. None for a setting that is not given."""
 
-    leader_elect: wire.Bool | None = None
-    lease_duration: wire.Duration | None = None
-    renew_deadline: wire.Duration | None = None
-    retry_period: wire.Duration | None = None
-    resource_lock: wire.Text | None = None
-    resource_name: wire.Text | None = None
-    resource_namespace: wire.Text | None = None
+    leader_elect: component_config.Bool | None = None
+    lease_duration: component_config.Duration | None = None
+    renew_deadline: component_config.Duration | None = None
+    retry_period: component_config.Duration | None = None
+    resource_lock: component_config.Text | None = None
+    resource_name: component_config.Text | None = None
+    resource_namespace: component_config.Text | None = None
 
 
-class ClientConnection(wire.WireModel):
+class ClientConnection(component_config.WireModel):
     """Settings of the connection to the API server, which this scheduler accepts without effect."""
 
-    kubeconfig: wire.Text = ""
-    accept_content_types: wire.Text = ""
-    content_type: wire.Text = ""
+    kubeconfig: component_config.Text = ""
+    accept_content_types: component_config.Text = ""
+    content_type: component_config.Text = ""
     qps: StrictFloat | StrictInt = 50
-    burst: wire.Int32 = 100
+    burst: component_config.Int32 = 100
 
 
-class WrittenConfiguration(wire.WireModel):
+class WrittenConfiguration(component_config.WireModel):
     """A KubeSchedulerConfiguration as the user wrote it, with defaults for its scalar fields only."""
 
-    api_version: Annotated[wire.Text, AfterValidator(_of_version)]
-    kind: Annotated[wire.Text, AfterValidator(_of_kind)]
-    parallelism: wire.Positive = 16
-    percentage_of_nodes_to_score: wire.Percent = 0
-    pod_initial_backoff_seconds: wire.Positive = 1
-    pod_max_backoff_seconds: wire.Positive = 10
+    api_version: Annotated[component_config.Text, AfterValidator(_of_version)]
+    kind: Annotated[component_config.Text, AfterValidator(_of_kind)]
+    parallelism: component_config.Positive = 16
+    percentage_of_nodes_to_score: component_config.Percent = 0
+    pod_initial_backoff_seconds: component_config.Positive = 1
+    pod_max_backoff_seconds: component_config.Positive = 10
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
-    enable_profiling: wire.Bool = True
-    enable_contention_profiling: wire.Bool = False
-    delay_cache_until_active: wire.Bool = False
-    healthz_bind_address: wire.Text = ""
-    metrics_bind_address: wire.Text = ""
+    enable_profiling: component_config.Bool = True
+    enable_contention_profiling: component_config.Bool = False
+    delay_cache_until_active: component_config.Bool = False
+    healthz_bind_address: component_config.Text = ""
+    metrics_bind_address: component_config.Text = ""
     profiles: tuple[WrittenProfile, ...] = ()
-    extenders: tuple[Mapping[wire.Text, Any], ...] = ()
+    extenders: tuple[Mapping[component_config.Text, Any], ...] = ()
 
     @field_validator("pod_max_backoff_seconds", mode="after")
     @classmethod

@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from koordcore.protocol.component_config.ignored import Ignored, fields_without_effect
-from koordcore.protocol.component_config.problems import InvalidConfiguration, refuse
-from koordcore.protocol.component_config.spelling import wire_name
-from koordcore.protocol.component_config.wire import WireModel, read
+from koordcore.protocol.component_config import (
+    Ignored,
+    InvalidConfiguration,
+    WireModel,
+    fields_without_effect,
+    read,
+    refuse,
+    wire_name,
+)
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue

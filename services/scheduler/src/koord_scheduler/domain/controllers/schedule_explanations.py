@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 import numpy as np
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.diagnosis import Diagnosis, NodeFailure
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodUnschedulable
-from koordcore.events.scheduling.schedule_explanation import (
+from koordcore.events.explanations import DecisionAbandoned, Diagnosis, NodeFailure, PodUnschedulable
+from koordcore.events.schedule_explanation import (
     DomainOutlook,
     FeasiblePlacement,
     PossibleVictim,

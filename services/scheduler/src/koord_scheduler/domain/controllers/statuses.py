@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodEvictionRequested
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite

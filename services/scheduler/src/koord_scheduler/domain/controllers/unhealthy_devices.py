@@ -9,7 +9,7 @@ Source:
 from collections.abc import Iterator, Mapping
 
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, UnhealthyDevice
+from koordcore.events.pod import PodDeviceUnhealthy, UnhealthyDevice
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.work import pod_ref

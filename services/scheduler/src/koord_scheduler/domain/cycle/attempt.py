@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.diagnosis import Diagnosis
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation, PluginExclusion
+from koordcore.events.explanations import Diagnosis
+from koordcore.events.pod import PlacementExplanation, PluginExclusion
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.columns.node_columns import Rows

@@ -7,9 +7,9 @@ Source:
 """
 
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.explanations import PodGated
-from koordcore.events.scheduling.node_ledger import pod_on_node
-from koordcore.events.scheduling.pod import DecisionBasis
+from koordcore.events.explanations import PodGated
+from koordcore.events.node_ledger import pod_on_node
+from koordcore.events.pod import DecisionBasis
 from koordcore.values.allocation import Allocation
 
 from koord_scheduler.domain.commit.work import Placement

@@ -4,7 +4,7 @@ Source: event-bus spec, 4.2
 """
 
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.pod import DecisionBasis
+from koordcore.events.pod import DecisionBasis
 
 from koord_scheduler.domain.state.state import SchedulerState
 

@@ -3,14 +3,8 @@
 Source: scheduler-core spec, 13.1
 """
 
-from koordcore.events.scheduling.diagnosis import (
-    MOST_NODES_NAMED,
-    Diagnosis,
-    NodeFailure,
-    PreemptionDiagnosis,
-    Suggestion,
-)
-from koordcore.events.scheduling.pod import Victim
+from koordcore.events.explanations import MOST_NODES_NAMED, Diagnosis, NodeFailure, PreemptionDiagnosis, Suggestion
+from koordcore.events.pod import Victim
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns, row_list
 from koord_scheduler.domain.evaluate.engine import Engine

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from koordcore.events.scheduling.explanations import DecisionAbandoned, PodGated, PodUnschedulable
-from koordcore.events.scheduling.pod import DecisionBasis
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.pod import DecisionBasis
 
 from koord_scheduler.domain.commit.work import Placement
 from koord_scheduler.domain.cycle.attempt import Found, NotFound

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.gpu import (
+from koordcore.protocol.annotations.devices import (
     PARTITION_HONOR,
     GpuPartition,
     GpuPartitionTable,
@@ -19,8 +19,8 @@ from koordcore.protocol.hardware.device_requests import GPU_TYPE
 from koordcore.protocol.hardware.devices import UNKNOWN_NUMA_NODE, DeviceDetails, device_amounts, read_devices
 from koordcore.protocol.objects import ObjectMeta, object_from_json
 from koordcore.values.allocation import VirtualFunction
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import MAX_AMOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

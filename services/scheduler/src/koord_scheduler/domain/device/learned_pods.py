@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from koordcore.events.cluster import TypicalPod as LearnedPod
+from koordcore.events.cluster import TypicalPodsLearned
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent
-from koordcore.events.objects.mirror import PodSpecAdded
-from koordcore.events.scheduling.gpu_workload import TypicalPod as LearnedPod
-from koordcore.events.scheduling.gpu_workload import TypicalPodsLearned
-from koordcore.fragmentation.pods import GpuPod, TypicalPod, typical_pods
-from koordcore.fragmentation.requests import requests_of
+from koordcore.events.objects import PodSpecAdded
+from koordcore.fragmentation.pods import GpuPod, TypicalPod, requests_of, typical_pods
 from koordcore.values import codec
 
 from koord_scheduler.domain.config.args.fine_grained import GpuFragmentation

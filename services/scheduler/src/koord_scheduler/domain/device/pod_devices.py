@@ -15,11 +15,12 @@ from koordcore.protocol.annotations.devices import (
     APPLY_FOR_ALL,
     PCIE_LEVEL,
     DeviceHint,
+    GpuPartitionSpec,
     JointAllocation,
     parse_device_hints,
+    parse_gpu_partition_spec,
     parse_joint_allocation,
 )
-from koordcore.protocol.annotations.gpu import GpuPartitionSpec, parse_gpu_partition_spec
 from koordcore.protocol.hardware.device_requests import (
     DEVICE_NAMES,
     GPU_TYPE,

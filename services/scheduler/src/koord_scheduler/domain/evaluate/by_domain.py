@@ -11,7 +11,7 @@ Source:
 from typing import Final
 
 import numpy as np
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.evaluate.cross_node import Choice, DomainFilters

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 from koordcore.values import codec
 
 from koord_scheduler.domain.columns.free_index import FreeIndex

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.label_column import LabelColumn
 from koord_scheduler.domain.framework.cross_node_points import (

@@ -1,7 +1,7 @@
 """The results of the engine, each with its explanation."""
 
 import msgspec
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.pod import PlacementExplanation
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 from koordcore.events.envelope import BasedOn
-from koordcore.events.scheduling.placement_explanation import NodeScore, PlacementExplanation, PluginExclusion
+from koordcore.events.pod import NodeScore, PlacementExplanation, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list, text_hash
 from koord_scheduler.domain.evaluate.by_domain import best_by_domain

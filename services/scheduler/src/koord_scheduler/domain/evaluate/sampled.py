@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from koordcore.events.scheduling.placement_explanation import PluginExclusion
+from koordcore.events.pod import PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.evaluate.asked import Asked

@@ -11,14 +11,14 @@ from typing import Final, TypeAlias, TypeVar, cast
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Namespace, Node, Pod, Workload, object_from_json
 from koordcore.protocol.quota import quota_spec
-from koordcore.protocol.reservations.document import PLURAL, reservation_from_json
+from koordcore.protocol.reservations import PLURAL, reservation_from_json
 from koordcore.protocol.scheduling_objects import (
     ElasticQuota,
     PodDisruptionBudget,
     SelectingController,
     Service,
 )
-from koordcore.protocol.storage.claims import has_ephemeral_claims
+from koordcore.protocol.storage import has_ephemeral_claims
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

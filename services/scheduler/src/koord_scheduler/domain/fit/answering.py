@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.mirror import WorkloadObserved
+from koordcore.events.objects import WorkloadObserved
 from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit, PodSet, PreemptingPod, SetFit, Shortage
 from koordcore.values.allocation import NOTHING, Allocation
 

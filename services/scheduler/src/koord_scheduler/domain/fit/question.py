@@ -6,13 +6,13 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.objects.custom import CustomObjectObserved, custom_ref
+from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.requests.fit import FitRequest, PodSet
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import MAX_AMOUNT
 
 from koord_scheduler.domain.state.state import SchedulerState
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from koordcore.events.scheduling.explanations import PodUnschedulable
+from koordcore.events.explanations import PodUnschedulable
 from koordcore.requests.fit import Headroom, Shortage
 
 from koord_scheduler.domain.columns.node_columns import Rows

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import PodNominated
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecDeleted
+from koordcore.events.pod import PodNominated
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 

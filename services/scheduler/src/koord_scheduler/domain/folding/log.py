@@ -11,12 +11,11 @@ Source:
 from typing import Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
-from koordcore.events.objects.gateway import PodBindFailed, PodBound
-from koordcore.events.objects.mirror import (
+from koordcore.events.gateway import PodBindFailed, PodBound
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeHealthAssessed, NodeOvercommitComputed
+from koordcore.events.objects import (
     NodeSpecAdded,
     NodeSpecChanged,
     NodeSpecDeleted,
@@ -24,8 +23,8 @@ from koordcore.events.objects.mirror import (
     PodSpecChanged,
     PodSpecDeleted,
 )
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import (
+from koordcore.events.observation import NodeUsageReported
+from koordcore.events.pod import (
     PodDeviceUnhealthy,
     PodNominated,
     PodNominationCleared,

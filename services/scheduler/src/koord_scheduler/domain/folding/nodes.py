@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeHealthAssessed, NodeOvercommitComputed
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.columns.node_shape import node_shape

@@ -3,14 +3,16 @@
 from typing import Final
 
 from koordcore.events.envelope import Event, StoredEvent, name_from_token, namespaced_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
-from koordcore.events.objects.mirror import (
+from koordcore.events.objects import (
     ConfigAccepted,
     ConfigDeleted,
+    CustomObjectDeleted,
+    CustomObjectObserved,
     NamespaceDeleted,
     NamespaceObserved,
     WorkloadDeleted,
     WorkloadObserved,
+    plural_of,
 )
 from koordcore.values.invalid import InvalidInput
 

@@ -7,14 +7,8 @@ Source:
 """
 
 from koordcore.events.envelope import StoredEvent, name_from_token
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken
-from koordcore.events.scheduling.pod import (
-    PodDeviceUnhealthy,
-    PodNominated,
-    PodNominationCleared,
-    PodPlaced,
-    PodReallocated,
-)
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from koordcore.events.pod import PodDeviceUnhealthy, PodNominated, PodNominationCleared, PodPlaced, PodReallocated
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.nodes.ledger import Source

@@ -2,11 +2,11 @@
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
-from koordcore.events.objects.gateway import PodBindFailed, PodBound
+from koordcore.events.gateway import PodBindFailed, PodBound
 from koordcore.protocol.annotations.allocation import allocation_of
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import is_reserve_pod
-from koordcore.state.evolution.gateway import bound_pod
+from koordcore.protocol.reservations import is_reserve_pod
+from koordcore.state.evolution.api_objects import bound_pod
 from koordcore.values.allocation import NOTHING, ReservationUse
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.scheduling.reservation import (
+from koordcore.events.reservation import (
     ReservationCollected,
     ReservationDeleted,
     ReservationFailed,
@@ -15,12 +15,8 @@ from koordcore.events.scheduling.reservation import (
     ReservationUnschedulable,
 )
 from koordcore.protocol import keys
-from koordcore.protocol.reservations.document import (
-    is_reserve_pod,
-    reserve_pod,
-)
-from koordcore.protocol.reservations.operating_pod import is_operating, reservation_of_pod
-from koordcore.protocol.reservations.status import AVAILABLE, FAILED, SUCCEEDED
+from koordcore.protocol.reservation_status import AVAILABLE, FAILED, SUCCEEDED
+from koordcore.protocol.reservations import is_operating, is_reserve_pod, reservation_of_pod, reserve_pod
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 

@@ -1,11 +1,11 @@
 """Folds what schedulers publish besides placements: evictions and the statuses of gangs, quotas and others."""
 
+from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import Event, StoredEvent
-from koordcore.events.objects.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed, PodEvictionRequested
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.state.state import SchedulerState
 

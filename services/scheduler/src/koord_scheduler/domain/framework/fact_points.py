@@ -8,8 +8,8 @@ Source: scheduler-core spec, 2 (events and hints) and 3.
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.columns.node_columns import Rows

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 from koordcore.protocol import keys, lenient_json
 from koordcore.protocol.annotations import gang as keys_of_gangs
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, Pod
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, Pod
 from koordcore.values.duration import NANOS_PER_SECOND
 from koordcore.values.invalid import InvalidInput
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta
+from koordcore.protocol.objects import KubeStruct, ObjectMeta
 from koordcore.values.invalid import InvalidInput
 
 CLUSTER_LAYER: Final = "ClusterTopologyLayer"

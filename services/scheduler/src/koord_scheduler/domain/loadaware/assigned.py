@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.integers import parse_decimal
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import MAX_AMOUNT
 
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.estimate import estimate_pod

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from koordcore.events.agents.observation import NodeUsageReported, Usage
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.resources import Amounts

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from koordcore.values.amount_limits import MAX_AMOUNT
+from koordcore.values.resources import MAX_AMOUNT
 
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
 from koord_scheduler.domain.loadaware.assigned import NodeSums, Vector, used_by_all

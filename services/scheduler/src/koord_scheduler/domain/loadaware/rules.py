@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.node import node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.priority import PriorityBand, priority_class
-from koordcore.protocol.reservation import node_reservation, trim_allocatable
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import parse_resources

@@ -6,8 +6,7 @@ Source: manager spec, 5 and 16.4
 from collections.abc import Mapping
 
 import msgspec
-from koordcore.events.management.adjustment import NodeHealthAssessed
-from koordcore.events.management.nodepolicy import NodeDevicesComputed, NodeOvercommitComputed
+from koordcore.events.nodepolicy import NodeDevicesComputed, NodeHealthAssessed, NodeOvercommitComputed
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 FULL_WEIGHT = 100

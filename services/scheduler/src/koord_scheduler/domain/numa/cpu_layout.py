@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from koordcore.protocol.annotations.cpu_topology import HIGHEST_CPU
+from koordcore.protocol.annotations.cpu import HIGHEST_CPU
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuPlace

@@ -12,23 +12,20 @@ from typing import Final
 from koordcore.protocol import keys
 from koordcore.protocol.amplification import NO_RATIO, amplify, parse_ratios
 from koordcore.protocol.annotations.cpu import (
+    HIGHEST_ZONE,
     KubeletCpuManagerPolicy,
+    KubeletCpus,
     NodeCpuBindPolicy,
     node_cpu_bind_policy,
-    parse_kubelet_cpu_manager_policy,
-)
-from koordcore.protocol.annotations.cpu_topology import (
-    HIGHEST_ZONE,
-    KubeletCpus,
     parse_cpu_topology,
+    parse_kubelet_cpu_manager_policy,
     parse_kubelet_cpus,
 )
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import Amounts, parse_amounts
+from koordcore.values.resources import MAX_AMOUNT, Amounts, parse_amounts
 
 from koord_scheduler.domain.numa.cpu_layout import CpuLayout, CpuMask
 from koord_scheduler.domain.numa.reserved import reserved_cpus, zone_cpu_left

@@ -15,8 +15,8 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.priority import priority_class
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import MAX_AMOUNT
 
 from koord_scheduler.domain.numa.binding import PodBinding, ResourceSpec, pod_binding
 from koord_scheduler.domain.numa.cpu_layout import parsed_mask

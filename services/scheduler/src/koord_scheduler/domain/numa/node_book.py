@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from koordcore.values.allocation import Allocation
-from koordcore.values.amount_limits import MAX_AMOUNT
-from koordcore.values.resources import Amounts
+from koordcore.values.resources import MAX_AMOUNT, Amounts
 
 from koord_scheduler.domain.numa.accumulator import NOT_USED, CpuUse, ExclusivePolicy
 from koord_scheduler.domain.numa.cpu_layout import CpuMask, cpus_in, known_mask

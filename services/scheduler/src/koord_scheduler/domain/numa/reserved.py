@@ -5,9 +5,8 @@ Source: scheduler-fine-grained spec, 1.2 and 4.3; vectors scheduler/node_reserve
 
 from collections.abc import Iterable, Mapping
 
-from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, parse_system_qos_resource
-from koordcore.protocol.annotations.cpu_topology import KubeletCpus
-from koordcore.protocol.reservation import node_reservation, num_reserved_cpus, reported_reserved_cpus
+from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, KubeletCpus, parse_system_qos_resource
+from koordcore.protocol.annotations.node import node_reservation, num_reserved_cpus, reported_reserved_cpus
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.topology import CpuTopology
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.claims import claims_of
+from koordcore.protocol.storage import claims_of
 
 
 @dataclass(frozen=True, slots=True)

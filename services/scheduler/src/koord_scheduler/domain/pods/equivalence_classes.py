@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import gang_name
 from koordcore.protocol.objects import Affinity, NodeAffinity, Pod, Toleration

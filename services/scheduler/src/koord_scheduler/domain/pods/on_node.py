@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from koordcore.events.scheduling.node_ledger import PodOnNode, pod_on_node
+from koordcore.events.node_ledger import PodOnNode, pod_on_node
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import DEFAULT_CPU_MILLI, DEFAULT_MEMORY_BYTES
 from koordcore.protocol.resource_names import CPU, MEMORY

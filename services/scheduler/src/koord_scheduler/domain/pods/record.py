@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from koordcore.events.scheduling.pod import UnhealthyDevice
+from koordcore.events.pod import UnhealthyDevice
 from koordcore.protocol.objects import Pod
 from koordcore.values.allocation import NOTHING, Allocation
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import KubeStruct
 from koordcore.values.invalid import InvalidInput
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.scheduling import preemption_policy_or_never
+from koordcore.protocol.annotations.pods import preemption_policy_or_never
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.priority import priority_value
 from koordcore.protocol.resource_names import parse_replace_resources, rename_pod, replace_pod_resources

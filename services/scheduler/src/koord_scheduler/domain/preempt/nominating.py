@@ -6,10 +6,10 @@ Source:
 
 from collections.abc import Mapping
 
+from koordcore.events import pod as pod_event
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling import pod as pod_event
-from koordcore.events.scheduling.pod import DecisionBasis, PodNominated
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import DecisionBasis, PodNominated
 from koordcore.ports.eventlog import MOST_AT_ONCE
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.scheduling.pod import PodNominated, PodNominationCleared
+from koordcore.events.pod import PodNominated, PodNominationCleared
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites

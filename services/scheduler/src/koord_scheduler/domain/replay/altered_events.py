@@ -6,10 +6,9 @@
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
-from koordcore.events.objects.custom import CustomObjectObserved, plural_of
-from koordcore.events.objects.gateway import PodBound
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged
-from koordcore.protocol.reservations.document import PLURAL
+from koordcore.events.gateway import PodBound
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecChanged, plural_of
+from koordcore.protocol.reservations import PLURAL
 
 
 def subject_of(stored: StoredEvent) -> str:

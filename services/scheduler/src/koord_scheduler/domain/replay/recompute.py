@@ -14,8 +14,14 @@ from typing import Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodNominationCleared, PodPlaced, PodReleased
+from koordcore.events.pod import (
+    DecisionBasis,
+    PlacementExplanation,
+    PodNominated,
+    PodNominationCleared,
+    PodPlaced,
+    PodReleased,
+)
 from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.explanations import PodUnschedulable
-from koordcore.events.scheduling.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
+from koordcore.events.explanations import PodUnschedulable
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.queue.nominator import PREEMPTED

@@ -14,21 +14,19 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import ConfigAccepted, NamespaceObserved, WorkloadObserved
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.pod import UnhealthyDevice
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
+from koordcore.events.pod import UnhealthyDevice
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation
+from koordcore.values.codec import array_pieces, mapping_pieces, object_pieces, schema_digest
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.pieces import array_pieces, mapping_pieces, object_pieces
-from koordcore.values.schema_digest import schema_digest
 
 from koord_scheduler.domain.commit.work import pod_ref
 from koord_scheduler.domain.device.inventory import Card

@@ -24,9 +24,9 @@ from typing import Final
 import msgspec
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent
-from koordcore.events.objects.gateway import PodBindFailed, PodEvictionRequested
-from koordcore.events.objects.mirror import PodSpecDeleted
-from koordcore.events.scheduling.pod import PodNominated
+from koordcore.events.gateway import PodBindFailed, PodEvictionRequested
+from koordcore.events.objects import PodSpecDeleted
+from koordcore.events.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.commit.status_writes import TakenStatusWrite

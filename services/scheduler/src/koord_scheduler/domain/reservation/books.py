@@ -17,7 +17,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol.reservations import Reservation
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.nodes.population import Population

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.protocol.reservations.document import Reservation, phase_by_others
+from koordcore.protocol.reservations import Reservation, phase_by_others
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.state.reserved_amounts import covered
 from koordcore.values.allocation import ReservationUse

@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 3.13.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from koordcore.protocol.reservations.status import AVAILABLE, FAILED, PENDING, SUCCEEDED
+from koordcore.protocol.reservation_status import AVAILABLE, FAILED, PENDING, SUCCEEDED
 from koordcore.protocol.resource_names import CPU, MEMORY
 
 from koord_scheduler.domain.reservation.books import ReservationBooks

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.protocol.reservations import status as statuses
-from koordcore.protocol.reservations.document import Reservation
+from koordcore.protocol import reservation_status as statuses
+from koordcore.protocol.reservations import Reservation
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds

@@ -10,9 +10,8 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, Taint
-from koordcore.protocol.placement.node_terms import term_matches_one
-from koordcore.protocol.placement.taints import NO_SCHEDULE, first_untolerated
-from koordcore.protocol.reservations.document import (
+from koordcore.protocol.placement import NO_SCHEDULE, first_untolerated, term_matches_one
+from koordcore.protocol.reservations import (
     Reservation,
     ReservationAffinity,
     inner_reserved,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from koordcore.protocol.objects import OwnerReference, Pod
-from koordcore.protocol.reservations.document import OwnerController, OwnerObject, ReservationOwnerRule
+from koordcore.protocol.reservations import OwnerController, OwnerObject, ReservationOwnerRule
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.protocol.selectors import Operator, Requirement, Selector
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordcore.values.invalid import InvalidInput

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 from koordcore.protocol import keys
-from koordcore.protocol.reservations.document import parse_exact_match, parse_reservation_affinity
+from koordcore.protocol.reservations import parse_exact_match, parse_reservation_affinity
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.columns.node_columns import NOT_OFFERED, PODS_COLUMN, BoolArray, NodeColumns, Rows

@@ -5,7 +5,7 @@ from typing import Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import Reservation, is_reserve_pod
+from koordcore.protocol.reservations import Reservation, is_reserve_pod
 
 from koord_scheduler.domain.reservation.fit import RESTRICTED
 from koord_scheduler.domain.reservation.matching import Terms

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Pod
 from koordcore.values.allocation import NOTHING, Allocation, combined
 from koordcore.values.invalid import InvalidInput

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from koordcore.events.envelope import AggregateRef
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.state.allocation_rules import objections, violations
 from koordcore.values.allocation import Allocation
 

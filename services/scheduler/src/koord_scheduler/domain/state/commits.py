@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from koordcore.events.envelope import Draft
-from koordcore.events.scheduling.gang import GangPlaced, PlacedMember, gang_ref
-from koordcore.events.scheduling.node_ledger import PodOnNode
+from koordcore.events.gang import GangPlaced, PlacedMember, gang_ref
+from koordcore.events.node_ledger import PodOnNode
 from koordcore.values.allocation import Allocation, is_reservation
 
 from koord_scheduler.domain.commit.outbox import Batch

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koordcore.events.objects.custom import CustomObjectObserved
-from koordcore.events.objects.mirror import ConfigAccepted, NamespaceObserved, WorkloadObserved
+from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
 from koordcore.protocol.objects import Node
 
 from koord_scheduler.domain.forgetting import Forgetting

@@ -6,10 +6,10 @@ Source:
 
 from dataclasses import dataclass, field
 
+from koordcore.events.cluster import ClusterTopologyComputed, TopologyDomain
 from koordcore.events.envelope import Event
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed, TopologyDomain
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.quota import QuotaStatusComputed
 
 from koord_scheduler.domain.gang.group import Gang
 from koord_scheduler.domain.gang.parameters import PodGroupStatus

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
-from koordcore.events.scheduling.schedule_explanation import DomainOutlook, ScheduleExplanationComputed
+from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplanationComputed
 from koordcore.protocol import keys
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput

@@ -5,13 +5,13 @@ Source: event-bus spec, 4.2
 
 from collections.abc import Callable, Container, Sequence
 
+from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.scheduling.cluster_topology import ClusterTopologyComputed
-from koordcore.events.scheduling.gang import GangPhaseChanged
-from koordcore.events.scheduling.pod import PodDeviceUnhealthy, PodNominated
-from koordcore.events.scheduling.quota import QuotaStatusComputed
-from koordcore.events.scheduling.schedule_explanation import ScheduleExplanationComputed
+from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.pod import PodDeviceUnhealthy, PodNominated
+from koordcore.events.quota import QuotaStatusComputed
+from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites, TakenStatusWrite
 from koord_scheduler.domain.forgetting import Forgetting

@@ -10,7 +10,7 @@ Source:
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.storage.objects import CsiNode
+from koordcore.protocol.storage import CsiNode
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns
 from koord_scheduler.domain.volumes.objects import ClaimKey

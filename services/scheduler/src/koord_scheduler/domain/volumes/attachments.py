@@ -10,7 +10,7 @@ Source:
 from collections.abc import Container, Mapping
 
 import numpy as np
-from koordcore.protocol.storage.objects import VolumeAttachment
+from koordcore.protocol.storage import VolumeAttachment
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns
 from koord_scheduler.domain.forgetting import Forgetting

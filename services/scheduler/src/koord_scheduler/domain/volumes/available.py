@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from koordcore.protocol.objects import NodeSelector
-from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.protocol.placement import term_matches_one
 from koordcore.protocol.selectors import Operator
 
 from koord_scheduler.domain.volumes.objects import Capacity, Volume, Wanted

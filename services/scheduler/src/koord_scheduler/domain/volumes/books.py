@@ -10,9 +10,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from koordcore.protocol import storage
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage import objects as storage
-from koordcore.protocol.storage.claims import has_claims
+from koordcore.protocol.storage import has_claims
 from koordcore.values.allocation import ClaimBinding
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns

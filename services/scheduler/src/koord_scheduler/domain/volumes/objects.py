@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from koordcore.protocol import storage
 from koordcore.protocol.objects import NodeSelector
 from koordcore.protocol.selectors import Selector, compile_selector
-from koordcore.protocol.storage import objects as storage
 from koordcore.values.quantity import parse_value
 
 ClaimKey: TypeAlias = tuple[str, str]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from koordcore.protocol.objects import object_from_json
-from koordcore.protocol.storage.objects import (
+from koordcore.protocol.storage import (
     CsiDriver,
     CsiNode,
     CsiStorageCapacity,

@@ -10,8 +10,8 @@ Source: agent spec, 18.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 from koordcore.events.envelope import Event
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.qos import QosClass
 

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from koordcore.events.agents.nodestate import InterferenceDetected, InterferenceEnded, Suspect
 from koordcore.events.envelope import Event
-from koordcore.protocol.amount_text import cfs_quota_text
+from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.resource_names import cfs_quota_text
 
 from koord_agent.domain.metrics import cpi as rules
 from koord_agent.domain.metrics.metric_kinds import Kind

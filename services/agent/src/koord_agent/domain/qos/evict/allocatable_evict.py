@@ -7,9 +7,8 @@ Source: agent spec, 12.3, 12.5.
 
 from collections.abc import Mapping, Sequence
 
-from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.priority import PriorityBand
-from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, amount_text
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.qos.evict.eviction import Target

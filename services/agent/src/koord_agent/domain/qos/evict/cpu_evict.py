@@ -7,8 +7,7 @@ Source: agent spec, 12.2-12.4. Vectors: cpu_evict.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from koordcore.protocol.amount_text import cores
-from koordcore.protocol.resource_names import BATCH_CPU, CPU
+from koordcore.protocol.resource_names import BATCH_CPU, CPU, cores
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.qos.evict.allocatable_evict import running_request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cmp_to_key
 
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.eviction import is_eviction_enabled, parse_eviction_priority
+from koordcore.protocol.annotations.pods import is_eviction_enabled, parse_eviction_priority
 from koordcore.protocol.lenient_json import parse_json
 from koordcore.protocol.qos import QosClass
 from koordcore.values.integers import parse_literal

@@ -7,7 +7,7 @@ pods. Source: agent spec, 12.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from koordcore.events.agents.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
 
 from koord_agent.domain.qos.evict.eviction import EvictionTask, release
 from koord_agent.domain.state.node_look import NodeLook

@@ -6,8 +6,7 @@ Source: agent spec, 12.4, 12.5.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from koordcore.protocol.amount_text import amount_text
-from koordcore.protocol.resource_names import CPU
+from koordcore.protocol.resource_names import CPU, amount_text
 
 from koord_agent.domain.qos.evict.eviction import Target
 from koord_agent.domain.qos.evict.eviction_policy import Judgement, bounds, evicting

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koordcore.protocol.annotations.normalization import parse_cpu_normalization_ratio
+from koordcore.protocol.amplification import parse_cpu_normalization_ratio
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput

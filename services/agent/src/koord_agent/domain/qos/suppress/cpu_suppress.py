@@ -9,7 +9,7 @@ Source: agent spec, 11. Vectors: cpu_suppress.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koordcore.protocol.amount_text import cfs_quota_text, cores
+from koordcore.protocol.resource_names import cfs_quota_text, cores
 from koordcore.values.cpuset import format_cpuset
 
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan

@@ -7,7 +7,7 @@ Source:
 from collections.abc import Mapping
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs
+from koordcore.events.descheduling import Inputs
 
 from koord_descheduler.domain.arguments.common import upstream_args
 from koord_descheduler.domain.arguments.default_evictor import DefaultEvictorArgs, check

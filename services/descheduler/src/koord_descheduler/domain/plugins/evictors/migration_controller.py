@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs
+from koordcore.events.descheduling import Inputs
 
 from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.arguments.migration_controller import (

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.protocol.component_config import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts
 from pydantic import StrictBool, StrictFloat

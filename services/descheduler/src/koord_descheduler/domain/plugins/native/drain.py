@@ -6,7 +6,7 @@ Source:
 
 from typing import Final
 
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.protocol.component_config import WireModel
 
 from koord_descheduler.domain.arguments.common import native_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point

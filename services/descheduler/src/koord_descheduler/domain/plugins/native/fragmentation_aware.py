@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Text
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictFloat
 

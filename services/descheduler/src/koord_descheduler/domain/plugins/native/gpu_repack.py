@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.protocol.component_config import WireModel
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from pydantic import StrictBool, StrictInt

@@ -7,10 +7,10 @@ Source:
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling import Inputs, Number
 from koordcore.protocol.annotations.allocation import allocation_of
-from koordcore.protocol.component_config.wire import Text
-from koordcore.protocol.reservation import POLICY_DEFAULT, reserved_resources
+from koordcore.protocol.annotations.node import POLICY_DEFAULT, reserved_resources
+from koordcore.protocol.component_config import Text
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import CPU

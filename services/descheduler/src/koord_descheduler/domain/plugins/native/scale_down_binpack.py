@@ -10,10 +10,10 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
+from koordcore.events.descheduling import Number
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.eviction import NEVER_EVICT
-from koordcore.protocol.component_config.wire import Text
+from koordcore.protocol.annotations.pods import NEVER_EVICT
+from koordcore.protocol.component_config import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictFloat, StrictInt
 

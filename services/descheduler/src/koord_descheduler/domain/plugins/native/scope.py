@@ -6,7 +6,7 @@ Source:
 
 from collections.abc import Iterator, Sequence
 
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.protocol.component_config import WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from koordcore.protocol.pod_status import ContainerStatus
+from koordcore.protocol.objects import ContainerStatus
 
 from koord_descheduler.domain.view.pods import PodView
 

@@ -9,7 +9,7 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.protocol.component_config import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictInt
 

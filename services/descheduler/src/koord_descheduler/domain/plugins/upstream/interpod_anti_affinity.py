@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.protocol.component_config import WireModel
 from koordcore.protocol.objects import PodAffinityTerm
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values import codec

@@ -9,8 +9,8 @@ Source:
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.rounds import ClassifiedNodes
-from koordcore.protocol.component_config.wire import WireModel
+from koordcore.events.descheduling import ClassifiedNodes
+from koordcore.protocol.component_config import WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 

@@ -7,9 +7,9 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import NotNegative, Text, WireModel
-from koordcore.protocol.pod_status import ContainerStatus, PodCondition
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import NotNegative, Text, WireModel
+from koordcore.protocol.objects import ContainerStatus, PodCondition
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from pydantic import StrictBool, StrictInt

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Text, WireModel
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Text, WireModel
+from koordcore.protocol.placement import first_untolerated
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

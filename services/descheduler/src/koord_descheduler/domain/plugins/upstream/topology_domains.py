@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordcore.protocol.objects import TopologySpreadConstraint
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated
 from koordcore.protocol.selectors import Operator, Requirement, Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

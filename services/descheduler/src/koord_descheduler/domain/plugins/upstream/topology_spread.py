@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 

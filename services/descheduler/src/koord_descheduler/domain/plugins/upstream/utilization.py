@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Number as Percentage
-from koordcore.protocol.component_config.wire import Text, WireModel
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Number as Percentage
+from koordcore.protocol.component_config import Text, WireModel
 from koordcore.protocol.objects import Taint
-from koordcore.protocol.placement.taints import is_tolerated
+from koordcore.protocol.placement import is_tolerated
 from koordcore.protocol.resource_names import CPU, MEMORY, PODS
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts

@@ -4,9 +4,9 @@ Source:
     manager spec, 13.2 (rules are checked on the observed state); event-bus spec, 2.1
 """
 
+from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.objects import mirror
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, plural_of
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.state import ClusterState, aggregates
 from koordcore.values.invalid import InvalidInput
 
@@ -44,29 +44,29 @@ def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
         event: The event.
     """
     match event:
-        case mirror.PodSpecAdded() | mirror.PodSpecChanged():
+        case objects.PodSpecAdded() | objects.PodSpecChanged():
             facts.pod_observed(ref.id, event.object)
-        case mirror.PodSpecDeleted():
+        case objects.PodSpecDeleted():
             facts.pod_gone(ref.id)
         case CustomObjectObserved():
             _observe(facts, ref.id, event.object)
         case CustomObjectDeleted():
             facts.forget(plural_of(ref.id), event.namespace, event.name)
-        case mirror.NamespaceObserved():
+        case objects.NamespaceObserved():
             facts.namespace_observed(event.object.metadata.name, event.object.metadata.labels)
-        case mirror.NamespaceDeleted():
+        case objects.NamespaceDeleted():
             facts.namespace_observed(event.name, None)
-        case mirror.PriorityClassObserved():
+        case objects.PriorityClassObserved():
             facts.priority_class_observed(event.object.metadata.name, event.object)
-        case mirror.PriorityClassDeleted():
+        case objects.PriorityClassDeleted():
             facts.priority_class_observed(event.name, None)
-        case mirror.NodeSpecAdded() | mirror.NodeSpecChanged():
+        case objects.NodeSpecAdded() | objects.NodeSpecChanged():
             facts.node_observed(event.object.metadata.name, event.object.metadata.labels)
-        case mirror.NodeSpecDeleted():
+        case objects.NodeSpecDeleted():
             facts.node_observed(event.name, None)
-        case mirror.ConfigAccepted():
+        case objects.ConfigAccepted():
             facts.config_observed(event.object.metadata.namespace, event.object.metadata.name, event.object.data)
-        case mirror.ConfigDeleted():
+        case objects.ConfigDeleted():
             facts.config_observed(event.namespace, event.name, None)
         case _:
             pass

@@ -11,8 +11,7 @@ from typing import Final, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement, ObjectMeta, object_from_json
+from koordcore.protocol.objects import KubeStruct, LabelSelector, LabelSelectorRequirement, ObjectMeta, object_from_json
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.integers import parse_decimal

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.amplification import amplify_node_update
-from koordcore.protocol.kube_struct import Quantities
+from koordcore.protocol.objects import Quantities
 from koordcore.values.resources import parse_resources
 
 from koord_manager.domain.admission.json_object import child, copied, seen, texts

@@ -9,12 +9,11 @@ from typing import Final
 
 import msgspec
 from koordcore.protocol import keys, lenient_json
-from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.annotations.devices import parse_device_hints
 from koordcore.protocol.hardware.device_requests import GPU_TYPE, device_requests
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
-from koordcore.protocol.resource_names import CPU, MEMORY
+from koordcore.protocol.resource_names import CPU, MEMORY, amount_text
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.context.hardware_shapes import HardwareShapes

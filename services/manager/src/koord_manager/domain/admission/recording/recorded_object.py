@@ -13,8 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from koordcore.protocol.config.sections import SectionName
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ConfigMap, Node, ObjectMeta, Pod, PodTemplate
+from koordcore.protocol.objects import ConfigMap, KubeStruct, Node, ObjectMeta, Pod, PodTemplate
 from koordcore.values import codec
 
 from koord_manager.domain.admission.json_object import seen

@@ -8,8 +8,8 @@ Source:
 
 from typing import Final
 
-from koordcore.events.agents.nodestate import ReportedDevice
 from koordcore.events.envelope import name_from_token
+from koordcore.events.nodestate import ReportedDevice
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodeAgentState

@@ -11,9 +11,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from koordcore.events.agents.observation import GpuUsage, NodeUsageReported, Usage
 from koordcore.events.envelope import name_from_token
-from koordcore.events.objects.custom import custom_ref
+from koordcore.events.objects import custom_ref
+from koordcore.events.observation import GpuUsage, NodeUsageReported, Usage
 from koordcore.protocol.config.node_slo import update_extensions
 from koordcore.protocol.crd.admit import Accepted, admit
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO

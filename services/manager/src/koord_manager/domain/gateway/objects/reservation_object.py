@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from koordcore.events.envelope import AggregateRef, Event, name_token
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref, plural_of
+from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_annotations
-from koordcore.protocol.reservations.document import PLURAL, phase_by_others, readable_reservation
-from koordcore.protocol.reservations.operating_pod import is_operating
-from koordcore.protocol.reservations.status import PENDING, ReservationStatus
+from koordcore.protocol.reservation_status import PENDING, ReservationStatus
+from koordcore.protocol.reservations import PLURAL, is_operating, phase_by_others, readable_reservation
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodSpecState, PodState, ReservationState
 from koordcore.state.reservations import owners_of, reservation_of_log

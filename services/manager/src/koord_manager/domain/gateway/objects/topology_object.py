@@ -11,8 +11,8 @@ import copy
 from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
-from koordcore.events.agents.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.events.envelope import name_from_token
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodeAgentState

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from koordcore.protocol.objects import Node, object_from_json
-from koordcore.protocol.placement.node_terms import term_matches_one
-from koordcore.protocol.storage.objects import (
+from koordcore.protocol.placement import term_matches_one
+from koordcore.protocol.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     PersistentVolume,

@@ -7,7 +7,7 @@ Source:
 import re
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config import wire
+from koordcore.protocol import component_config
 from koordcore.protocol.hardware.device_requests import GPU_TEMPLATES
 from koordcore.protocol.resource_names import FPGA, GPU_MEMORY, GPU_MEMORY_RATIO, HUAWEI_NPU_CORE, RDMA
 from koordcore.values.invalid import InvalidInput
@@ -18,14 +18,14 @@ from koord_scheduler.domain.config.args.kubernetes import CPU_AND_MEMORY, Scored
 Allocation = Literal["LeastAllocated", "MostAllocated"]
 
 
-class NumaScoringStrategy(wire.WireModel):
+class NumaScoringStrategy(component_config.WireModel):
     """How NodeNUMAResource scores nodes or NUMA zones: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
     resources: ScoredResources = CPU_AND_MEMORY
 
 
-class NodeNUMAResourceArgs(wire.WireModel):
+class NodeNUMAResourceArgs(component_config.WireModel):
     """Arguments of NodeNUMAResource.
 
     Attributes:
@@ -47,7 +47,7 @@ def _or_devices(resources: tuple[WeightedResource, ...]) -> tuple[WeightedResour
     return resources or _DEVICES
 
 
-class DeviceScoringStrategy(wire.WireModel):
+class DeviceScoringStrategy(component_config.WireModel):
     """Strategy of DeviceShare for scores of nodes and devices: least or most allocated first, by weighted resources."""
 
     type: Allocation = "LeastAllocated"
@@ -60,19 +60,19 @@ def _positive(value: float) -> float:
     return value
 
 
-class GpuTemplates(wire.WireModel):
+class GpuTemplates(component_config.WireModel):
     """Settings of templates of shared GPU resources: their ConfigMap, and the resources for which they are used."""
 
-    config_map_namespace: wire.Text = GPU_TEMPLATES[0]
-    config_map_name: wire.Text = GPU_TEMPLATES[1]
-    matched_resources: tuple[wire.Text, ...] = (HUAWEI_NPU_CORE,)
+    config_map_namespace: component_config.Text = GPU_TEMPLATES[0]
+    config_map_name: component_config.Text = GPU_TEMPLATES[1]
+    matched_resources: tuple[component_config.Text, ...] = (HUAWEI_NPU_CORE,)
 
 
-class DeviceModel(wire.WireModel):
+class DeviceModel(component_config.WireModel):
     """The vendor and the model of a device, as its labels name them."""
 
-    vendor: wire.Text
-    model: wire.Text
+    vendor: component_config.Text
+    model: component_config.Text
 
 
 def _at_least_a_second(seconds: float) -> float:
@@ -81,7 +81,7 @@ def _at_least_a_second(seconds: float) -> float:
     return seconds
 
 
-class TypicalGpuPod(wire.WireModel):
+class TypicalGpuPod(component_config.WireModel):
     """One entry of a workload description: requests that many pods have in common, and how frequent such pods are.
 
     Attributes:
@@ -92,14 +92,14 @@ class TypicalGpuPod(wire.WireModel):
         frequency: Fraction of all pods, above 0 and at most 1.
     """
 
-    milli_cpu: wire.NotNegative
-    gpu_milli: Annotated[int, wire.within(0, 1000)] = 0
-    num_gpu: wire.NotNegative = 0
-    gpu_models: wire.Text = ""
+    milli_cpu: component_config.NotNegative
+    gpu_milli: Annotated[int, component_config.within(0, 1000)] = 0
+    num_gpu: component_config.NotNegative = 0
+    gpu_models: component_config.Text = ""
     frequency: Annotated[float, AfterValidator(_positive)]
 
 
-class TypicalPodLearning(wire.WireModel):
+class TypicalPodLearning(component_config.WireModel):
     """Settings by which the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
 
     Attributes:
@@ -109,12 +109,12 @@ class TypicalPodLearning(wire.WireModel):
         refresh_interval: Least number of seconds between two results.
     """
 
-    window: wire.Duration = 86_400.0
-    popularity_threshold_percent: Annotated[int, wire.within(1, 100)] = 95
-    refresh_interval: Annotated[wire.Duration, AfterValidator(_at_least_a_second)] = 600.0
+    window: component_config.Duration = 86_400.0
+    popularity_threshold_percent: Annotated[int, component_config.within(1, 100)] = 95
+    refresh_interval: Annotated[component_config.Duration, AfterValidator(_at_least_a_second)] = 600.0
 
 
-class GpuFragmentation(wire.WireModel):
+class GpuFragmentation(component_config.WireModel):
     """Settings of DeviceShare's scores by GPU fragmentation. Koordinator has no such scores; they are off by default.
 
     Attributes:
@@ -124,14 +124,14 @@ class GpuFragmentation(wire.WireModel):
         learning: Settings of this learning.
     """
 
-    enabled: wire.Bool = False
+    enabled: component_config.Bool = False
     policy: Literal["FGD", "ExpectedFilling"] = "FGD"
-    weight: wire.Positive = 1
+    weight: component_config.Positive = 1
     typical_pods: tuple[TypicalGpuPod, ...] = ()
     learning: TypicalPodLearning = TypicalPodLearning()
 
 
-class DeviceShareArgs(wire.WireModel):
+class DeviceShareArgs(component_config.WireModel):
     """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator.
 
     Attributes:
@@ -145,16 +145,16 @@ class DeviceShareArgs(wire.WireModel):
             no effect.
     """
 
-    allocator: wire.Text = ""
+    allocator: component_config.Text = ""
     scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
-    disable_device_numa_topology_alignment: wire.Bool = False
+    disable_device_numa_topology_alignment: component_config.Bool = False
     gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
     gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
     gpu_fragmentation: GpuFragmentation = GpuFragmentation()
-    enable_pcie_level_exclusive: wire.Bool = False
+    enable_pcie_level_exclusive: component_config.Bool = False
 
 
-class PreAllocationConfig(wire.WireModel):
+class PreAllocationConfig(component_config.WireModel):
     """Settings of pre-allocation: a Reservation takes the place of pods that are still running.
 
     Attributes:
@@ -165,13 +165,13 @@ class PreAllocationConfig(wire.WireModel):
             unless it requires pre-allocation.
     """
 
-    enable_cluster_mode: wire.Bool = False
-    cluster_label_key: wire.Text = "pod.koordinator.sh/is-pre-allocatable"
-    cluster_priority_annotation_key: wire.Text = "pod.koordinator.sh/pre-allocatable-priority"
-    prefer_no_pre_allocated_pods: wire.Bool = False
+    enable_cluster_mode: component_config.Bool = False
+    cluster_label_key: component_config.Text = "pod.koordinator.sh/is-pre-allocatable"
+    cluster_priority_annotation_key: component_config.Text = "pod.koordinator.sh/pre-allocatable-priority"
+    prefer_no_pre_allocated_pods: component_config.Bool = False
 
 
-class ReservationSelectorIndex(wire.WireModel):
+class ReservationSelectorIndex(component_config.WireModel):
     """Label keys for which metrics count the pods that select Reservations by them.
 
     In Koordinator, an index of Reservations has these keys. This scheduler needs no such index, and no outcome depends
@@ -183,9 +183,9 @@ class ReservationSelectorIndex(wire.WireModel):
         keys: Further keys that count as indexed.
     """
 
-    enabled: wire.Bool = False
-    key_prefixes: tuple[wire.Text, ...] = ()
-    keys: tuple[wire.Text, ...] = ()
+    enabled: component_config.Bool = False
+    key_prefixes: tuple[component_config.Text, ...] = ()
+    keys: tuple[component_config.Text, ...] = ()
 
     def has(self, key: str) -> bool:
         """Return whether a label key counts as indexed. Always False if `enabled` is False."""
@@ -213,7 +213,7 @@ def _extended_group(group: str) -> str:
     return group
 
 
-class ReservationArgs(wire.WireModel):
+class ReservationArgs(component_config.WireModel):
     """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default.
 
     Attributes:
@@ -232,17 +232,17 @@ class ReservationArgs(wire.WireModel):
         reservation_selector_index: Label keys for metrics.
     """
 
-    enable_preemption: wire.Bool = False
-    min_candidate_nodes_percentage: wire.Percent = 10
-    min_candidate_nodes_absolute: wire.NotNegative = 100
-    controller_workers: wire.Positive = 1
-    gc_duration_seconds: wire.NotNegative = 86_400
-    gc_interval_seconds: wire.NotNegative = 60
-    resync_interval_seconds: wire.NotNegative = 60
-    disable_garbage_collection: wire.Bool = False
+    enable_preemption: component_config.Bool = False
+    min_candidate_nodes_percentage: component_config.Percent = 10
+    min_candidate_nodes_absolute: component_config.NotNegative = 100
+    controller_workers: component_config.Positive = 1
+    gc_duration_seconds: component_config.NotNegative = 86_400
+    gc_interval_seconds: component_config.NotNegative = 60
+    resync_interval_seconds: component_config.NotNegative = 60
+    disable_garbage_collection: component_config.Bool = False
     pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
-    ignored_resources: tuple[Annotated[wire.Text, AfterValidator(_extended)], ...] = ()
-    ignored_resource_groups: tuple[Annotated[wire.Text, AfterValidator(_extended_group)], ...] = ()
+    ignored_resources: tuple[Annotated[component_config.Text, AfterValidator(_extended)], ...] = ()
+    ignored_resource_groups: tuple[Annotated[component_config.Text, AfterValidator(_extended_group)], ...] = ()
     reservation_selector_index: ReservationSelectorIndex = ReservationSelectorIndex()
 
     @field_validator("gc_duration_seconds", mode="after")

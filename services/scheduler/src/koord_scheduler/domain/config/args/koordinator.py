@@ -7,12 +7,12 @@ Source:
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from koordcore.protocol.component_config import wire
+from koordcore.protocol import component_config
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.quantity import Quantity, of_value
 
 
-class CoschedulingArgs(wire.WireModel):
+class CoschedulingArgs(component_config.WireModel):
     """Arguments of Coscheduling. `skip_check_schedule_cycle` is accepted without effect, as in Koordinator since v1.5.
 
     Attributes:
@@ -23,27 +23,27 @@ class CoschedulingArgs(wire.WireModel):
         aware_network_topology: Whether gangs with a topology spec are placed by the network topology.
     """
 
-    default_timeout: wire.Duration = 600.0
-    controller_workers: wire.Positive = 1
-    skip_check_schedule_cycle: wire.Bool = False
-    enable_preemption: wire.Bool = False
-    aware_network_topology: wire.Bool = False
+    default_timeout: component_config.Duration = 600.0
+    controller_workers: component_config.Positive = 1
+    skip_check_schedule_cycle: component_config.Bool = False
+    enable_preemption: component_config.Bool = False
+    aware_network_topology: component_config.Bool = False
     default_match_policy: Literal["once-satisfied", "only-waiting", "waiting-and-running"] = "once-satisfied"
 
 
-class HookPlugin(wire.WireModel):
+class HookPlugin(component_config.WireModel):
     """The name and arguments of a hook of Koordinator's quota manager. This scheduler calls no such hooks."""
 
-    key: wire.Text
-    factory_key: wire.Text
-    factory_args: wire.Text = ""
+    key: component_config.Text
+    factory_key: component_config.Text
+    factory_args: component_config.Text = ""
 
 
-UNLIMITED: Final = of_value(wire.INT64_MAX // 5)
+UNLIMITED: Final = of_value(component_config.INT64_MAX // 5)
 _UNLIMITED_GROUP: Final[Mapping[str, Quantity]] = {CPU: UNLIMITED, MEMORY: UNLIMITED}
 
 
-class ElasticQuotaArgs(wire.WireModel):
+class ElasticQuotaArgs(component_config.WireModel):
     """Arguments of ElasticQuota. Times are in seconds.
 
     Attributes:
@@ -63,45 +63,45 @@ class ElasticQuotaArgs(wire.WireModel):
         hook_plugins: Hooks of Koordinator's quota manager. Accepted without effect: no hooks of quotas are called.
     """
 
-    delay_evict_time: wire.Duration = 120.0
-    revoke_pod_interval: wire.Duration = 1.0
-    default_quota_group_max: wire.Resources = _UNLIMITED_GROUP
-    system_quota_group_max: wire.Resources = _UNLIMITED_GROUP
-    quota_group_namespace: wire.Text = "koordinator-system"
-    monitor_all_quotas: wire.Bool = False
-    enable_check_parent_quota: wire.Bool = False
-    enable_runtime_quota: wire.Bool = True
-    enable_min_quota_scale: wire.Bool = True
-    disable_default_quota_preemption: wire.Bool = True
-    enable_queue_hint: wire.Bool = False
-    quota_snapshot_update_interval: wire.Duration = 120.0
+    delay_evict_time: component_config.Duration = 120.0
+    revoke_pod_interval: component_config.Duration = 1.0
+    default_quota_group_max: component_config.Resources = _UNLIMITED_GROUP
+    system_quota_group_max: component_config.Resources = _UNLIMITED_GROUP
+    quota_group_namespace: component_config.Text = "koordinator-system"
+    monitor_all_quotas: component_config.Bool = False
+    enable_check_parent_quota: component_config.Bool = False
+    enable_runtime_quota: component_config.Bool = True
+    enable_min_quota_scale: component_config.Bool = True
+    disable_default_quota_preemption: component_config.Bool = True
+    enable_queue_hint: component_config.Bool = False
+    quota_snapshot_update_interval: component_config.Duration = 120.0
     hook_plugins: tuple[HookPlugin, ...] = ()
 
 
-class SchedulingHintArgs(wire.WireModel):
+class SchedulingHintArgs(component_config.WireModel):
     """Arguments of SchedulingHint.
 
     Attributes:
         max_hint_nodes: Maximum number of a pod's preferred nodes (in its hint annotation) that are tried.
     """
 
-    max_hint_nodes: wire.Positive = 100
+    max_hint_nodes: component_config.Positive = 100
 
 
-class ResourceStrategy(wire.WireModel):
+class ResourceStrategy(component_config.WireModel):
     """Strategy of NodeResourcesFitPlus for one resource: the preferred nodes (`type`), and the weight of the score."""
 
     type: Literal["MostAllocated", "LeastAllocated"] = "LeastAllocated"
-    weight: wire.Weight = 1
+    weight: component_config.Weight = 1
 
 
-class NodeResourcesFitPlusArgs(wire.WireModel):
+class NodeResourcesFitPlusArgs(component_config.WireModel):
     """Arguments of NodeResourcesFitPlus: resource -> strategy."""
 
-    resources: Mapping[wire.Text, ResourceStrategy] = {}
+    resources: Mapping[component_config.Text, ResourceStrategy] = {}
 
 
-class ScarceResourceAvoidanceArgs(wire.WireModel):
+class ScarceResourceAvoidanceArgs(component_config.WireModel):
     """Arguments of ScarceResourceAvoidance: resources that pods should leave to the pods that request them."""
 
-    resources: tuple[wire.Text, ...] = ()
+    resources: tuple[component_config.Text, ...] = ()

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config import wire
+from koordcore.protocol import component_config
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
 
-class WeightedResource(wire.WireModel):
+class WeightedResource(component_config.WireModel):
     """The name of a resource, and its weight in a score over several resources."""
 
-    name: wire.Text
-    weight: wire.Weight = 1
+    name: component_config.Text
+    weight: component_config.Weight = 1
 
 
 CPU_AND_MEMORY: Final = (WeightedResource(name=CPU), WeightedResource(name=MEMORY))
@@ -32,7 +32,7 @@ ScoredResources = Annotated[tuple[WeightedResource, ...], AfterValidator(_or_cpu
 """Resources of a score. An empty list stands for cpu and memory with weight 1 each."""
 
 
-class UtilizationPoint(wire.WireModel):
+class UtilizationPoint(component_config.WireModel):
     """One point of the score function of RequestedToCapacityRatio.
 
     Attributes:
@@ -40,8 +40,8 @@ class UtilizationPoint(wire.WireModel):
         score: Score at this utilization, 0..10.
     """
 
-    utilization: wire.Percent
-    score: wire.TenthScore
+    utilization: component_config.Percent
+    score: component_config.TenthScore
 
 
 def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
@@ -54,13 +54,13 @@ def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
 Shape = Annotated[tuple[UtilizationPoint, ...], AfterValidator(_rising)]
 
 
-class RequestedToCapacityRatio(wire.WireModel):
+class RequestedToCapacityRatio(component_config.WireModel):
     """The score as a function of utilization, for the scoring strategy RequestedToCapacityRatio."""
 
     shape: Shape
 
 
-class FitScoringStrategy(wire.WireModel):
+class FitScoringStrategy(component_config.WireModel):
     """Strategy of NodeResourcesFit for scores of nodes: its type, resources and weights.
 
     Only the type RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
@@ -86,7 +86,7 @@ def _is_domain(group: str) -> str:
     return group
 
 
-class NodeResourcesFitArgs(wire.WireModel):
+class NodeResourcesFitArgs(component_config.WireModel):
     """Arguments of NodeResourcesFit.
 
     Attributes:
@@ -96,17 +96,17 @@ class NodeResourcesFitArgs(wire.WireModel):
     """
 
     scoring_strategy: FitScoringStrategy = FitScoringStrategy()
-    ignored_resources: tuple[wire.Text, ...] = ()
-    ignored_resource_groups: tuple[Annotated[wire.Text, AfterValidator(_is_domain)], ...] = ()
+    ignored_resources: tuple[component_config.Text, ...] = ()
+    ignored_resource_groups: tuple[Annotated[component_config.Text, AfterValidator(_is_domain)], ...] = ()
 
 
-class NodeResourcesBalancedAllocationArgs(wire.WireModel):
+class NodeResourcesBalancedAllocationArgs(component_config.WireModel):
     """Arguments of NodeResourcesBalancedAllocation: the resources that should be used evenly."""
 
     resources: ScoredResources = CPU_AND_MEMORY
 
 
-class InterPodAffinityArgs(wire.WireModel):
+class InterPodAffinityArgs(component_config.WireModel):
     """Arguments of InterPodAffinity.
 
     Attributes:
@@ -114,11 +114,11 @@ class InterPodAffinityArgs(wire.WireModel):
         ignore_preferred_terms_of_existing_pods: Whether only the new pod's preferred terms count.
     """
 
-    hard_pod_affinity_weight: wire.Percent = 1
-    ignore_preferred_terms_of_existing_pods: wire.Bool = False
+    hard_pod_affinity_weight: component_config.Percent = 1
+    ignore_preferred_terms_of_existing_pods: component_config.Bool = False
 
 
-class PodTopologySpreadArgs(wire.WireModel):
+class PodTopologySpreadArgs(component_config.WireModel):
     """Arguments of PodTopologySpread.
 
     Attributes:
@@ -127,13 +127,13 @@ class PodTopologySpreadArgs(wire.WireModel):
     """
 
     defaulting_type: Literal["System", "List"] = "System"
-    default_constraints: tuple[wire.DefaultConstraint, ...] = ()
+    default_constraints: tuple[component_config.DefaultConstraint, ...] = ()
 
     @field_validator("default_constraints", mode="after")
     @classmethod
     def _are_usable(
-        cls, constraints: tuple[wire.DefaultConstraint, ...], info: ValidationInfo
-    ) -> tuple[wire.DefaultConstraint, ...]:
+        cls, constraints: tuple[component_config.DefaultConstraint, ...], info: ValidationInfo
+    ) -> tuple[component_config.DefaultConstraint, ...]:
         if constraints and info.data.get("defaulting_type") == "System":
             raise InvalidInput("empty unless defaultingType is List", f"{len(constraints)} constraints")
         seen: set[tuple[str, str]] = set()
@@ -155,24 +155,24 @@ class PodTopologySpreadArgs(wire.WireModel):
         return constraints
 
 
-class NodeAffinityArgs(wire.WireModel):
+class NodeAffinityArgs(component_config.WireModel):
     """Arguments of NodeAffinity.
 
     Attributes:
         added_affinity: Affinity that applies to every pod besides its own; None for none.
     """
 
-    added_affinity: wire.AddedNodeAffinity | None = None
+    added_affinity: component_config.AddedNodeAffinity | None = None
 
 
-class DefaultPreemptionArgs(wire.WireModel):
+class DefaultPreemptionArgs(component_config.WireModel):
     """Arguments of DefaultPreemption: how many candidate nodes a preemption examines.
 
     The number is the larger one of the percentage of all nodes and the absolute value.
     """
 
-    min_candidate_nodes_percentage: wire.Percent = 10
-    min_candidate_nodes_absolute: wire.NotNegative = 100
+    min_candidate_nodes_percentage: component_config.Percent = 10
+    min_candidate_nodes_absolute: component_config.NotNegative = 100
 
     @field_validator("min_candidate_nodes_absolute", mode="after")
     @classmethod
@@ -182,7 +182,7 @@ class DefaultPreemptionArgs(wire.WireModel):
         return absolute
 
 
-class VolumeBindingArgs(wire.WireModel):
+class VolumeBindingArgs(component_config.WireModel):
     """Arguments of VolumeBinding.
 
     Attributes:
@@ -190,5 +190,5 @@ class VolumeBindingArgs(wire.WireModel):
         shape: Score as a function of capacity. Accepted without effect: free storage is not scored.
     """
 
-    bind_timeout_seconds: wire.NotNegative = 600
+    bind_timeout_seconds: component_config.NotNegative = 600
     shape: Shape | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from koordcore.protocol.component_config import wire
+from koordcore.protocol import component_config
 from koordcore.protocol.resource_names import CPU, MEMORY
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, ValidationInfo, field_validator
@@ -25,7 +25,7 @@ def _known_estimator(name: str) -> str:
     return name
 
 
-class AggregatedArgs(wire.WireModel):
+class AggregatedArgs(component_config.WireModel):
     """Percentiles of usage that LoadAwareScheduling uses instead of averages. With an empty type, it uses the average.
 
     Attributes:
@@ -36,14 +36,14 @@ class AggregatedArgs(wire.WireModel):
         score_aggregated_duration: Period of this percentile in seconds; 0 for the longest recorded period.
     """
 
-    usage_thresholds: wire.Percents = {}
+    usage_thresholds: component_config.Percents = {}
     usage_aggregation_type: AggregationType = ""
-    usage_aggregated_duration: wire.Duration = 0.0
+    usage_aggregated_duration: component_config.Duration = 0.0
     score_aggregation_type: AggregationType = ""
-    score_aggregated_duration: wire.Duration = 0.0
+    score_aggregated_duration: component_config.Duration = 0.0
 
 
-class LoadAwareSchedulingArgs(wire.WireModel):
+class LoadAwareSchedulingArgs(component_config.WireModel):
     """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
 
     Attributes:
@@ -71,21 +71,21 @@ class LoadAwareSchedulingArgs(wire.WireModel):
         scheduler-core spec, 4.1
     """
 
-    filter_expired_node_metrics: wire.Bool = True
-    node_metric_expiration_seconds: wire.Positive = 180
-    enable_schedule_when_node_metrics_expired: wire.Bool = False
-    dominant_resource_weight: wire.Percent = 0
-    resource_weights: wire.Weights = {}
-    usage_thresholds: wire.Percents = {}
-    prod_usage_thresholds: wire.Percents = {}
-    prod_usage_include_sys: wire.Bool = False
-    score_according_prod_usage: wire.Bool = False
-    estimator: Annotated[wire.Text, AfterValidator(_known_estimator)] = ""
-    estimated_scaling_factors: wire.Weights = {}
-    estimated_seconds_after_pod_scheduled: wire.NotNegative | None = None
-    estimated_seconds_after_initialized: wire.NotNegative | None = None
-    allow_customize_estimation: wire.Bool = False
-    supported_resources: tuple[wire.Text, ...] = ()
+    filter_expired_node_metrics: component_config.Bool = True
+    node_metric_expiration_seconds: component_config.Positive = 180
+    enable_schedule_when_node_metrics_expired: component_config.Bool = False
+    dominant_resource_weight: component_config.Percent = 0
+    resource_weights: component_config.Weights = {}
+    usage_thresholds: component_config.Percents = {}
+    prod_usage_thresholds: component_config.Percents = {}
+    prod_usage_include_sys: component_config.Bool = False
+    score_according_prod_usage: component_config.Bool = False
+    estimator: Annotated[component_config.Text, AfterValidator(_known_estimator)] = ""
+    estimated_scaling_factors: component_config.Weights = {}
+    estimated_seconds_after_pod_scheduled: component_config.NotNegative | None = None
+    estimated_seconds_after_initialized: component_config.NotNegative | None = None
+    allow_customize_estimation: component_config.Bool = False
+    supported_resources: tuple[component_config.Text, ...] = ()
     aggregated: AggregatedArgs | None = None
 
     @field_validator("resource_weights", mode="after")

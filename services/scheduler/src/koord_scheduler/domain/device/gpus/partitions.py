@@ -6,7 +6,7 @@ Source: scheduler-fine-grained spec, 2.7.
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from koordcore.protocol.annotations.gpu import (
+from koordcore.protocol.annotations.devices import (
     ALLOCATE_RESTRICTED,
     GpuPartition,
     GpuPartitionSpec,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, row_list
 from koord_scheduler.domain.evaluate.cross_node import Choice

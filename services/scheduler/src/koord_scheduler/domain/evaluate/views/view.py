@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
-from koordcore.events.scheduling.placement_explanation import NodeScore, PluginExclusion
+from koordcore.events.pod import NodeScore, PluginExclusion
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.evaluate.asked import RowPlugins

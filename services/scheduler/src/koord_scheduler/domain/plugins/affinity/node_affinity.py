@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm
 from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
-from koordcore.protocol.placement.node_terms import NAME_FIELD, is_met, term_matches_one
+from koordcore.protocol.placement import NAME_FIELD, is_met, term_matches_one
 from numpy.typing import NDArray
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import Taint
-from koordcore.protocol.placement.taints import is_tolerated
+from koordcore.protocol.placement import is_tolerated
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, TOLERATION_FILTER

@@ -9,7 +9,7 @@ Source:
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.placement.taints import first_untolerated, intolerable_preferences
+from koordcore.protocol.placement import first_untolerated, intolerable_preferences
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.extension_points import FILTER, ROW_SCORE, SCORE, TOLERATION_FILTER

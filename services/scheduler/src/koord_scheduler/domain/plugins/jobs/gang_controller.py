@@ -6,7 +6,7 @@ Source: scheduler-core spec, 8.9.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from koordcore.events.scheduling.gang import gang_ref
+from koordcore.events.gang import gang_ref
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Status

@@ -1,14 +1,14 @@
 """GpuRepackHold: holds the GPUs on the nodes of a repack plan for the gang of the plan, until the plan ends.
 
-The descheduler moves pods so that a gang finds whole GPUs (`koordcore.events.descheduling.repack`). Without this
+The descheduler moves pods so that a gang finds whole GPUs (`koordcore.events.migration`). Without this
 plugin, another pod could take the freed GPUs before the gang is attempted.
 """
 
 from typing import Final
 
 import msgspec
-from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten, RepackPlanned
 from koordcore.events.envelope import Event, StoredEvent
+from koordcore.events.migration import RepackEnded, RepackForgotten, RepackPlanned
 from koordcore.protocol.hardware.device_requests import GPU_NAMES
 from koordcore.protocol.objects import Pod
 from koordcore.values import codec

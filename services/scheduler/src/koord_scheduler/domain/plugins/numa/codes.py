@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-from koordcore.protocol.amount_text import amount_text
-from koordcore.protocol.resource_names import CPU
+from koordcore.protocol.resource_names import CPU, amount_text
 
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES

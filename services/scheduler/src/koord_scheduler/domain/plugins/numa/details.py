@@ -1,7 +1,6 @@
 """Numbers of free CPUs and amounts on a node, which explain why it is refused."""
 
-from koordcore.protocol.amount_text import amount_text
-from koordcore.protocol.resource_names import CPU
+from koordcore.protocol.resource_names import CPU, amount_text
 
 from koord_scheduler.domain.numa.accumulator import BindPolicy
 from koord_scheduler.domain.numa.books import NumaBooks

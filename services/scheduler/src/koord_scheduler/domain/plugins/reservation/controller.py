@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.scheduling.reservation import (
+from koordcore.events.reservation import (
     ReservationCollected,
     ReservationDeleted,
     ReservationFailed,
     ReservationSucceeded,
     ReservationUnschedulable,
 )
-from koordcore.protocol.reservations.status import FAILED, SUCCEEDED
+from koordcore.protocol.reservation_status import FAILED, SUCCEEDED
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns

@@ -13,9 +13,9 @@ from typing import Final, cast
 
 import numpy as np
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.scheduling import is_preemptible
+from koordcore.protocol.annotations.pods import is_preemptible
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.values.allocation import NOTHING, Allocation, ReservationUse
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list

@@ -16,8 +16,8 @@ from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
-from koordcore.values.amount_limits import at_most_max
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import at_most_max
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs

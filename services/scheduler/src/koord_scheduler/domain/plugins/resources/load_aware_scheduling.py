@@ -9,10 +9,9 @@ from datetime import datetime
 from typing import cast
 
 import numpy as np
-from koordcore.events.agents.observation import NodeUsageReported
-from koordcore.protocol.objects import Node, Pod
-from koordcore.protocol.pod_status import PodCondition
-from koordcore.protocol.reservations.document import is_reserve_pod
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.objects import Node, Pod, PodCondition
+from koordcore.protocol.reservations import is_reserve_pod
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs

@@ -11,9 +11,8 @@ from typing import Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from koordcore.protocol.amount_text import amount_text
 from koordcore.protocol.hardware.device_requests import DEVICE_NAMES
-from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY
+from koordcore.protocol.resource_names import CPU, GPU_SHARED, MEMORY, amount_text
 
 from koord_scheduler.domain.columns.node_columns import (
     PODS_COLUMN,

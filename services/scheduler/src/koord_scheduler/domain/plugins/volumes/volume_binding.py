@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.amount_text import gibibytes
 from koordcore.protocol.objects import NodeSelector, Pod
-from koordcore.protocol.reservations.document import is_reserve_pod
-from koordcore.protocol.storage.claims import has_claims
+from koordcore.protocol.reservations import is_reserve_pod
+from koordcore.protocol.resource_names import gibibytes
+from koordcore.protocol.storage import has_claims
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation, ClaimBinding
 

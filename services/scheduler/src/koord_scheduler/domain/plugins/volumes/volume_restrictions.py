@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 from koordcore.protocol.objects import Pod
-from koordcore.protocol.storage.claims import has_claims
+from koordcore.protocol.storage import has_claims
 
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER

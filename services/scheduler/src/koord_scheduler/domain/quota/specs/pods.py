@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.annotations.scheduling import is_quota_non_preemptible
+from koordcore.protocol.annotations.pods import is_quota_non_preemptible
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.pod_resources import pod_requests
 

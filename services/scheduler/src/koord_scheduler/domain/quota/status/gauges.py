@@ -7,7 +7,7 @@ Source:
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol.quota import BUILT_IN, QuotaSpec
 
 from koord_scheduler.domain.quota.status.reports import QuotaReports

@@ -8,7 +8,7 @@ Source:
 
 from typing import Any, TypeAlias
 
-from koordcore.events.scheduling.quota import QuotaStatusComputed
+from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 
 from koord_scheduler.domain.quota.specs.text import without_zeros

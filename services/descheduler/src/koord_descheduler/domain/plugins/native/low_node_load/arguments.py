@@ -7,7 +7,7 @@ Source:
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from koordcore.protocol.component_config.wire import Duration, Text, WireModel
+from koordcore.protocol.component_config import Duration, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictFloat, StrictInt
 

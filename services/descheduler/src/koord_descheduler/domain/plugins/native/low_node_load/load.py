@@ -13,11 +13,10 @@ from typing import Final
 
 import numpy as np
 from koordcore.protocol.amplification import parse_raw_allocatable
+from koordcore.protocol.annotations.node import trim_allocatable
 from koordcore.protocol.priority import PriorityBand
-from koordcore.protocol.reservation import trim_allocatable
-from koordcore.values.amount_limits import MAX_AMOUNT
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.resources import Amounts, amount_of
+from koordcore.values.resources import MAX_AMOUNT, Amounts, amount_of
 from numpy.typing import NDArray
 
 from koord_descheduler.domain.plugins.native.low_node_load.arguments import NodePoolArgs

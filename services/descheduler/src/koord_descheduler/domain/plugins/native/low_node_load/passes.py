@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.events.descheduling import Inputs, Number
 from koordcore.protocol.priority import PriorityBand
 
 from koord_descheduler.domain.framework.plugin import PluginRun

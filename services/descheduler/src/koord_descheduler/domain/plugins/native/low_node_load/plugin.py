@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from koordcore.events.descheduling.rounds import ClassifiedNodes
+from koordcore.events.descheduling import ClassifiedNodes
 
 from koord_descheduler.domain.arguments.common import PodScope
 from koord_descheduler.domain.framework.plugin import PluginRun, Point

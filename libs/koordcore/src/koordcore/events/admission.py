@@ -1,0 +1,113 @@
+"""Explanations of admission: one for each request that admission changed or denied.
+
+Subject `explanations.admission.<resource>=<ns>=<name>`. An explanation is not a fact: the event of the accepted object
+has the result. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the
+object and the settings, the decision can be repeated.
+
+Audit records: who requested what from a service, and the result. Stream: audit. Aggregate: `request.<service>`.
+
+Writers: every service that answers requests of people and programs, and `koord` for computations that it makes itself.
+A record is not a fact: no state follows from it.
+
+Source:
+    manager spec, 17.3
+"""
+
+from typing import Any
+
+from koordcore.events.envelope import AggregateRef, Event, name_token
+from koordcore.events.registry import CATALOGUE
+
+
+def _source_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of schema 1 with the field `door` renamed to `source`."""
+    return {"source" if name == "door" else name: value for name, value in body.items()}
+
+
+@CATALOGUE.register(kind="admission", stream="explanations", schema=2, upcasters={1: _source_of})
+class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Admission changed or denied an object.
+
+    Attributes:
+        uid: Uid of the admission request, or of the request and document of `koord apply`.
+        source: "webhook" or "apply".
+        resource: Plural name of the resource; with a subresource, it ends with `/<subresource>`.
+        namespace: Namespace of the object; empty for cluster-scoped kinds.
+        name: Name of the object, or its `generateName`.
+        operation: CREATE, UPDATE or DELETE; APPLY for a document that was denied before either was decided.
+        user: User of the API server; empty for "apply".
+        allowed: Whether the object was admitted.
+        steps: Steps that changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
+        rules: Ids of the rules that denied the object; empty if it was admitted.
+        fields: Field of each rule, aligned with `rules`.
+        message: The denial as a sentence.
+        patch: RFC 6902, against the object as submitted; values that may be secret are withheld.
+        webhook: "mutate" or "validate"; empty for "apply", which runs both.
+        subresource: Subresource of the request.
+        object: The object as submitted, reduced to the fields that the log keeps. None if it is too large, has wrong
+            types, was deleted, or was recorded by an older version.
+        old_object: The stored object before an update or a deletion, reduced in the same way; None for "apply".
+        result: Digest of the reduced object after the steps; empty if no step changed it.
+        draws: Seed of the random draws of profiles with a probability; empty: `uid` is the seed.
+        settings: Gates and flags that differ from their defaults: `MultiQuotaTree=true`.
+        pending: Quotas that were accepted but not yet folded; the decision counted them.
+    """
+
+    uid: str
+    source: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    operation: str
+    user: str = ""
+    allowed: bool
+    steps: list[str] = []
+    rules: list[str] = []
+    fields: list[str] = []
+    message: str = ""
+    patch: list[dict[str, Any]] = []
+    webhook: str = ""
+    subresource: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    result: str = ""
+    draws: str = ""
+    settings: list[str] = []
+    pending: list[str] = []
+
+
+def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
+    """Return the aggregate of the admission explanations of one object.
+
+    Args:
+        resource: Plural name of the resource, for example "pods".
+        namespace: "" for cluster-scoped kinds.
+        name: Name of the object.
+    """
+    parts = (resource, namespace, name) if namespace else (resource, name)
+    return AggregateRef("admission", "=".join(name_token(part) for part in parts))
+
+
+@CATALOGUE.register(kind="request", stream="audit", ignorable=True)
+class RequestAudited(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A request that changes something or costs a lot was answered, or refused because of a missing role.
+
+    Attributes:
+        subject: `token:<name>`, `oidc:<claim>`, `bus:<user>` or `anonymous`.
+        roles: Roles of the subject; empty for requests over the bus.
+        method: HTTP method; `ask` or `work` for requests over the bus; `run` for computations of `koord` itself.
+        route: Path of the route as declared; `<service>.<verb>` for requests over the bus.
+        dry_run: Whether nothing was to be changed.
+        objects: The objects that the request concerned, at most 20, for example "Pod default/web".
+        status: HTTP status; requests over the bus use the same numbers.
+        request: Id of the request; facts that follow from it have it as causation. "" if no fact can follow.
+    """
+
+    subject: str
+    roles: tuple[str, ...] = ()
+    method: str
+    route: str
+    dry_run: bool = False
+    objects: tuple[str, ...] = ()
+    status: int
+    request: str = ""

@@ -1,1 +1,0 @@
-"""Facts and observations that node agents write."""

@@ -1,0 +1,439 @@
+"""Decisions of the descheduler's rounds. The next leader reads them and continues in the same state.
+
+Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods,
+`descheduling.dry-runs` for pods that would leave without dry run, and `descheduling.refusals` for pods that stay.
+
+    RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
+    DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
+
+The decision is stored before its effects. If the leader is killed in between, the next one carries them out. A round
+that chooses no pod and changes no detector has no fact. `koordcore.events.descheduling.rounds` has the explanations of
+all rounds.
+
+The numbers of a decision of the descheduler, by name.
+
+Explanation of a round of the descheduler: the usage of nodes, the chosen pods and the limits.
+
+Writer: the leading descheduler.
+
+The subject is `explanations.round.descheduler`. An explanation is not a fact. The evictions and jobs that a round
+causes have facts of their own.
+
+Actions of users on the descheduler: changes of its configuration, and dry runs. Writer: the leading descheduler.
+
+Aggregate: `descheduler.default`.
+
+Source:
+    descheduler spec, 4, 8.6, 14; descheduler spec, 4, 12; descheduler spec, 12 (config_change, decision
+    dry_run)
+"""
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.registry import CATALOGUE
+
+
+class Number(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A number on which a decision rests, and the limit with which it was compared.
+
+    Attributes:
+        value: The number, such as a count, a usage in percent, or tokens that are left.
+        limit: The limit, threshold or other bound; None if there is none, or if it is invalid.
+    """
+
+    value: int | float
+    limit: int | float | None = None
+
+
+Inputs: TypeAlias = dict[str, Number]
+"""Code of a limit, or name of a measure -> its number."""
+
+
+def plan_inputs(*, gpus: int, moves: int, fragment_before: float, fragment_after: float) -> Inputs:
+    """Return the numbers of a plan that moves pods for a waiting gang.
+
+    Args:
+        gpus: Number of whole GPUs that the gang needs.
+        moves: Number of pods that move.
+        fragment_before: GPU milli that typical pods cannot use before the plan.
+        fragment_after: The same after it.
+    """
+    return {
+        "fragment_gpu_milli": Number(value=round(fragment_after, 3), limit=round(fragment_before, 3)),
+        "gpus": Number(value=gpus),
+        "moves": Number(value=moves),
+    }
+
+
+ROUNDS: Final = AggregateRef("descheduling", "rounds")
+COSTS: Final = AggregateRef("descheduling", "costs")
+DRY_RUNS: Final = AggregateRef("descheduling", "dry-runs")
+REFUSALS: Final = AggregateRef("descheduling", "refusals")
+MOST_COSTS: Final = 200
+"""Largest number of pods in one fact about deletion costs."""
+
+
+class DetectorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """State of an anomaly detector of LowNodeLoad, which says whether a node was hot in many rounds in a row.
+
+    Attributes:
+        is_anomalous: Whether pods may be evicted from the node because it is hot.
+        abnormal: Number of rounds in a row in which the node was hot, while the detector is not anomalous.
+        normal: Number of normal observations in a row.
+        since: RFC 3339 time at which the detector became anomalous; "" if it is not anomalous.
+        last_abnormal: RFC 3339 time of the last round in which the node was hot; "" for none.
+    """
+
+    is_anomalous: bool = False
+    abnormal: int = 0
+    normal: int = 0
+    since: str = ""
+    last_abnormal: str = ""
+
+
+class DetectorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes whose anomaly detectors are in the same state.
+
+    Attributes:
+        usage: Usage that the detectors compare with thresholds: "node", or "prod" (that of prod pods).
+        nodes: Names of the nodes.
+        state: The state of each of these detectors. None: the detectors were reset, or forgotten after a time.
+    """
+
+    usage: str
+    nodes: list[str]
+    state: DetectorState | None
+
+
+class RoundMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that has to leave its node because of a round.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        uid: Uid of the pod.
+        node: Node of the pod.
+        profile: Profile of the configuration that chose the pod.
+        plugin: Plugin that chose the pod.
+        reason: Why the plugin chose it.
+        job: Name of the PodMigrationJob by which the pod leaves; "" if the pod is evicted directly.
+        plan: Id of the plan that moves it together with other pods; "" if it moves alone.
+        round: RFC 3339 time of the round, which is its id; "" in facts of older versions.
+        inputs: The numbers because of which the plugin chose the pod, such as usage and threshold.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    profile: str
+    plugin: str
+    reason: str
+    job: str = ""
+    plan: str = ""
+    round: str = ""
+    inputs: Inputs = {}
+
+    @property
+    def choice(self) -> str:
+        """Return the key of a choice, so that choices of different plugins differ: "uid/profile/plugin"."""
+        return f"{self.uid}/{self.profile}/{self.plugin}"
+
+
+class ReadReports(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The usage reports that a round has read: the newest one of each node that has been measured.
+
+    Attributes:
+        nodes: Number of nodes with a report.
+        last: Position of the newest report in the stream of observations.
+        digest: First 16 hex digits of the SHA-256 over "node=position" of all reports, sorted, one per line.
+        positions: Node -> position of its report, for the first 200 nodes that pods leave or whose detectors changed.
+    """
+
+    nodes: int
+    last: int
+    digest: str
+    positions: dict[str, int] = {}
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A round of the descheduler chose pods that have to leave, or changed anomaly detectors.
+
+    Attributes:
+        started_at: RFC 3339 time of the round. The next round begins an interval later, whoever leads.
+        moves: The first pods that have to leave. `RoundMovesAdded` has the others.
+        closed: Nodes that the round closes for new pods.
+        detectors: Anomaly detectors that the round changed.
+        reports: The usage reports on which it rests; None if no node has been measured, and in facts of older versions.
+    """
+
+    started_at: str
+    moves: list[RoundMove] = []
+    closed: list[str] = []
+    detectors: list[DetectorGroup] = []
+    reports: ReadReports | None = None
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundMovesAdded(Event, frozen=True, kw_only=True):
+    """More pods have to leave because of the last round of the descheduler.
+
+    Attributes:
+        moves: The pods.
+    """
+
+    moves: list[RoundMove]
+
+
+@CATALOGUE.register(kind="descheduling")
+class RoundCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """All effects of the last round of the descheduler were asked for: nodes closed, jobs created, pods evicted.
+
+    Attributes:
+        refused: Uids of pods that stay, because their job was refused, or because they leave already.
+    """
+
+    refused: list[str] = []
+
+
+@CATALOGUE.register(kind="descheduling")
+class DryRunMovesChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The set of pods that rounds would evict without dry run has changed. Nothing is evicted.
+
+    The configuration, a plugin or the MigrationController may be in dry run. Only the first 200 such pods of a round
+    are recorded.
+
+    Attributes:
+        chosen: Pods that would leave now, and would not have left before.
+        dropped: Pods that would have left before, and would not leave now, as `RoundMove.choice`.
+    """
+
+    chosen: list[RoundMove] = []
+    dropped: list[str] = []
+
+
+@CATALOGUE.register(kind="refusal", stream="explanations")
+class EvictionRefused(Event, frozen=True, kw_only=True):
+    """A pod that a plugin asked for in a round, and that stays.
+
+    The fact `RefusalsChanged` contains it. It is also an explanation of its own with the subject
+    `explanations.refusal.<uid of the pod>`, so that the story of a pod is read without the refusals of other pods.
+
+    Attributes:
+        move: The pod, and the plugin that wanted to evict it. If a limit of the round refused it, the inputs have count
+            and limit.
+        codes: Codes of the reasons for which it is refused, sorted.
+        text: The reason as a sentence, if the proof or the evict plugin refused it; else "".
+    """
+
+    move: RoundMove
+    codes: list[str]
+    text: str = ""
+
+
+@CATALOGUE.register(kind="descheduling")
+class RefusalsChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The set of pods that filters, limits or the proof refuse has changed since the round before, or their reasons.
+
+    A round records its first 1,000 refused evictions, and for each plugin of a profile the first 100 pods that filters
+    refuse. More than 200 changes are several facts.
+
+    Attributes:
+        refused: Pods that are refused now, and were not refused before for the same reasons.
+        ended: Pods that were refused before, and are not refused now, as `RoundMove.choice`.
+        dropped: How many refused pods the round did not record.
+    """
+
+    refused: list[EvictionRefused] = []
+    ended: list[str] = []
+    dropped: int = 0
+
+
+class PodCost(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation `controller.kubernetes.io/pod-deletion-cost` of a pod, before and after a change.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Name of the pod.
+        uid: Uid of the pod.
+        node: Node of the pod.
+        before: Value before the change; "" if the pod has no such annotation.
+        after: Value after the change.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    before: str
+    after: str
+
+
+@CATALOGUE.register(kind="descheduling")
+class DeletionCostsDecided(Event, frozen=True, kw_only=True):
+    """A round of the descheduler ranked pods, and is going to write the ranks as their deletion costs.
+
+    Pods whose deletion cost does not change are left out. A round with more than 200 changes writes several facts.
+
+    Attributes:
+        started_at: RFC 3339 time of the round.
+        profile: Profile of the configuration whose plugin ranked the pods.
+        plugin: Name of the plugin.
+        costs: The changes.
+    """
+
+    started_at: str
+    profile: str
+    plugin: str
+    costs: list[PodCost]
+
+
+@CATALOGUE.register(kind="descheduling")
+class DeletionCostsCarriedOut(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """The deletion costs of the last `DeletionCostsDecided` were written to the pods.
+
+    Attributes:
+        refused: Uid of a pod whose deletion cost could not be written -> the reason.
+    """
+
+    refused: dict[str, str] = {}
+
+
+class ClassifiedNodes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The nodes of one node pool, as a balance plugin such as LowNodeLoad classified them in one round.
+
+    Attributes:
+        plugin: Name of the plugin.
+        pool: Name of the node pool; "" if the plugin has no pools.
+        nodes: Number of nodes that the plugin compared.
+        low: Resource -> low threshold in percent. A node below all of them is underused.
+        high: Resource -> high threshold in percent. A node above any of them is overused.
+        is_deviation: Whether thresholds are distances from the mean usage of the pool. False: they are absolute.
+        by_requests: True: usage is the sum of the pods' requests. False: usage is measured.
+        under: Names of underused nodes, which can take pods.
+        over: Names of overused nodes.
+        acted_on: Nodes of `over` from which pods may be evicted in this round.
+    """
+
+    plugin: str
+    pool: str = ""
+    nodes: int
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    is_deviation: bool = False
+    by_requests: bool = False
+    under: list[str] = []
+    over: list[str] = []
+    acted_on: list[str] = []
+
+
+class RoundAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that a plugin of the descheduler chose for eviction in a round, and the result.
+
+    Attributes:
+        pod: The pod as "namespace/name".
+        uid: Uid of the pod.
+        node: Node of the pod; "" if it has none.
+        plugin: Name of the plugin.
+        reason: Why the plugin chose the pod.
+        result: "success", "dry_run", or the reason why the eviction was refused.
+    """
+
+    pod: str
+    uid: str
+    node: str
+    plugin: str
+    reason: str
+    result: str
+
+
+class RoundLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A limit for evictions in the descheduler's configuration that a round reached.
+
+    Attributes:
+        name: Name of the limit, for example "maxNoOfPodsToEvictTotal".
+        reached_by: Nodes, namespaces or workloads that are at the limit; empty for a limit of the whole cluster.
+    """
+
+    name: str
+    reached_by: list[str] = []
+
+
+@CATALOGUE.register(kind="round", stream="explanations")
+class RoundEnded(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A round of the descheduler ended: its plugins have looked at all nodes and chosen pods to evict.
+
+    If a round saw and decided the same as the round before, the event is published at most once per minute.
+
+    Attributes:
+        seconds: Duration of the decisions, in real seconds.
+        nodes: Number of nodes in the cluster.
+        is_dry_run: Whether the round only counted the pods that it would evict.
+        classified: How plugins classified the nodes, by plugin and pool.
+        attempts: Pods that plugins chose, at most 200.
+        results: Result -> number of attempts.
+        refused: Code of a filter's reason -> number of pods that the filter refused.
+        limits: Limits of the configuration that the round reached.
+        faults: Errors of plugins, and profiles that cannot be made, one sentence each.
+    """
+
+    seconds: float
+    nodes: int
+    is_dry_run: bool = False
+    classified: list[ClassifiedNodes] = []
+    attempts: list[RoundAttempt] = []
+    results: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    limits: list[RoundLimit] = []
+    faults: list[str] = []
+
+
+class ChangedField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Old and new value of a changed field or annotation as JSON texts; "" if it is absent."""
+
+    before: str = ""
+    after: str = ""
+
+
+@CATALOGUE.register(kind="descheduler")
+class DeschedulerConfigured(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A descheduler began to lead with another configuration than the leader before it.
+
+    Attributes:
+        configuration_hash: Hash of the effective configuration, 16 hex digits.
+        configuration: The effective configuration, as `/configz` shows it.
+        source: File from which it was read; "" for the defaults.
+        asked_by: User of the operating system that runs the process.
+        changes: Path of a field -> its values, for each field that changed; empty for the first configuration.
+    """
+
+    configuration_hash: str
+    configuration: dict[str, Any]
+    source: str = ""
+    asked_by: str = ""
+    changes: dict[str, ChangedField] = {}
+
+
+@CATALOGUE.register(kind="descheduler")
+class DryRunAnswered(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A user has simulated rounds of the descheduler with a configuration. Nothing was changed.
+
+    Attributes:
+        asked_by: Name of the user or service that asked; "" if it gave none.
+        configuration_hash: Hash of the configuration that was tried, 16 hex digits.
+        rounds: Number of rounds.
+        moves: Number of pods that would move.
+        without_place: Number of pods that would find no place.
+        without_gain: Number of pods whose move would not make the cluster better.
+    """
+
+    asked_by: str = ""
+    configuration_hash: str
+    rounds: int = 1
+    moves: int = 0
+    without_place: int = 0
+    without_gain: int = 0

@@ -1,1 +1,0 @@
-"""Mirrored API objects, and actions of the gateway to Kubernetes."""

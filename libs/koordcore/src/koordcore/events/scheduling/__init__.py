@@ -1,1 +1,0 @@
-"""Facts and explanations that schedulers write."""

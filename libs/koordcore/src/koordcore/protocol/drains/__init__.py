@@ -1,1 +1,0 @@
-"""The objects DrainNode and DrainNodeGroup, and the keys around them."""

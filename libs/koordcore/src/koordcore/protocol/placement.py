@@ -1,0 +1,113 @@
+"""Node selector terms of Kubernetes, evaluated for one node or one object with labels and a name.
+
+Taints and tolerations of Kubernetes.
+
+Source:
+    scheduler-core spec, 5.5; scheduler-core spec, 5.4
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koordcore.protocol.objects import LabelSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_INT64: Final = 1 << 63
+NAME_FIELD: Final = "metadata.name"
+
+
+def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
+    """Return whether a node with this value of the requirement's label meets the requirement.
+
+    NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
+
+    Args:
+        requirement: The requirement.
+        value: The node's value of the label; None if the node does not have the label.
+
+    Source:
+        scheduler-core spec, 5.5
+    """
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            limit = _integer(requirement.values[0]) if len(requirement.values) == 1 else None
+            number = None if value is None else _integer(value)
+            if limit is None or number is None:
+                return False
+            return number > limit if requirement.operator == "Gt" else number < limit
+        case _:
+            return False
+
+
+def _integer(text: str) -> int | None:
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def term_matches_one(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """Return whether a node with these labels and this name meets every expression of the term.
+
+    False for a term without expressions, and for an expression about another field than `metadata.name`.
+    """
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(each.key == NAME_FIELD and is_met(each, name) for each in term.match_fields) and all(
+        is_met(each, labels.get(each.key)) for each in term.match_expressions
+    )
+
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether the toleration matches the taint.
+
+    The effect of the toleration must be empty or that of the taint. Its key must be that of the taint, or empty with
+    operator Exists. Its operator must be Exists, or Equal with the value of the taint.
+
+    Source:
+        scheduler-core spec, 5.4
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case _:
+            return False
+
+
+def is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    """Return whether any of the tolerations matches the taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def first_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int | None:
+    """Return the index of the first NoSchedule or NoExecute taint that is not tolerated, or None if there is none."""
+    for index, taint in enumerate(taints):
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
+            return index
+    return None
+
+
+def intolerable_preferences(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    """Return the number of PreferNoSchedule taints that no toleration with effect "" or PreferNoSchedule matches."""
+    soft = [toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE)]
+    return sum(1 for taint in taints if taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, soft))

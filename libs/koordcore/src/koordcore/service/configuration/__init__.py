@@ -1,1 +1,0 @@
-"""Settings of a service: files, environment, flags and feature gates."""
