@@ -3,6 +3,7 @@
 The real servers of `tests/support/servers.py`, fresh logging, and the settings of property tests.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -15,37 +16,67 @@ import structlog
 from hypothesis import settings
 from koordcore.service import lifecycle
 from koordcore.service.telemetry.logging import set_level
+from support.depth import EXAMPLES, is_deep
 
-pytest_plugins = ["support.servers"]
+pytest_plugins = ["support.durations", "support.servers"]
 
 # Tests of forks close the sockets of the copy. If an earlier test of this process has loaded gRPC, its handler of forks
 # would use them and end the copy. No service both loads gRPC and forks.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# Without the bytecode of tests and of what they start, a run takes three times as long. Many images set the variable.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What a script starts with `&` ignores SIGINT, and so do all processes that it starts. Tests end commands by Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
-settings.register_profile("workspace", deadline=None)
-settings.load_profile("workspace")
+settings.register_profile("test", deadline=None, derandomize=True, max_examples=EXAMPLES)
+settings.register_profile("deep", deadline=None)
 
 
-SUITES = ("compose", "kubernetes", "runtime")
-"""Markers of tests on large real parts, which take minutes to build; `make test-<suite>` runs them."""
+SUITES = ("compose", "deep", "kubernetes", "runtime")
+"""Markers of tests that other runs leave out. All but `deep` need large real parts, which take minutes to build."""
+
+SHALLOW_ELSEWHERE = ("fuzz", "hypothesis")
+"""Markers of tests that try more inputs in `deep` than in other runs. hypothesis sets its own."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--suite`, with which `make test-<suite>` selects tests that other runs leave out."""
-    parser.addoption("--suite", choices=SUITES, default=None, help="run this suite on real parts, and nothing else")
+    parser.addoption("--suite", choices=SUITES, default=None, help="run this suite, and nothing else")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the depth before a module of tests is imported."""
+    if config.getoption("--suite") == "deep":
+        os.environ["KOORD_FUZZ"] = "deep"
+    settings.load_profile("deep" if is_deep() else "test")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Hide what is collected, which lives to the end, from the garbage collector, which would walk through it often."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the suites on real parts, or all tests but the wanted suite."""
+    """Leave out all suites, or all tests but the wanted suite."""
     wanted: str | None = config.getoption("--suite")
-    kept = [item for item in items if [suite for suite in SUITES if item.get_closest_marker(suite)] == [wanted]]
-    if wanted is None:
-        kept = [item for item in items if not any(item.get_closest_marker(suite) for suite in SUITES)]
+    suites = {item: [suite for suite in SUITES if item.get_closest_marker(suite)] for item in items}
+    kept = [item for item in items if suites[item] == ([wanted] if wanted else [])]
+    if wanted == "deep":
+        more = {
+            item for item in items if not suites[item] and any(map(item.get_closest_marker, ("fuzz", "hypothesis")))
+        }
+        kept = [item for item in items if item in more or suites[item] == [wanted]]
     left_out = set(items) - set(kept)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

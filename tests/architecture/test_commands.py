@@ -34,9 +34,9 @@ READER = "from support.guide import"
 COMPOSE = "tests/compose/test_compose.py"
 ELSEWHERE = (
     Elsewhere("make test", ".ci/run", "target test ", "it would run itself"),
-    Elsewhere("make test-compose", ".ci/run", "target test-compose", "it builds the image, for minutes"),
-    Elsewhere("make test-runtime", ".ci/run", "target test-runtime", "it builds its programs, for minutes"),
-    Elsewhere("make test-kubernetes", ".ci/run", "target test-kubernetes", "it builds its programs, for minutes"),
+    Elsewhere("make test-compose", ".ci/run", "suite test-compose", "it builds the image, for minutes"),
+    Elsewhere("make test-runtime", ".ci/run", "suite test-runtime", "it builds its programs, for minutes"),
+    Elsewhere("make test-kubernetes", ".ci/run", "suite test-kubernetes", "it builds its programs, for minutes"),
     Elsewhere("make audit", ".ci/run", "timeout 5m .ci/audit", "it needs the network"),
     Elsewhere("make docs", ".ci/run", "target docs", "it installs the tools of the site"),
     Elsewhere("make compose-demo", COMPOSE, '["make", "compose-demo"]', "it needs the image"),

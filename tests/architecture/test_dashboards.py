@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from koord_agent.shell.metrics.series import PREFIX, SERIES
 from support.metrics_page import PAGE, defined_labels, listed
+from support.sources import all_sources
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = sorted((ROOT / "deploy" / "dashboards").glob("*.json"))
@@ -26,6 +28,8 @@ SUFFIX = re.compile(r"_(total|bucket|sum|count)$")
 SCRAPED = {"service", "instance", "le"}
 """Labels that Prometheus adds, or that every histogram has."""
 
+pytestmark = pytest.mark.xdist_group("sources")
+
 
 def expressions() -> Iterator[tuple[str, str]]:
     """(where, expression) of every dashboard and alert."""
@@ -38,14 +42,20 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield rule["alert"], rule["expr"]
 
 
+@cache
+def quoted(sources: str) -> frozenset[str]:
+    """The words that stand between quotation marks."""
+    return frozenset(re.findall(r'(?<=")[a-z0-9_]+(?=")', sources))
+
+
 def is_defined(name: str, sources: str) -> bool:
     """Whether the code names a metric: whole, or in two parts as in f"scheduler_{name}"."""
     whole = SUFFIX.sub("", name)
     for candidate in (name, whole, whole.split("_", 1)[1]):
-        if f'"{candidate}"' in sources:
+        if candidate in quoted(sources):
             return True
         for cut in (found.start() for found in re.finditer("_", candidate)):
-            if f"{candidate[:cut]}_{{" in sources and f'"{candidate[cut + 1 :]}"' in sources:
+            if candidate[cut + 1 :] in quoted(sources) and f"{candidate[:cut]}_{{" in sources:
                 return True
     return False
 
@@ -53,8 +63,7 @@ def is_defined(name: str, sources: str) -> bool:
 @pytest.fixture(scope="module")
 def sources() -> str:
     """All code in which metrics are defined."""
-    files = [*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py")]
-    return "\n".join(file.read_text() for file in files)
+    return "\n".join(source.text for source in all_sources())
 
 
 def test_every_metric_of_dashboards_and_alerts_exists(sources: str) -> None:
@@ -83,7 +92,7 @@ def test_every_label_by_which_a_metric_is_grouped_exists(sources: str) -> None:
         for where, expression in expressions()
         for labels in re.findall(r"by \(([^)]*)\)", expression)
         for label in labels.replace(" ", "").split(",")
-        if label not in SCRAPED and f'"{label}"' not in sources
+        if label not in SCRAPED and label not in quoted(sources)
     }
     assert not unknown
 

@@ -1,35 +1,23 @@
-"""The size of folders and modules, and import cycles: what the import contracts of pyproject.toml do not check.
+"""The size of modules, and import cycles: what the import contracts of pyproject.toml do not check.
 
 Imports count wherever they stand, also below `if TYPE_CHECKING` and in functions.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from support.sources import PACKAGES, Source, code_lines, sources_of
 
-ROOT = Path(__file__).parents[2]
-SOURCES = sorted(
-    path.parent for path in [*ROOT.glob("libs/*/src/*/__init__.py"), *ROOT.glob("services/*/src/*/__init__.py")]
-)
-MODULES_PER_FOLDER = 20
-LINES_PER_MODULE = 400
+CODE_LINES_PER_MODULE = 300
+
+pytestmark = pytest.mark.xdist_group("sources")
 
 
-def modules_of(source: Path) -> dict[str, Path]:
-    """Return the file of each module of a package by its dotted name."""
-    found: dict[str, Path] = {}
-    for path in sorted(source.rglob("*.py")):
-        parts = path.relative_to(source.parent).with_suffix("").parts
-        if "vendor" not in parts:
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imported_by(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
-    """Yield the modules of the same package that a file imports, each as often as it is imported."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imported_by(source: Source, modules: Container[str]) -> Iterator[str]:
+    """Yield the modules of the same package that a module imports, each as often as it is imported."""
+    for node in source.nodes:
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for name in node.names:
                 inner = f"{node.module}.{name.name}"
@@ -69,29 +57,26 @@ def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_no_folder_has_more_modules_than_fit_on_a_screen(source: Path) -> None:
-    counts: dict[str, int] = {}
-    for path in modules_of(source).values():
-        if path.name != "__init__.py":
-            folder = str(path.parent.relative_to(ROOT))
-            counts[folder] = counts.get(folder, 0) + 1
-    assert {folder: count for folder, count in counts.items() if count > MODULES_PER_FOLDER} == {}
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_module_has_more_code_than_one_idea_needs(package: Path) -> None:
+    sizes = {name: code_lines(source) for name, source in sources_of(package).items()}
+    assert {name: size for name, size in sizes.items() if size > CODE_LINES_PER_MODULE} == {}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_no_module_is_longer_than_one_idea_needs(source: Path) -> None:
-    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules_of(source).items()}
-    assert {name: length for name, length in lengths.items() if length > LINES_PER_MODULE} == {}
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_no_modules_import_each_other_in_a_circle(source: Path) -> None:
-    modules = modules_of(source)
-    graph = {name: set(imported_by(path, modules)) - {name} for name, path in modules.items()}
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
+    sources = sources_of(package)
+    graph = {name: set(imported_by(source, sources)) - {name} for name, source in sources.items()}
     assert cycles(graph) == []
 
 
 def test_cycle_is_found_whatever_leads_to_it() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "b"}, "d": {"e"}, "e": set[str](), "f": {"a"}}
     assert cycles(graph) == [["b", "c"]]
+
+
+def test_texts_imports_comments_and_blank_lines_are_not_code() -> None:
+    texts = ['"""Module.', "", 'More."""', "from a import (", "    b,", ")", "", "# why", "c = 1  # code"]
+    text = "\n".join([*texts, "def d():", '    """Text."""', "    return b"])
+    tree = ast.parse(text)
+    assert code_lines(Source(text, tree, tuple(ast.walk(tree)))) == 3

@@ -220,6 +220,7 @@ async def load_until_restarted(
         await require_everything_right(var, processes, load)
 
 
+@pytest.mark.deep
 async def test_thirty_kills_at_random_lose_nothing() -> None:
     rng = random.Random(20261121)
     sentences: list[str] = []
@@ -252,6 +253,7 @@ async def test_thirty_kills_at_random_lose_nothing() -> None:
     assert audit.by_type["PodPlaced"] >= 100
 
 
+@pytest.mark.deep
 async def test_a_kill_at_every_named_failpoint_loses_nothing() -> None:
     rng = random.Random(7)
     arm = {

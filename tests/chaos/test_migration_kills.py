@@ -74,7 +74,7 @@ DEPLOYMENT: dict[str, Any] = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
+pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 
 def node(name: str, *taints: dict[str, str]) -> dict[str, Any]:

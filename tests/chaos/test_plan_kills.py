@@ -40,7 +40,7 @@ LEASE: Final = (
     "--leader-elect-retry-period=300ms",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
+pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 
 def manifests(*path: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ EARLIER = "cc1cca1f"
 """The commit from which an upgrade must work; the one of `tests/integration/golden`."""
 READY_SECONDS = 120.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
+pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 
 async def test_an_upgrade_and_a_restart_of_every_service_lose_no_pod(tmp_path: Path) -> None:

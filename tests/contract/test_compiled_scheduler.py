@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.slow,
     pytest.mark.timeout(1500),
     pytest.mark.xdist_group("compiled scheduler"),

@@ -28,7 +28,7 @@ from support.kubernetes.apiserver import ApiServer
 from support.kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
 from support.kubernetes.gateway_world import node
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
+pytestmark = [pytest.mark.deep, pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres]
 
 Json = dict[str, Any]
 

@@ -60,6 +60,7 @@ def test_small_demo_ends_with_every_invariant_held() -> None:
             assert container["decided"].items() <= container["found"].items(), container
 
 
+@pytest.mark.deep
 def test_day_with_failing_devices_breaks_no_rule() -> None:
     with server_directory() as folder:
         var = folder / "demo"
@@ -89,6 +90,7 @@ def hears_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.deep
 def test_interrupted_demo_stops_everything() -> None:
     with server_directory() as folder:
         var = folder / "demo"

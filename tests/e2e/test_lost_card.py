@@ -18,6 +18,7 @@ from support.servers import server_directory
 from support.until import until_blocking
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.slow,
     pytest.mark.nats,
     pytest.mark.postgres,

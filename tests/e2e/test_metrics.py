@@ -24,7 +24,13 @@ from support.metrics_page import PAGE, Family, listed, outside_the_stack, page_o
 from support.servers import server_directory
 from support.until import DEADLINE_SECONDS, until_blocking
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.slow,
+    pytest.mark.nats,
+    pytest.mark.postgres,
+    pytest.mark.xdist_group("embedded-stack"),
+]
 
 ROOT = Path(__file__).parents[2]
 POD = """

@@ -13,7 +13,13 @@ from support.servers import server_directory
 from support.storage import s3_bucket
 from support.until import until_blocking
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("guide")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.slow,
+    pytest.mark.nats,
+    pytest.mark.postgres,
+    pytest.mark.xdist_group("guide"),
+]
 
 MEASUREMENTS = ("python -m tests.bench gateway --scale 0.005", "python -m tests.bench criproxy --scale 0.02")
 """Measurements that sentences name, on a small scale."""

@@ -340,6 +340,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", [of_manager, of_descheduler, of_projector, of_scheduler])
+@pytest.mark.deep
 def test_a_fold_is_as_large_as_what_lives(make: Callable[[], Fold]) -> None:
     churn, fold = Churn(is_whole=make is of_scheduler), make()
     fold.take(churn.run(LIVES))

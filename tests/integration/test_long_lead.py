@@ -69,6 +69,7 @@ def live(scheduler: Scheduler, life: int) -> None:
     scheduler.run(now + 15.0)
 
 
+@pytest.mark.deep
 def test_a_leading_scheduler_is_as_large_as_what_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (forgetting, "_FEWEST"),

@@ -165,6 +165,7 @@ async def connected(server: NatsServer, keys: Path, user: str) -> AsyncGenerator
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the agent of a machine needs root")
+@pytest.mark.deep
 async def test_no_fact_is_lost_or_doubled_while_agent_and_proxy_are_killed(tmp_path: Path) -> None:
     with server_directory() as directory:
         keys = directory / "keys"

@@ -269,6 +269,7 @@ async def test_one_of_two_schedulers_gets_the_last_one_on_a_single_server(
 
 
 @pytest.mark.parametrize("prize", [LastGpu, LastReservation])
+@pytest.mark.deep
 async def test_one_of_two_schedulers_gets_the_last_one_on_three_servers(
     nats_cluster: NatsCluster, tmp_path: Path, prize: Callable[[], Prize]
 ) -> None:

@@ -15,12 +15,12 @@ from support.kubernetes.kubelets import add_nodes, node_document
 pytestmark = [pytest.mark.kubernetes]
 
 Json = dict[str, Any]
-DEFINITIONS: list[Json] = [yaml.safe_load(text) for text in definition_texts().values()]
+DEFINITIONS: list[Json] = [yaml.load(text, yaml.CSafeLoader) for text in definition_texts().values()]
 
 
 def is_for_the_server(file: Path) -> bool:
     """Whether every document of a file is an object of an API server; configurations of schedulers are not."""
-    documents = [item for item in yaml.safe_load_all(file.read_text(encoding="utf-8")) if item]
+    documents = [item for item in yaml.load_all(file.read_text(encoding="utf-8"), yaml.CSafeLoader) if item]
     return all("metadata" in item and "apiVersion" in item for item in documents)
 
 

@@ -19,6 +19,7 @@ from koordcore.service.telemetry.metrics import Metrics
 from koordctl.commands.operating.nightly import USERS, Check, registry_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.sources import all_sources
 from support.until import DEADLINE_SECONDS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -77,8 +78,7 @@ def page_of(url: str) -> dict[str, Family]:
 
 def defined_labels() -> dict[str, set[str]]:
     """Name without `_total` -> labels of each metric that the code defines under a literal name."""
-    files = (*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py"))
-    calls = (node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    calls = (node for source in all_sources() for node in source.nodes if isinstance(node, ast.Call))
     found: dict[str, set[str]] = {}
     for call in calls:
         kind = ast.unparse(call.func).rpartition(".")[2].lower().removesuffix("metricfamily")

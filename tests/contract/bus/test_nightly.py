@@ -26,7 +26,7 @@ from support.bus.bus_worlds import sealed
 from support.bus.installed_server import NAMES, Site, koord
 from support.until import DEADLINE_SECONDS, until
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.deep, pytest.mark.nats, pytest.mark.slow]
 
 Json = dict[str, Any]
 ROOT: Final = Path(__file__).parents[3]

@@ -19,7 +19,7 @@ from support.guide import Command, steps
 from support.pages import DOCS, ReaderElsewhere, sections_for
 from support.until import until, until_blocking
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow]
+pytestmark = [pytest.mark.deep, pytest.mark.nats, pytest.mark.slow]
 
 SECURITY = DOCS / "security.md"
 NATS = "tls://nats:4222"

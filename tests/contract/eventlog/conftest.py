@@ -1,4 +1,5 @@
-"""The contract of `EventLog`: the same tests in memory, on one server, and on three servers with R3.
+"""The contract of `EventLog`: the same tests in memory, on one server, and on three servers with R3 (most of them only
+in `make test-all`).
 
 source    event-bus spec, 3.2, 4, 8
 """
@@ -10,18 +11,18 @@ import pytest
 from koordcore.embedded.nats import NatsServer
 from support.bus.log_worlds import LogWorld, MemoryWorld, ServerWorld
 from support.bus.nats_cluster import NatsCluster
-from support.bus.told_log import MEMORY, R1, R3
+from support.bus.told_log import MEMORY, R1, R3, R3_IN_DEEP
 
 Server = NatsServer | NatsCluster
 
 
-@pytest.fixture(params=[MEMORY, R1, R3])
+@pytest.fixture(params=[MEMORY, R1, R3_IN_DEEP])
 def place(request: pytest.FixtureRequest) -> Server | None:
     """Where the log is; None: in memory. Servers are shared by all tests of a worker."""
     return None if request.param == "memory" else _shared_server(request)
 
 
-@pytest.fixture(params=[R1, R3])
+@pytest.fixture(params=[R1, R3_IN_DEEP])
 def shared_server(request: pytest.FixtureRequest) -> Server:
     return _shared_server(request)
 

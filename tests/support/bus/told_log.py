@@ -16,7 +16,10 @@ from support.until import DEADLINE_SECONDS
 
 MEMORY = pytest.param("memory")
 R1 = pytest.param("r1", marks=pytest.mark.nats)
-R3 = pytest.param("r3", marks=[pytest.mark.nats, pytest.mark.xdist_group("r3")])
+_THREE = [pytest.mark.nats, pytest.mark.xdist_group("r3")]
+R3_IN_DEEP = pytest.param("r3", marks=[*_THREE, pytest.mark.deep])
+R3 = pytest.param("r3", marks=_THREE)
+"""In each run, for what three servers do otherwise than one: they lose a leader."""
 
 
 def new(

@@ -13,6 +13,7 @@ ARGUMENTS = [
 DASHBOARD_MARKS = [
     pytest.mark.postgres,
     pytest.mark.browser,
+    pytest.mark.deep,
     pytest.mark.xdist_group("dashboard"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium at /usr/bin/chromium (apt-get install chromium)"),
 ]

@@ -52,6 +52,7 @@ from koordcore.state.cluster import schema_fingerprint
 from koordcore.values.timestamps import rfc3339
 from support.bus.read_log import ReadLog
 from support.bus.snapshots import of_the_cluster
+from support.depth import examples
 from support.histories.actions import Action, actions
 from support.histories.history import every_kind_once, history
 
@@ -164,7 +165,7 @@ def never(sentence: str) -> None:
     raise AssertionError(sentence)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(actions, st.integers(4, 9), st.data())
 def test_any_position_has_one_state_from_a_snapshot_and_from_the_first_fact(
     steps: list[Action], every: int, data: st.DataObject

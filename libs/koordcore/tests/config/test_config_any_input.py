@@ -13,6 +13,7 @@ from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.crd import Accepted, Json, admit, resource_versions
+from support.depth import examples
 
 
 def field_names(kind: Kind) -> set[str]:
@@ -52,7 +53,7 @@ def text_of(document: Json) -> str:
 
 
 @given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 def test_any_config_map(data: dict[str, str]) -> None:
     reading = read_config_map(None, data)
     refused = {rejection.section.key for rejection in reading.rejections}
@@ -70,7 +71,7 @@ def test_any_config_map(data: dict[str, str]) -> None:
 
 @given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
 @example(data={"slo-adjust-config": '{"memoryEvictFloorPercent": -1}'})
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 def test_what_refuses_a_config_map_is_among_its_faults(data: dict[str, str]) -> None:
     told = {fault.path for fault in config_faults(data)}
     verdict = validate_config_map(data, {}, [], check_names=False)
@@ -79,7 +80,7 @@ def test_what_refuses_a_config_map_is_among_its_faults(data: dict[str, str]) -> 
 
 
 @given(resource=st.sampled_from(resource_versions()), spec=DOCUMENTS, status=DOCUMENTS)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250))
 def test_any_custom_resource(resource: Any, spec: Json, status: Json) -> None:
     document: dict[str, Json] = {
         "apiVersion": resource.api_version,
@@ -97,6 +98,6 @@ def test_any_custom_resource(resource: Any, spec: Json, status: Json) -> None:
 
 
 @given(document=DOCUMENTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_any_document_is_judged(document: Json) -> None:
     admit(document)

@@ -74,6 +74,7 @@ def test_committed_rows_survive_kill_9_with_an_open_session() -> None:
         assert "automatic recovery in progress" in server.log_file.read_text()
 
 
+@pytest.mark.deep
 async def test_start_waits_for_a_backend_that_has_not_noticed_the_kill(directory: Path) -> None:
     server = PostgresServer(PostgresConfig(data_dir=directory / "data"))
     async with server:
@@ -111,6 +112,7 @@ def duplicate_listener(pid: int, port: int) -> socket.socket:
 @as_root
 @pytest.mark.root
 @pytest.mark.skipif(sys.platform != "linux", reason="duplicates a socket through a pidfd")
+@pytest.mark.deep
 async def test_kill_waits_until_a_forked_worker_has_released_the_port(directory: Path) -> None:
     async with PostgresServer(PostgresConfig(data_dir=directory / "data")) as server:
         assert server.pid is not None
@@ -136,6 +138,7 @@ async def test_data_outlives_the_server_object_and_its_start_needs_no_initdb(dir
     assert (directory / "data" / "PG_VERSION").stat().st_mtime_ns == created
 
 
+@pytest.mark.deep
 def test_settings_keep_what_was_committed() -> None:
     with running_postgres(synchronous_commit=False) as server:
         settings = {name: query(server.dsn, f"SHOW {name}")[0][0] for name in ("fsync", "synchronous_commit")}
@@ -180,6 +183,7 @@ async def test_second_server_on_the_same_data_is_refused(directory: Path) -> Non
 
 
 @pytest.mark.parametrize("content", ["{pid}\n{data}\n", "", "garbage"])
+@pytest.mark.deep
 def test_pid_file_of_a_crash_does_not_stop_the_start(directory: Path, content: str) -> None:
     data = directory / "data"
     server = PostgresServer(PostgresConfig(data_dir=data))
@@ -196,6 +200,7 @@ def test_pid_file_of_a_crash_does_not_stop_the_start(directory: Path, content: s
         other.kill()
 
 
+@pytest.mark.deep
 async def test_interrupted_initialisation_is_done_again(directory: Path) -> None:
     half_made = directory / "data.new"
     half_made.mkdir()
@@ -205,6 +210,7 @@ async def test_interrupted_initialisation_is_done_again(directory: Path) -> None
     assert not half_made.exists()
 
 
+@pytest.mark.deep
 async def test_unix_socket_serves_without_a_port(directory: Path) -> None:
     config = PostgresConfig(data_dir=directory / "data", socket_directory=directory / "s")
     async with PostgresServer(config) as server:
@@ -216,6 +222,7 @@ async def test_unix_socket_serves_without_a_port(directory: Path) -> None:
 
 
 @as_root
+@pytest.mark.deep
 async def test_below_a_private_folder_root_puts_the_data_elsewhere_and_says_where(private_directory: Path) -> None:
     wanted = private_directory / "var" / "postgres"
     server = PostgresServer(PostgresConfig(data_dir=wanted))
@@ -242,6 +249,7 @@ async def test_below_a_private_folder_root_puts_the_data_elsewhere_and_says_wher
 
 
 @as_root
+@pytest.mark.deep
 def test_binaries_below_a_private_folder_are_copied_once_to_where_the_user_reaches_them(
     private_directory: Path, directory: Path
 ) -> None:
@@ -283,6 +291,7 @@ def test_folder_of_another_user_below_var_tmp_is_refused(private_directory: Path
 @pytest.mark.root
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
 @pytest.mark.skipif(not ANYBODY_MAY_ENTER, reason="the checkout lies below a folder that other users may not enter")
+@pytest.mark.deep
 def test_unprivileged_user_runs_it_as_itself(directory: Path) -> None:
     # The interpreter itself may lie below /root: the capability to read everything lets another user run it.
     script = textwrap.dedent(
@@ -313,6 +322,7 @@ def test_unprivileged_user_runs_it_as_itself(directory: Path) -> None:
     assert ran.stdout.split() == ["65534", "65534", "True"], ran.stderr
 
 
+@pytest.mark.deep
 async def test_cancelled_start_leaves_no_server(directory: Path) -> None:
     server = PostgresServer(PostgresConfig(data_dir=directory / "data"))
     starting = asyncio.create_task(server.start())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from koordcore.fragmentation.filling import STEP_MILLI, ExpectedFilling, typical_sequence
 from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod
+from support.depth import examples
 
 HALF = GpuPod(1000, 500, 1)
 
@@ -90,7 +91,7 @@ PODS = st.sampled_from(
 LEFTS = st.lists(st.sampled_from([0, 190, 300, 530, 700, 1000, 1000]), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(PODS, min_size=1, max_size=4, unique=True), LEFTS, st.integers(0, 30_000), PODS)
 def test_the_score_is_the_loss_of_what_the_sequences_fill(
     kinds: list[GpuPod], lefts: list[int], cpu: int, pod: GpuPod

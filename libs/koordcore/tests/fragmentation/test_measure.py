@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from koordcore.fragmentation.measure import Category, Measure, after_whole_gpus, gradient_score, gradient_scores
 from koordcore.fragmentation.nodes import NO_GPU, GpuColumns, NodeGpus, columns_of
 from koordcore.fragmentation.pods import GpuPod, TypicalPod, gpu_pod, typical_pods
+from support.depth import examples
 
 MODELS = ("G2", "T4", "P100")
 EXAMPLE = [
@@ -71,7 +72,7 @@ PODS = st.builds(
 TYPICAL = st.lists(st.builds(TypicalPod, PODS, st.floats(0.001, 1)), max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(NODES, TYPICAL)
 def test_the_fragmentation_sums_the_unusable_categories(nodes: list[NodeGpus], typical: list[TypicalPod]) -> None:
     columns = columns_of(nodes)
@@ -83,7 +84,7 @@ def test_the_fragmentation_sums_the_unusable_categories(nodes: list[NodeGpus], t
     assert sum(amounts.values()) == pytest.approx(everything)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(NODES, TYPICAL, st.sampled_from([0, 2000, 9000]), st.sampled_from([100, 300, 999]))
 def test_a_share_on_one_gpu_is_measured_like_the_changed_node(
     nodes: list[NodeGpus], typical: list[TypicalPod], cpu: int, share: int

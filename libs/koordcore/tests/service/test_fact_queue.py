@@ -19,6 +19,7 @@ from koordcore.service import outbox
 from koordcore.service.outbox import FactFile, FactQueue, QueuedFact, sealed
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
+from support.depth import examples
 from support.until import until
 
 REF = AggregateRef("criproxy", "n")
@@ -74,7 +75,7 @@ async def send(file: FactFile, log: Unsteady) -> bool:
     return not isinstance(end, Killed)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(facts=st.integers(1, 5), faults=FAULTS)
 @example(facts=2, faults=["killed after", ""])
 def test_each_fact_is_in_the_log_once_and_in_order(facts: int, faults: list[str]) -> None:

@@ -17,6 +17,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.cluster import aggregate_digest, combine_digests, decode_state, schema_fingerprint
 from koordcore.values import codec
+from support.depth import examples
 from support.histories.actions import Action, actions
 from support.histories.history import every_kind_once, history
 from support.histories.ledgers import ledger_sum
@@ -32,7 +33,7 @@ def fold(events: list[StoredEvent], state: ClusterState | None = None) -> Cluste
     return state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(actions, st.data())
 def test_any_snapshot_point_and_any_restart_give_the_same_state(steps: list[Action], data: st.DataObject) -> None:
     events = history(steps)
@@ -69,7 +70,7 @@ def test_pods_that_ended_leave_nothing_in_memory() -> None:
     assert kept < 50 * count, "bytes for each of them"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(actions, st.lists(st.integers(1, 7), min_size=1, max_size=20))
 def test_asking_for_the_hash_at_any_time_changes_nothing(steps: list[Action], sizes: list[int]) -> None:
     events = history(steps)
@@ -83,14 +84,14 @@ def test_asking_for_the_hash_at_any_time_changes_nothing(steps: list[Action], si
     assert state.hash() == fold(events).hash() == from_scratch
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(actions)
 def test_an_aggregate_survives_its_encoding(steps: list[Action]) -> None:
     for ref, value in fold(history(steps)):
         assert decode_state(ref.kind, codec.encode_canonical(value)) == value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(actions)
 def test_a_ledgers_total_is_the_sum_over_its_pods(steps: list[Action]) -> None:
     state = fold(history(steps))

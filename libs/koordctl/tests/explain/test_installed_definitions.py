@@ -11,7 +11,7 @@ from koordctl.explain.health import Verdict
 from koordctl.explain.installed_definitions import definition_findings
 
 Json = dict[str, Any]
-WANTED: list[Json] = [yaml.safe_load(text) for text in definition_texts().values()]
+WANTED: list[Json] = [yaml.load(text, yaml.CSafeLoader) for text in definition_texts().values()]
 NAME = "reservations.scheduling.koordinator.sh"
 
 

@@ -11,6 +11,7 @@ from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from support.agent.ruled_kernel import Killed, RuledKernel
+from support.depth import examples
 
 DIRECTORIES = ("kubepods", "kubepods/podA", "kubepods/podA/c1", "kubepods/podB", "kubepods/podB/c1")
 CPUS, QUOTA, MIN = "cpuset.cpus", "cpu.cfs_quota_us", "memory.min"
@@ -71,7 +72,7 @@ def looser(file: CgroupFile, one: str, other: str) -> str:
     return min(one, other, key=lambda text: _amount(file, text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(before=trees(), wanted=trees(), step=st.integers(0, 30), took_effect=st.booleans())
 def test_killed_after_any_step_it_ends_the_same_and_no_limit_was_tighter_than_before_or_wanted(
     before: Tree, wanted: Tree, step: int, took_effect: bool
@@ -98,7 +99,7 @@ def test_killed_after_any_step_it_ends_the_same_and_no_limit_was_tighter_than_be
     assert all(outcome.held and outcome.result in (Result.WRITTEN, Result.UNCHANGED) for outcome in outcomes)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     before=trees(),
     wanted=trees(),
@@ -125,7 +126,7 @@ def test_a_refused_write_holds_back_what_depends_on_it_and_heals_when_the_kernel
     assert kernel.files == wanted
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(before=trees(), wanted=trees(), gone_at=st.integers(0, 10))
 def test_a_pod_that_ends_in_mid_plan_is_no_failure_and_the_others_get_their_values(
     before: Tree, wanted: Tree, gone_at: int

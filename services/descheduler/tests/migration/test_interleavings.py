@@ -16,6 +16,7 @@ from koordcore.events.migration import MigrationEnded
 from koordcore.protocol.drains import ConfirmState
 from koordcore.state import ClusterState
 from koordcore.state.migrations import MigrationState
+from support.depth import seeds
 from support.descheduler.jobs import configuration
 from support.descheduler.kill import Kill
 from support.descheduler.play import LIMIT, REPLICAS, Checker, Play
@@ -94,7 +95,7 @@ async def ends(play: Play, weights: dict[str, int], text: bytes, *flags: str, ro
     Checker().check(events)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 async def test_every_interleaving_keeps_the_limit_and_ends_every_job(seed: int) -> None:
     play = Play(World(), random.Random(seed))
     await play.begin()
@@ -103,7 +104,7 @@ async def test_every_interleaving_keeps_the_limit_and_ends_every_job(seed: int) 
     assert any(each.progress.phase == "Succeeded" for each in ended)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 async def test_drains_beside_other_jobs_keep_the_limit_and_end(seed: int) -> None:
     play = Play(World(), random.Random(seed))
     await play.begin()

@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from support.depth import examples
 from support.projector.read_api import CLUSTER, folded_cluster, get
 from support.projector.service import serving
 from support.servers import drop_database, fresh_database
@@ -226,7 +227,9 @@ def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: Gener
             continue
 
         @settings(
-            max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], database=None
+            max_examples=examples(12),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            database=None,
         )
         @given(operation.as_strategy(generation_mode=mode))
         def check(case: Any) -> None:

@@ -24,6 +24,7 @@ from koordcore.protocol.objects import (
 )
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
+from support.depth import examples
 from support.scheduler.devices import CORE, MEMORY, RATIO, asking, device, gpu
 from support.scheduler.questions import asked, nodes_of
 from support.scheduler.reservations import reservation, reserve
@@ -236,7 +237,7 @@ def mixed_sets(data: st.DataObject) -> list[PodSet]:
     return [PodSet(pod=kind, replicas=data.draw(st.integers(2, 6), "replicas")) for kind in chosen]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
     log, sets = mixed_log(data), mixed_sets(data)
@@ -249,7 +250,7 @@ def test_answer_is_what_the_scheduler_then_does(data: st.DataObject) -> None:
     assert nodes_of(answer) == placed_by(log, pods_of(sets))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_fork_of_a_deciding_scheduler_answers_what_it_then_does(data: st.DataObject) -> None:
     log, sets = mixed_log(data), mixed_sets(data)
@@ -273,7 +274,7 @@ def test_fork_of_a_deciding_scheduler_answers_what_it_then_does(data: st.DataObj
     assert nodes_of(answer) == {f"{each.namespace}/{each.name}": each.node for each in records if each.node}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_pods_that_leave_make_the_room_that_they_then_make(data: st.DataObject) -> None:
     log, sets = mixed_log(data), mixed_sets(data)

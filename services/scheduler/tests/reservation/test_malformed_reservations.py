@@ -10,11 +10,12 @@ from koordcore.protocol import keys
 from koordcore.state.aggregates import NodeLedger
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.timestamps import unix_seconds
+from support.depth import repeats
 from support.mutations import mutated
 from support.scheduler.reservations import CREATED, ReservingScheduler, fold_of, reservation, reserve, status, sums
 from support.scheduler.scheduling import SmallLog, node, pod, with_metadata
 
-DOCUMENTS = 20_000
+DOCUMENTS = repeats(20_000)
 AT_ONCE = 100
 NAMES = 12
 T0 = unix_seconds(CREATED)
@@ -71,7 +72,8 @@ def wishes(rng: random.Random) -> dict[str, str]:
     return {key: json.dumps(mutated(rng, value)) for key, value in WISHES.items() if rng.random() < 0.3}
 
 
-def test_twenty_thousand_malformed_reservations_stop_nothing() -> None:
+@pytest.mark.fuzz
+def test_malformed_reservations_stop_nothing() -> None:
     rng = random.Random(20261123)
     log = SmallLog()
     for name in ("n", "m"):

@@ -25,6 +25,7 @@ from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import Allocation
 from koordcore.values.cpuset import parse_cpuset
+from support.depth import first_of
 from support.scheduler.devices import CORE, MEMORY, RATIO, RDMA, VF_HINT, asking, board, device
 from support.scheduler.numa import lsr_pod, node_topology
 from support.scheduler.processes import cluster, end, say, send, start
@@ -167,7 +168,7 @@ def test_every_failpoint_of_the_scheduler_is_tested() -> None:
     assert found == {*BEFORE_PLACED, AFTER_REFUSED}
 
 
-@pytest.mark.parametrize("failpoint", BEFORE_PLACED)
+@pytest.mark.parametrize("failpoint", first_of(BEFORE_PLACED))
 async def test_a_kill_before_the_placement_loses_and_doubles_no_hardware(
     nats_server: NatsServer, failpoint: str
 ) -> None:
@@ -180,6 +181,7 @@ async def test_a_kill_before_the_placement_loses_and_doubles_no_hardware(
         assert await end(second) == 0
 
 
+@pytest.mark.deep
 async def test_a_kill_after_a_refused_placement_loses_and_doubles_no_hardware(nats_server: NatsServer) -> None:
     async with hardware(nats_server, "hardware-refold") as bus:
         name = bus.names.cluster

@@ -16,6 +16,7 @@ from koordcore.events.node_ledger import NodeResourcesTaken
 from koordcore.events.objects import PodSpecAdded
 from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
+from support.depth import first_of
 from support.scheduler.processes import LEASE, cluster, end, say, send, start
 from support.scheduler.scheduling import node, pod
 from support.until import DEADLINE_SECONDS, until
@@ -68,7 +69,8 @@ async def _read(bus: Bus) -> tuple[dict[str, str], dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "passage", ["after_reserve_before_seal:2", "before_append:1", "before_append:2", "after_append_before_confirm:1"]
+    "passage",
+    first_of(["after_reserve_before_seal:2", "before_append:1", "before_append:2", "after_append_before_confirm:1"]),
 )
 async def test_killed_at_a_failpoint_the_next_one_goes_on(nats_server: NatsServer, passage: str) -> None:
     name = f"sched-{passage.replace('_', '-').replace(':', '-')}"
@@ -88,6 +90,7 @@ async def test_killed_at_a_failpoint_the_next_one_goes_on(nats_server: NatsServe
         assert await end(second) == 0
 
 
+@pytest.mark.deep
 async def test_killed_after_the_log_refused_its_placement_the_other_goes_on(nats_server: NatsServer) -> None:
     name = "sched-refold"
     room = [node(f"n{number}", cpu="10") for number in range(MANY // PODS_OF_A_NODE)]

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.nats
 RESERVATIONS, OWNERS, NODES = 12, 40, 3
 
 
-@pytest.fixture(params=["nats_server", "nats_cluster"], ids=["R1", "R3"])
+@pytest.fixture(params=["nats_server", pytest.param("nats_cluster", marks=pytest.mark.deep)], ids=["R1", "R3"])
 def place(request: pytest.FixtureRequest) -> NatsServer | NatsCluster:
     return request.getfixturevalue(request.param)
 

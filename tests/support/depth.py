@@ -1,0 +1,42 @@
+"""The depth of tests that try many inputs: few in `make test`, all in `make test-all`.
+
+The variable KOORD_FUZZ decides: `deep`, or anything else for few. `pytest --suite deep` sets it.
+
+    @settings(max_examples=examples(150))                a property
+    for number in range(repeats(20_000)): ...            a loop over random inputs; the test has the marker `fuzz`
+    @pytest.mark.parametrize("seed", seeds(8))           one test per seed; the later ones have the marker `deep`
+    @pytest.mark.parametrize("kind", first_of(KINDS))    one test per kind; all but the first have the marker `deep`
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+
+EXAMPLES: Final = 25
+_SHARE: Final = 10
+
+
+def is_deep() -> bool:
+    return os.environ.get("KOORD_FUZZ") == "deep"
+
+
+def examples(deep: int) -> int:
+    """The examples of a property."""
+    return deep if is_deep() else min(deep, EXAMPLES)
+
+
+def repeats(deep: int) -> int:
+    """The rounds of a loop over random inputs: a tenth in `make test`."""
+    return deep if is_deep() else max(1, deep // _SHARE)
+
+
+def seeds(deep: int, *, few: int = 2) -> list[Any]:
+    """The seeds from 0 on, of which `make test` runs the first `few`."""
+    return first_of(range(deep), few)
+
+
+def first_of(cases: Iterable[object], few: int = 1) -> list[Any]:
+    """All cases for `parametrize`, of which `make test` runs the first `few`."""
+    return [case if number < few else pytest.param(case, marks=pytest.mark.deep) for number, case in enumerate(cases)]
