@@ -13,8 +13,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_descheduler.shell.folding import observe_all
-from koord_descheduler.shell.views import views_are_current
+from koord_descheduler.shell.folding import observe_all, views_are_current
 from koordcore.events.envelope import AggregateRef, Draft, Event, StoredEvent
 from koordcore.events.objects import CustomObjectObserved, NodeSpecAdded, PodSpecAdded, PodSpecChanged, custom_ref
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage

@@ -10,11 +10,11 @@ import pytest
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
-from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.rounds.dry_run import DryRun, dry_run
+from koord_descheduler.domain.rounds.player import RoundPlayer
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeMetric
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import OwnerReference, PodCondition, PodStatus
 from support.descheduler.jobs import configuration as migrating

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koord_descheduler.domain.view.replicas import WITH_REPLICAS, workload_index
+from koord_descheduler.domain.view.workloads import WITH_REPLICAS, workload_index
 from koord_manager.domain.gateway.resources import mirrored_resources
 from koordcore.events.objects import SCALES
 from koordcore.protocol.crd.catalogue import definition_texts

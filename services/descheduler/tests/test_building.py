@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.building import MOST_UNKNOWN_NODES, ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.sharing import SharedParts
-from koord_descheduler.shell import views
+from koord_descheduler.domain.view.pods import SharedParts
+from koord_descheduler.shell import folding
 from koord_descheduler.shell.folding import follow_reports, observe_all
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
@@ -32,7 +32,6 @@ from koordcore.protocol.priority import BANDS, PriorityBand
 from koordcore.service.telemetry.logging import logger
 from koordcore.state import ClusterState
 from structlog.testing import capture_logs
-from support.depth import examples
 from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.until import until
@@ -122,7 +121,7 @@ def content(view: ClusterView, builder: ViewBuilder) -> object:
     return [node.name for node in view.nodes], pods, workloads, on_node, of_owner
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_views_made_in_pieces_are_those_of_a_new_start(steps: Sequence[tuple[str, int, int]]) -> None:
     folded = Folded()
@@ -281,11 +280,11 @@ async def test_report_whose_time_cannot_be_compared_is_told_and_left_out() -> No
 
 
 async def test_unreadable_object_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(folding, "INTERVAL_SECONDS", 0.001)
     folded = Folded()
     folded.tell(AggregateRef("nodespec", "n1"), NodeSpecAdded(object=broken_node(1)))
     with capture_logs() as lines:
-        looking = asyncio.create_task(views.keep_views_current(folded.builder, logger("t")))
+        looking = asyncio.create_task(folding.keep_views_current(folded.builder, logger("t")))
         await until(lambda: lines)
         folded.tell(AggregateRef("nodespec", "n2"), NodeSpecAdded(object=broken_node(2)))
         await until(lambda: len(lines) > 1)

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from koord_descheduler.domain.config.loading import load
-from koord_descheduler.domain.look_ahead.dry_run import dry_run
-from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
-from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.rounds.dry_run import dry_run
+from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import RoundDecided
@@ -19,7 +18,6 @@ from koordcore.protocol.objects import pod_from_json
 from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit
 from koordcore.values import codec
 from koordcore.values.timestamps import unix_seconds
-from support.depth import seeds
 from support.descheduler.world import World
 from support.until import until
 
@@ -142,7 +140,7 @@ def dry_moves(text: bytes, events: list[StoredEvent]) -> set[str]:
         return {move.pod.name for move in end.value.moves}
 
 
-@pytest.mark.parametrize("seed", seeds(16))
+@pytest.mark.parametrize("seed", range(16))
 async def test_dry_run_moves_the_pods_that_the_service_evicts(seed: int) -> None:
     random = Random(seed)
     text, world = configuration(random), World()

@@ -5,8 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.fit import native_misfits
-from koord_descheduler.domain.view.fit_index import FitIndex
+from koord_descheduler.domain.view.fit import FitIndex, native_misfits
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
 from support.descheduler.views import node_view_from_json, pod_view_from_json

@@ -7,14 +7,13 @@ import pytest
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits, Result
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
-from koord_descheduler.domain.migration.jobs import JobsInFlight
-from koord_descheduler.domain.migration.limits import MAX_PER_NAMESPACE
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
+from koord_descheduler.domain.jobs.in_flight import JobsInFlight
+from koord_descheduler.domain.jobs.limits import MAX_PER_NAMESPACE
+from koord_descheduler.domain.jobs.plugin import JobRequests
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.reporting.refusals import Refused
-from koord_descheduler.domain.round_memory import dry_run_changes, refusal_changes, refusals_of
-from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.gpu_inventory import GpuInventory
+from koord_descheduler.domain.rounds.memory import dry_run_changes, refusal_changes, refusals_of
+from koord_descheduler.domain.rounds.reporting import Refused
+from koord_descheduler.domain.view.cluster import ClusterView, GpuInventory
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 from koordcore.events.descheduling import DryRunMovesChanged, Number, RefusalsChanged

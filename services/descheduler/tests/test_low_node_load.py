@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
-from koord_descheduler.domain.plugins.native.low_node_load.arguments import DEFAULT_POOL, NodePoolArgs, check, decode
-from koord_descheduler.domain.plugins.native.low_node_load.load import (
+from koord_descheduler.domain.plugins.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
+from koord_descheduler.domain.plugins.low_node_load.arguments import DEFAULT_POOL, NodePoolArgs, check, decode
+from koord_descheduler.domain.plugins.low_node_load.load import (
     NodeClass,
     classes_of,
     hottest_first,
@@ -12,7 +12,7 @@ from koord_descheduler.domain.plugins.native.low_node_load.load import (
     node_capacity,
 )
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeMetric
 from support.descheduler.views import node_view_from_json
 
 CONDITION = AnomalyCondition(abnormalities=2)

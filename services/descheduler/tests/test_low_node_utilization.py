@@ -8,7 +8,7 @@ from koord_descheduler.domain.config.policies import converted
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.plugins.upstream.utilization import measured_usages
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeMetric
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import NodeSpecChanged
 from koordcore.protocol.objects import node_from_json

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits
-from koord_descheduler.domain.framework.plugin import BalancePlugin
-from koord_descheduler.domain.framework.proposals import SetDeletionCost
+from koord_descheduler.domain.framework.plugin import BalancePlugin, SetDeletionCost
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeMetric
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.annotations.pods import NEVER_EVICT
 from support.descheduler.views import node_view_from_json, pod_view_from_json

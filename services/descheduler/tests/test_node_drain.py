@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.drain.changes import change_of, cordon, uncordon
-from koord_descheduler.domain.drain.node_drain import DrainView, look, part_name
+from koord_descheduler.domain.drain.node_drain import DrainView, look
 from koord_descheduler.domain.drain.progress import (
     CreateJob,
     CreateReservation,
@@ -14,6 +14,7 @@ from koord_descheduler.domain.drain.progress import (
     DeleteReservation,
     DrainPhase,
     DrainProgress,
+    part_name,
 )
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.drains import (
@@ -115,6 +116,7 @@ def pod(uid: str) -> PodView:
 
 
 @given(events=st.lists(EVENTS, max_size=12))
+@settings(deadline=None)
 def test_a_finished_drain_leaves_nothing_behind(events: list[tuple[str, str]]) -> None:
     world = World(pods={uid: pod(uid) for uid in UIDS})
     progress = world.settle(DrainProgress())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
+from koord_descheduler.domain.config.effective import changed_fields, configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.shell import operation

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_descheduler.domain.view.pod_order import BLOCK, PodOrder
+from koord_descheduler.domain.view.orders import BLOCK, PodOrder
 from koord_descheduler.domain.view.pods import PodView
 from support.descheduler.views import pod_view_from_json
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from koord_descheduler.cycle import Rounds
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.framework.eviction import (
     EVICTED,
     Attempt,
@@ -14,16 +13,16 @@ from koord_descheduler.domain.framework.eviction import (
     EvictionPath,
     Result,
 )
-from koord_descheduler.domain.framework.plans import MovePlan
-from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin
+from koord_descheduler.domain.framework.plugin import EvictPlugin, FilterPlugin, MovePlan
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.migration.object_limiter import OBJECT_LIMITER, EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.object_limiter import OBJECT_LIMITER, EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.reporting.refusals import MOST_FILTERED, Refused
-from koord_descheduler.domain.round_memory import MOVES_AT_ONCE, refusal_changes, refusals_of
+from koord_descheduler.domain.rounds.memory import MOVES_AT_ONCE, refusal_changes, refusals_of
+from koord_descheduler.domain.rounds.reporting import MOST_FILTERED, Refused
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
-from koord_descheduler.shell.rounds.explaining import RoundExplanations
+from koord_descheduler.shell.rounds.reporting import RoundExplanations
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import REFUSALS, EvictionRefused, Inputs, Number, RefusalsChanged, RoundEnded
 from koordcore.events.envelope import AggregateRef, StoredEvent

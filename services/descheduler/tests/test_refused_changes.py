@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from koord_descheduler.shell import drain_control, job_control, operation, refusals
+from koord_descheduler.domain.jobs import effects as refusals
+from koord_descheduler.domain.jobs.effects import FIRST_SECONDS, LONGEST_SECONDS, Refusals
+from koord_descheduler.shell import drain_control, job_control, operation
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten
-from koord_descheduler.shell.refusals import FIRST_SECONDS, LONGEST_SECONDS, Refusals
-from koord_descheduler.shell.rounds import effects
+from koord_descheduler.shell.rounds import execution
 from koordcore.events.descheduling import RoundMove
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import PriorityClassObserved
@@ -305,7 +306,7 @@ async def test_a_pass_says_once_that_old_jobs_cannot_be_deleted(monkeypatch: pyt
 async def test_the_jobs_of_a_round_wait_once_for_a_manager_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(effects, "_CHANGES_AT_ONCE", 1)
+    monkeypatch.setattr(execution, "_CHANGES_AT_ONCE", 1)
     asked = 0
 
     class CountedWorld(AwayWorld):

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionLimits, Result
-from koord_descheduler.domain.framework.plugin import PluginFailed, PluginRun
-from koord_descheduler.domain.framework.proposals import SetSchedulable
+from koord_descheduler.domain.framework.plugin import PluginFailed, PluginRun, SetSchedulable
 from koord_descheduler.domain.framework.registry import PluginKind, registry_of
 from koord_descheduler.domain.framework.round import Profile, run_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_descheduler.domain.plugins.native.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
-from koord_descheduler.domain.round_memory import decision, detector_changes, detectors_of, seconds_until_next
+from koord_descheduler.domain.plugins.low_node_load.anomaly import AnomalyCondition, Detectors, UsageKind
+from koord_descheduler.domain.rounds.memory import decision, detector_changes, detectors_of, seconds_until_next
 from koordcore.events.descheduling import ROUNDS, RoundCarriedOut, RoundDecided
 from koordcore.events.envelope import Draft, name_from_token
 from koordcore.state import ClusterState
 from koordcore.state.descheduling import RoundsState
 from koordcore.values import codec
-from support.depth import examples
 from support.descheduler.jobs import configuration as with_jobs
 from support.descheduler.kill import Kill
 from support.descheduler.world import World
@@ -59,7 +58,7 @@ def play(detectors: Detectors, hot: set[str], acted_on: set[str], now: float) ->
     return found
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=200)
 @given(ROUNDS_OF_HEAT)
 def test_detectors_read_from_the_log_decide_as_those_that_were_never_lost(
     rounds: Sequence[tuple[set[str], set[str], int]],

@@ -1,7 +1,7 @@
 """Label selectors written as one line of text."""
 
 import pytest
-from koord_descheduler.domain.arguments.selector_text import parse_selector_text
+from koord_descheduler.domain.config.arguments import parse_selector_text
 from koordcore.values.invalid import InvalidInput
 
 

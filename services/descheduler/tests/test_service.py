@@ -10,9 +10,9 @@ import pytest
 from koord_descheduler.compose import load_configuration
 from koord_descheduler.cycle import Rounds
 from koord_descheduler.domain.config.loading import decode
-from koord_descheduler.domain.effects import closed_nodes
-from koord_descheduler.domain.framework.proposals import SetSchedulable
+from koord_descheduler.domain.framework.plugin import SetSchedulable
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.rounds.effects import closed_nodes
 from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell import drain_control
 from koordcore.events import CATALOGUE

@@ -3,9 +3,8 @@
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.framework.eviction import Result
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
-from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
 from koordcore.events.migration import MigrationArbitrated, MigrationEnded
 from koordcore.values import codec
 from support.descheduler.jobs import configuration, is_told, job, leave

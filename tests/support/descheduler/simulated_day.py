@@ -20,8 +20,7 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, run_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.metrics import NodeMetric
-from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.nodes import NodeMetric, NodeView
 from koord_descheduler.domain.view.pods import PodView
 from support.descheduler.views import node_view_from_json, pod_view_from_json
 

@@ -19,37 +19,32 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from koord_descheduler.cycle import Rounds
-from koord_descheduler.domain.arguments.common import selector_or_all
+from koord_descheduler.domain.config.arguments import selector_or_all
 from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
 from koord_descheduler.domain.config.loading import decode, load
 from koord_descheduler.domain.config.profiles import eviction_limits, makeable_profiles, proving_profiles
-from koord_descheduler.domain.config.without_effect import settings_without_effect
+from koord_descheduler.domain.config.validation import settings_without_effect
 from koord_descheduler.domain.drain.policy import drain_policy
-from koord_descheduler.domain.effects import migrating_profiles
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
-from koord_descheduler.domain.job_control.controller import job_controller
+from koord_descheduler.domain.jobs.controller import job_controller
 from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.rounds.effects import migrating_profiles
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.settings import DeschedulerSettings
-from koord_descheduler.shell.auditing import AuditCounter
 from koord_descheduler.shell.commands import Commands
 from koord_descheduler.shell.drain_control import DrainControl
-from koord_descheduler.shell.facts import FactWriter
-from koord_descheduler.shell.folding import follow_reports, view_runner
+from koord_descheduler.shell.facts import FactWriter, RoundFacts
+from koord_descheduler.shell.folding import follow_reports, keep_views_current, view_runner, views_are_current
 from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
-from koord_descheduler.shell.metrics import DeschedulerMetrics, FoldMetrics
+from koord_descheduler.shell.metrics import AuditCounter, DeschedulerMetrics, FoldMetrics
 from koord_descheduler.shell.object_writer import ManagerWriter, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
 from koord_descheduler.shell.rounds.deciding import RoundDecider
-from koord_descheduler.shell.rounds.effects import RoundEffects
-from koord_descheduler.shell.rounds.execution import RoundExecution
-from koord_descheduler.shell.rounds.explaining import RoundExplanations
-from koord_descheduler.shell.rounds.facts import RoundFacts
+from koord_descheduler.shell.rounds.execution import RoundEffects, RoundExecution
 from koord_descheduler.shell.rounds.proving import Prover, scheduler_on
-from koord_descheduler.shell.rounds.reporting import RoundReporter
-from koord_descheduler.shell.views import keep_views_current, views_are_current
+from koord_descheduler.shell.rounds.reporting import RoundExplanations, RoundReporter
 
 _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 

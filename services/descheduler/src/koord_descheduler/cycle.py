@@ -18,13 +18,13 @@ from koordcore.service.telemetry.logging import Logger
 from koord_descheduler.domain.config.profiles import MadeProfiles
 from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome
-from koord_descheduler.domain.round_memory import seconds_until_next
+from koord_descheduler.domain.rounds.memory import seconds_until_next
 from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.shell.facts import RoundFacts
 from koord_descheduler.shell.folding import ViewFold
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.rounds.deciding import RoundDecider
 from koord_descheduler.shell.rounds.execution import RoundExecution
-from koord_descheduler.shell.rounds.facts import RoundFacts
 from koord_descheduler.shell.rounds.reporting import RoundReporter
 from koord_descheduler.shell.waiting import first_of
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from koord_descheduler.domain.config.loading import ConfigurationRefused, Stage, decode, load
 from koord_descheduler.domain.config.profiles import build_profiles, eviction_limits
-from koord_descheduler.domain.config.without_effect import (
+from koord_descheduler.domain.config.validation import (
     IDLE_ARGUMENTS,
     NOT_ACTED_ON,
     OFF_LIMITER,
@@ -18,7 +18,6 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
-from support.depth import seeds
 from support.mutations import damaged, mutated
 
 HEADER = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
@@ -159,7 +158,7 @@ def test_unknown_priority_class_is_a_start_error_with_its_path() -> None:
         build_profiles(load(codec.encode(FULL), BUILT_IN), BUILT_IN, SharedState())
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", range(8))
 def test_malformed_configuration_is_accepted_or_refused_with_path_rule_and_value(seed: int) -> None:
     rng = random.Random(seed)
     refused = 0

@@ -4,8 +4,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
-from koord_descheduler.domain.job_control.availability import Availability
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.passes import Availability
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested
@@ -19,7 +19,6 @@ from koordcore.events.objects import (
     custom_ref,
 )
 from koordcore.protocol.objects import node_from_json, pod_from_json
-from support.depth import examples
 from support.histories.recording import stored
 
 REPLICAS = 6
@@ -119,7 +118,7 @@ class Workload:
         self.builder.apply(stored(self._seq, Draft(ref, event, 0)))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60, deadline=None)
 @given(
     limit=st.integers(1, 4),
     operations=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, REPLICAS - 1)), min_size=20, max_size=60),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from koord_descheduler.shell import refusals
+from koord_descheduler.domain.jobs import effects
 from koord_manager.domain.gateway.descheduler_events import migration_events
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
@@ -118,7 +118,7 @@ async def _has_asked(world: World, name: str) -> bool:
 
 
 async def test_a_refused_soft_eviction_counts_as_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(effects, "FIRST_SECONDS", 0.01)
     await world.pod("p", "b")
     await world.custom("PodMigrationJob", job("j", "p", mode="EvictDirectly"))
     world.refuses = frozenset({"p"})

@@ -7,16 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_descheduler.domain.migration.job import Condition, MigrationJob, Phase, PodRef
-from koord_descheduler.domain.migration.plan_steps import HELD_SECONDS, next_step, reservations_of
-from koord_descheduler.domain.migration.state_machine import created, evicted, look
-from koord_descheduler.domain.migration.world import (
-    CreateReservation,
-    DeleteReservation,
-    Evict,
-    JobPolicy,
-    ReservationView,
-)
+from koord_descheduler.domain.jobs.job import Condition, MigrationJob, Phase, PodRef
+from koord_descheduler.domain.jobs.plan_steps import HELD_SECONDS, next_step, reservations_of
+from koord_descheduler.domain.jobs.state_machine import created, evicted, look
+from koord_descheduler.domain.jobs.world import CreateReservation, DeleteReservation, Evict, JobPolicy, ReservationView
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.events.migration import MigratedPod, RepackCommitted, RepackEnded, RepackMove, RepackMoved, RepackPlanned
 from koordcore.protocol import keys

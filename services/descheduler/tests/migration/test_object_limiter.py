@@ -1,7 +1,7 @@
 """The buckets of the object limiter: they are forgotten when they count no more."""
 
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
-from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.object_limiter import EvictionBuckets, ObjectLimiter
 from koord_descheduler.domain.view.pods import PodView
 from support.descheduler.views import pod_view_from_json
 from support.reachable import container_sizes

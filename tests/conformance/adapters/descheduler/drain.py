@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
-from koord_descheduler.domain.drain.group_plan import GroupPlan, GroupView, StopReason, confirmed, next_node
+from koord_descheduler.domain.drain.group_drain import GroupPlan, GroupView, StopReason, confirmed, next_node
 from koord_descheduler.domain.drain.node_drain import DrainView, look
 from koord_descheduler.domain.drain.progress import (
     Cordon,
@@ -20,8 +19,9 @@ from koord_descheduler.domain.drain.progress import (
     DrainEffect,
     DrainProgress,
 )
-from koord_descheduler.domain.evictability.base_filter import BaseFilter
-from koord_descheduler.domain.migration.limits import expected_replicas_refusals
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.limits import expected_replicas_refusals
+from koord_descheduler.domain.jobs.plugin import BaseFilter
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView

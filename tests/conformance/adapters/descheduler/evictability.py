@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.adapters.descheduler.running import cluster_of, filter_of, limits_of
 from conformance.registry import Json, adapter
-from koord_descheduler.domain.arguments.workload_limit import workload_limit
 from koord_descheduler.domain.framework.eviction import EvictionLimiter, EvictionPath, Result
+from koord_descheduler.domain.jobs.arguments import workload_limit
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.values.invalid import InvalidInput

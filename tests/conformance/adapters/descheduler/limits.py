@@ -6,14 +6,13 @@ from dataclasses import replace
 
 from conformance.adapters.descheduler.running import cluster_of
 from conformance.registry import Json, adapter
-from koord_descheduler.domain.arguments.common import native_args
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.config.arguments import native_args
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.migration.arbitration import in_flight
-from koord_descheduler.domain.migration.job import job_from_json
-from koord_descheduler.domain.migration.jobs import JobsInFlight
-from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
-from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.in_flight import JobsInFlight, in_flight
+from koord_descheduler.domain.jobs.job import job_from_json
+from koord_descheduler.domain.jobs.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.jobs.plugin import MigrationController
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.workloads import WorkloadView, replicas_of
 

@@ -7,16 +7,17 @@ from datetime import datetime
 
 from conformance.adapters.descheduler.limits import cluster_with_workloads
 from conformance.registry import Json, adapter
-from koord_descheduler.domain.arguments.common import native_args
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
+from koord_descheduler.domain.config.arguments import native_args
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.migration.arbitration import arbitrate
-from koord_descheduler.domain.migration.collection import is_collectable
-from koord_descheduler.domain.migration.job import Condition, MigrationJob, Phase, PodRef, job_from_json
-from koord_descheduler.domain.migration.object_limiter import EvictionBuckets, ObjectLimiter
-from koord_descheduler.domain.migration.reservation_template import reservation_for
-from koord_descheduler.domain.migration.state_machine import created, evicted, look
-from koord_descheduler.domain.migration.world import (
+from koord_descheduler.domain.jobs.arbitration import arbitrate
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.job import Condition, MigrationJob, Phase, PodRef, job_from_json
+from koord_descheduler.domain.jobs.object_limiter import EvictionBuckets, ObjectLimiter
+from koord_descheduler.domain.jobs.passes import is_collectable
+from koord_descheduler.domain.jobs.plugin import MigrationController
+from koord_descheduler.domain.jobs.reservation_template import reservation_for
+from koord_descheduler.domain.jobs.state_machine import created, evicted, look
+from koord_descheduler.domain.jobs.world import (
     CreateReservation,
     DeleteReservation,
     Evict,
@@ -26,7 +27,6 @@ from koord_descheduler.domain.migration.world import (
     OrderReservation,
     ReservationView,
 )
-from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import replicas_of
 from koordcore.protocol import keys

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from conformance.adapters.descheduler.running import play, played, prepared
 from conformance.registry import Json, adapter
-from koord_descheduler.domain.framework.proposals import SetDeletionCost, SetSchedulable
+from koord_descheduler.domain.framework.plugin import SetDeletionCost, SetSchedulable
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.plugins.native.low_node_load.anomaly import (
-    OK,
-    AnomalyCondition,
-    elapsed,
-    observed,
-)
-from koord_descheduler.domain.plugins.native.scale_down_binpack import ScaleDownBinPack
+from koord_descheduler.domain.plugins.low_node_load.anomaly import OK, AnomalyCondition, elapsed, observed
+from koord_descheduler.domain.plugins.scale_down_binpack import ScaleDownBinPack
 from koordcore.values.invalid import InvalidInput
 
 

@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from conformance.registry import Json
-from koord_descheduler.domain.evictability.base_filter import BaseFilter
 from koord_descheduler.domain.framework.eviction import Attempt, EvictionLimiter, EvictionLimits, EvictionPath
-from koord_descheduler.domain.framework.plugin import BalancePlugin, DeschedulePlugin, FilterPlugin, Plugin, PluginRun
-from koord_descheduler.domain.framework.proposals import Proposal
+from koord_descheduler.domain.framework.plugin import (
+    BalancePlugin,
+    DeschedulePlugin,
+    FilterPlugin,
+    Plugin,
+    PluginRun,
+    Proposal,
+)
 from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.jobs.plugin import BaseFilter
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.metrics import NodeMetric
+from koord_descheduler.domain.view.nodes import NodeMetric
 from koord_descheduler.domain.view.pods import PodView
 from koordcore.protocol.objects import Namespace, PriorityClass, object_from_json
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget

@@ -1,5 +1,4 @@
-"""Pure part of the descheduler.
+"""Pure rules of the descheduler. A room imports only those after it.
 
-`view` has the immutable view of the cluster that one round reads, `framework` the extension points, the eviction path
-and the round itself, `plugins` the plugins.
+The order: rounds, plugins, drain, jobs, config, framework, view.
 """

@@ -39,21 +39,20 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
-from koord_descheduler.domain.config.fingerprint import configuration_hash
+from koord_descheduler.domain.config.effective import configuration_hash
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.config.profiles import proving_profiles
 from koord_descheduler.domain.drain.changes import API_VERSION
 from koord_descheduler.domain.drain.viewing import reservation_of_job
 from koord_descheduler.domain.framework.registry import Registry
-from koord_descheduler.domain.look_ahead.dry_run import dry_run
-from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
-from koord_descheduler.domain.look_ahead.starting import start_of_round
+from koord_descheduler.domain.rounds.dry_run import dry_run
+from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
 from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.shell.folding import views_are_current
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
 from koord_descheduler.shell.operation import OperationRecorder
 from koord_descheduler.shell.rounds.proving import SchedulerAway, answered, scheduler_on
-from koord_descheduler.shell.views import views_are_current
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 

@@ -37,6 +37,7 @@ from koord_descheduler.domain.drain.group_drain import (
     ABORTED,
     PLANNING,
     GroupLook,
+    GroupView,
     drain_name,
     first_group,
     look_at_group,
@@ -44,18 +45,16 @@ from koord_descheduler.domain.drain.group_drain import (
     taken_back,
 )
 from koord_descheduler.domain.drain.group_drain import FINAL as FINAL_GROUPS
-from koord_descheduler.domain.drain.group_plan import GroupView
 from koord_descheduler.domain.drain.node_drain import LOOK_INTERVAL, DrainStep, DrainView, is_garbage, look
 from koord_descheduler.domain.drain.policy import DrainPolicy
-from koord_descheduler.domain.drain.progress import DrainPhase, PodProgress
-from koord_descheduler.domain.drain.recording import event_of, progress_of, without_refused
+from koord_descheduler.domain.drain.progress import DrainPhase, PodProgress, event_of, progress_of, without_refused
+from koord_descheduler.domain.jobs.effects import Refusals
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.shell.folding import views_are_current
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter
-from koord_descheduler.shell.refusals import Refusals
-from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import Problem, first_of
 
 _MOST_WAITS: Final = 1024

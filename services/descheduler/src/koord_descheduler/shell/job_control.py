@@ -33,29 +33,26 @@ from koordcore.state.migrations import ROLLED_BACK, MigrationState, RepackState
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 
-from koord_descheduler.domain.effects import repack_ref
-from koord_descheduler.domain.job_control import recording
-from koord_descheduler.domain.job_control.arbitration_pass import arbitration_pass
-from koord_descheduler.domain.job_control.availability import Availability
-from koord_descheduler.domain.job_control.controller import KIND, JobController
-from koord_descheduler.domain.job_control.effects import Plan, asks_again, concluded, plan, soft_eviction
-from koord_descheduler.domain.job_control.viewing import JobReader, JobWorld, available_reservations, version_of
-from koord_descheduler.domain.migration.arbitration import is_waiting, pod_of
-from koord_descheduler.domain.migration.collection import INTERVAL, is_collectable
-from koord_descheduler.domain.migration.job import ConditionType, MigrationJob
-from koord_descheduler.domain.migration.limits import inputs_of
-from koord_descheduler.domain.migration.plan_steps import is_forgettable, next_step, reservations_of
-from koord_descheduler.domain.migration.state_machine import look
-from koord_descheduler.domain.migration.world import RETRY_SECONDS
+from koord_descheduler.domain.jobs import recording
+from koord_descheduler.domain.jobs.arbitration import arbitration_pass, is_waiting
+from koord_descheduler.domain.jobs.controller import KIND, JobController
+from koord_descheduler.domain.jobs.effects import Plan, Refusals, asks_again, concluded, plan, soft_eviction
+from koord_descheduler.domain.jobs.in_flight import pod_of
+from koord_descheduler.domain.jobs.job import ConditionType, MigrationJob
+from koord_descheduler.domain.jobs.limits import inputs_of
+from koord_descheduler.domain.jobs.passes import INTERVAL, Availability, is_collectable
+from koord_descheduler.domain.jobs.plan_steps import is_forgettable, next_step, repack_ref, reservations_of
+from koord_descheduler.domain.jobs.state_machine import look
+from koord_descheduler.domain.jobs.viewing import JobReader, JobWorld, available_reservations, version_of
+from koord_descheduler.domain.jobs.world import RETRY_SECONDS
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import replicas_of
 from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
+from koord_descheduler.shell.folding import views_are_current
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import DeschedulerMetrics
 from koord_descheduler.shell.object_writer import NotWritten, ObjectWriter, log_refused_deletions
-from koord_descheduler.shell.refusals import Refusals
-from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import Problem
 
 _CHANGES_AT_ONCE: Final = 100

@@ -15,7 +15,7 @@ from koordcore.service.process_user import user_of_the_process
 from koordcore.state.descheduling import DeschedulerState
 
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
-from koord_descheduler.domain.config.fingerprint import changed_fields, configuration_hash
+from koord_descheduler.domain.config.effective import changed_fields, configuration_hash
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.shell.facts import PAUSE_SECONDS, FactWriter
 from koord_descheduler.shell.leading import Leading

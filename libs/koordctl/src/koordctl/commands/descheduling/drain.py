@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.drain.node_drain import is_ignored
-from koord_descheduler.domain.evictability import codes
+from koord_descheduler.domain.framework import codes
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.look_ahead.moves import landings, question
-from koord_descheduler.domain.migration.limits import EXPECTED_REPLICAS
-from koord_descheduler.domain.plugins.evictors.migration_controller import MigrationController
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.limits import EXPECTED_REPLICAS
+from koord_descheduler.domain.jobs.plugin import MigrationController
+from koord_descheduler.domain.rounds.moves import landings, question
 from koordcore.protocol.drains import ConfirmState
 from koordcore.requests.objects import ChangeResult, CreateObject, DeleteObject, ObjectChange, PatchObject
 

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from koord_descheduler.domain.config.fingerprint import configuration_hash
+from koord_descheduler.domain.config.effective import configuration_hash
 from koord_descheduler.domain.config.profiles import proving_profiles
-from koord_descheduler.domain.look_ahead.dry_run import DryRun, dry_run
-from koord_descheduler.domain.look_ahead.measures import Measures, Spread
-from koord_descheduler.domain.look_ahead.rounds import RoundPlayer
-from koord_descheduler.domain.look_ahead.starting import start_of_round
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_descheduler.domain.reporting.refusals import Refused
+from koord_descheduler.domain.rounds.dry_run import DryRun, Measures, Spread, dry_run
+from koord_descheduler.domain.rounds.player import RoundPlayer, start_of_round
+from koord_descheduler.domain.rounds.reporting import Refused
 from koordcore.requests.catalogue import DESCHEDULER_ABORT_MIGRATION, DESCHEDULER_NOTE_DRY_RUN, DESCHEDULER_RUN_ROUND
 from koordcore.requests.descheduling import AbortMigration, DryRunNote, RunRound
 from koordcore.requests.endpoint import WorkQueue

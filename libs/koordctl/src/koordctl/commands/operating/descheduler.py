@@ -28,7 +28,7 @@ def check_config(
       koord descheduler check-config examples/descheduler/configurations/low-node-load.yaml
     """
     from koord_descheduler.domain.config.loading import decode, load
-    from koord_descheduler.domain.config.without_effect import settings_without_effect
+    from koord_descheduler.domain.config.validation import settings_without_effect
     from koord_descheduler.domain.plugins.registry import BUILT_IN
 
     text = text_of(file, wanted="a DeschedulerConfiguration")

@@ -11,7 +11,7 @@ from koordcore.protocol.component_config import NotNegative, Number, SignedDurat
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictBool, StrictInt
 
-from koord_descheduler.domain.arguments.common import LabelSelectorArgs
+from koord_descheduler.domain.config.arguments import LabelSelectorArgs
 from koord_descheduler.domain.framework.plugin import Point
 
 API_VERSION: Final = "descheduler/v1alpha2"

@@ -8,11 +8,11 @@ from typing import Any, Final, cast
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.selector_text import parse_selector_text
+from koord_descheduler.domain.config.arguments import parse_selector_text
 from koord_descheduler.domain.config.document import ALL, API_VERSION, KIND
 from koord_descheduler.domain.framework.plugin import Point
-from koord_descheduler.domain.plugins.evictors.default_evictor import NAME as DEFAULT_EVICTOR
 
+DEFAULT_EVICTOR: Final = "DefaultEvictor"
 POLICY: Final = "DeschedulerPolicy"
 V1ALPHA1: Final = "descheduler/v1alpha1"
 V1ALPHA2: Final = "descheduler/v1alpha2"

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.common import selector_or_all
+from koord_descheduler.domain.config.arguments import selector_or_all
 from koord_descheduler.domain.config.document import DeschedulerConfiguration, ProfileConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.eviction import EvictionLimits

@@ -24,8 +24,8 @@ from koord_descheduler.domain.drain.progress import (
     DrainEffect,
     Uncordon,
 )
-from koord_descheduler.domain.migration.job import RESERVATION_FIRST, MigrationJob
-from koord_descheduler.domain.migration.reservation_template import Document, movable_document, reservation_for
+from koord_descheduler.domain.jobs.job import RESERVATION_FIRST, MigrationJob
+from koord_descheduler.domain.jobs.reservation_template import Document, movable_document, reservation_for
 from koord_descheduler.domain.view.pods import PodView
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"

@@ -31,6 +31,7 @@ from koord_descheduler.domain.drain.progress import (
     PodPhase,
     PodProgress,
     Uncordon,
+    part_name,
 )
 from koord_descheduler.domain.view.pods import PodView
 
@@ -38,7 +39,6 @@ LOOK_INTERVAL: Final = 3.0
 """Seconds after which a drain is looked at without a change."""
 GARBAGE_DELAY: Final = 300.0
 """Seconds after its time to live at which a finished drain is deleted."""
-_UID_PART: Final = 8
 _FINISHED_JOB: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 
@@ -84,11 +84,6 @@ class DrainStep:
 
     progress: DrainProgress
     effects: list[DrainEffect] = field(default_factory=list[DrainEffect])
-
-
-def part_name(drain: str, pod: str) -> str:
-    """Return the name of the Reservation and of the job that a drain makes for the pod with this uid."""
-    return f"{drain}-{pod[:_UID_PART]}"
 
 
 def is_ignored(pod: PodView) -> bool:

@@ -7,11 +7,11 @@ Source:
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from koord_descheduler.domain.arguments.migration_controller import MigrationControllerArgs
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.framework.registry import Registry, SharedState
-from koord_descheduler.domain.plugins.evictors.migration_controller import NAME, MigrationController
+from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
+from koord_descheduler.domain.jobs.plugin import NAME, MigrationController
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 

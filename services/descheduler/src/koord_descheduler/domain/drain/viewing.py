@@ -19,8 +19,8 @@ from koordcore.state.reservations import reservation_of_log
 from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
 
-from koord_descheduler.domain.drain.node_drain import DrainView, part_name
-from koord_descheduler.domain.drain.progress import DrainPhase, PodPhase, PodProgress
+from koord_descheduler.domain.drain.node_drain import DrainView
+from koord_descheduler.domain.drain.progress import DrainPhase, PodPhase, PodProgress, part_name
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.pods import PodView
 

@@ -12,17 +12,20 @@ from typing import Final
 
 from koordcore.events.descheduling import Inputs, Number
 
-from koord_descheduler.domain.framework.plans import MovePlan
 from koord_descheduler.domain.framework.plugin import (
     CountingPlugin,
     EvictPlugin,
     FilterPlugin,
     LimitingEvictPlugin,
+    MovePlan,
     PlanEvictPlugin,
 )
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import PodView
 
+INITIATOR: Final = "descheduler"
+REASON: Final = "Descheduled"
+LONGEST_MESSAGE: Final = 1024
 EVICTED: Final = "eviction_under_way"
 """Code of the reason why a pod is refused that is being evicted, by this round or since an earlier one."""
 

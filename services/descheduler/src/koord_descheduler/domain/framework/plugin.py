@@ -1,4 +1,4 @@
-"""Extension points of the descheduler, and the inputs that a plugin gets when it runs.
+"""Extension points of the descheduler, the inputs that a plugin gets when it runs, and what it can ask for.
 
 A plugin decides from its arguments, the view of the cluster and the budgets of the round. It reads no clock and changes
 nothing itself: it requests evictions by `PluginRun.evict`, and proposes other changes by `PluginRun.propose`.
@@ -9,13 +9,94 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from koordcore.events.descheduling import ClassifiedNodes, Inputs
+from koordcore.events.descheduling import ClassifiedNodes, Inputs, plan_inputs
 
-from koord_descheduler.domain.framework.plans import MovePlan
-from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.nodes import NodeView
 from koord_descheduler.domain.view.pods import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchedulable:
+    """Open a node for new pods, or close it (cordon).
+
+    Attributes:
+        node: Name of the node.
+        schedulable: Whether the node takes new pods.
+        plugin: Name of the plugin that proposes it.
+    """
+
+    node: str
+    schedulable: bool
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeletionCost:
+    """Set the deletion cost of a pod in the annotation of Kubernetes.
+
+    Attributes:
+        pod: Uid of the pod.
+        cost: The cost, an int32. Pods with a lower cost are deleted first when their workload shrinks.
+        profile: Name of the profile of the plugin.
+        plugin: Name of the plugin that proposes it.
+    """
+
+    pod: str
+    cost: int
+    profile: str
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtDrains:
+    """Look at all drains now, and not only when the next look is due."""
+
+
+Proposal: TypeAlias = SetSchedulable | SetDeletionCost | LookAtDrains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePlan:
+    """Pods that leave their nodes, all or none of them, so that a waiting gang finds room.
+
+    Attributes:
+        id: Id of the plan, a uuid.
+        gang: The gang as "namespace/name"; the pod if a single pod waits.
+        members: The waiting pods.
+        pods: The pods that move, in the order in which they are placed.
+        nodes: Nodes on which room is made. No moved pod may land there.
+        gpus: Number of whole GPUs that the members need together.
+        fragment_before: GPU milli of all nodes that typical pods cannot use, before the plan.
+        fragment_after: GPU milli that typical pods cannot use after the plan, with the members placed.
+    """
+
+    id: str
+    gang: str
+    members: tuple[PodView, ...]
+    pods: tuple[PodView, ...]
+    nodes: frozenset[str]
+    gpus: int
+    fragment_before: float
+    fragment_after: float
+
+    @property
+    def inputs(self) -> Inputs:
+        """Return the numbers of the plan: its GPUs and moves, and the fragments after and before it."""
+        return plan_inputs(
+            gpus=self.gpus,
+            moves=len(self.pods),
+            fragment_before=self.fragment_before,
+            fragment_after=self.fragment_after,
+        )
+
+    @property
+    def reason(self) -> str:
+        """Return why the pods move, as a sentence."""
+        return (
+            f"make room for {self.gang}, which waits for {self.gpus} whole GPUs: {len(self.pods)} pods move,"
+            f" fragments {self.fragment_before / 1000:.1f} -> {self.fragment_after / 1000:.1f} GPUs"
+        )
 
 
 class Point(StrEnum):

@@ -23,9 +23,9 @@ from koord_descheduler.domain.framework.plugin import (
     Plugin,
     PluginFailed,
     PluginRun,
+    Proposal,
     unnoted,
 )
-from koord_descheduler.domain.framework.proposals import Proposal
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.nodes import NodeView
 

@@ -2,17 +2,14 @@
 
 from typing import Final
 
+from koord_descheduler.domain.drain import plugin as drain
 from koord_descheduler.domain.framework.registry import Registry, registry_of
-from koord_descheduler.domain.plugins.evictors import default_evictor, migration_controller
-from koord_descheduler.domain.plugins.native import (
-    custom_priority,
-    drain,
-    fragmentation_aware,
-    node_reservation,
-    scale_down_binpack,
-)
-from koord_descheduler.domain.plugins.native.low_node_load import plugin as low_node_load
+from koord_descheduler.domain.jobs import plugin as migration_controller
+from koord_descheduler.domain.plugins import custom_priority, node_reservation, scale_down_binpack
+from koord_descheduler.domain.plugins.fragmentation_aware import plugin as fragmentation_aware
+from koord_descheduler.domain.plugins.low_node_load import plugin as low_node_load
 from koord_descheduler.domain.plugins.upstream import (
+    default_evictor,
     failed_pods,
     high_node_utilization,
     interpod_anti_affinity,

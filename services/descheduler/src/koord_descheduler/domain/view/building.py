@@ -2,34 +2,77 @@
 
 Views of nodes and pods are made again only for objects that changed. `ViewBuilder.view` puts them together. After a
 start, all objects count as changed: `refresh` makes their views in pieces, so that other work runs in between.
+
+The views have the decisions of the log: resources that the manager publishes, CPUs that the scheduler gave. With an API
+server the objects have these themselves; without one only the log has them (descheduler spec, 1.2).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
 from koordcore.events.gateway import PodEvicted
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted, plural_of
 from koordcore.events.observation import NodeUsageReported
-from koordcore.protocol.objects import KubeStruct, object_from_json
+from koordcore.protocol.annotations.allocation import allocation_annotations
+from koordcore.protocol.objects import KubeStruct, Node, Pod, object_from_json
+from koordcore.protocol.priority import priority_value
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
 from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.state import ClusterState, aggregates
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState, policy_annotations, policy_resources
 from koordcore.values import codec
+from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.view.cluster import ClusterView
-from koord_descheduler.domain.view.decided import decided_node, decided_pod, with_priority_value
+from koord_descheduler.domain.view.cluster import DEVICES, POD_GROUPS, ClusterView, gpu_inventory
 from koord_descheduler.domain.view.disruptions import Disruptions, disruptions_of
-from koord_descheduler.domain.view.gpu_inventory import DEVICES, POD_GROUPS, gpu_inventory
-from koord_descheduler.domain.view.metrics import NodeMetric, metric_of_report
-from koord_descheduler.domain.view.nodes import NodeView, node_view
-from koord_descheduler.domain.view.pod_order import PodOrder
-from koord_descheduler.domain.view.pods import PodView, pod_view
-from koord_descheduler.domain.view.replicas import WITH_REPLICAS, WorkloadIndex, workload_index
-from koord_descheduler.domain.view.sharing import SharedParts
-from koord_descheduler.domain.view.workloads import WorkloadView
+from koord_descheduler.domain.view.nodes import NodeMetric, NodeView, metric_of_report, node_view
+from koord_descheduler.domain.view.orders import PodOrder
+from koord_descheduler.domain.view.pods import PodView, SharedParts, pod_view
+from koord_descheduler.domain.view.workloads import WITH_REPLICAS, WorkloadIndex, WorkloadView, workload_index
+
+
+def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
+    """Return a node with the resources and annotations that the manager has decided for it."""
+    if policy is None:
+        return node
+    lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
+    annotations = policy_annotations(policy)
+    if not lent and not annotations:
+        return node
+    status = msgspec.structs.replace(
+        node.status, allocatable={**node.status.allocatable, **lent}, capacity={**node.status.capacity, **lent}
+    )
+    metadata = msgspec.structs.replace(node.metadata, annotations={**node.metadata.annotations, **annotations})
+    return msgspec.structs.replace(node, metadata=metadata, status=status)
+
+
+def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
+    """Return a pod with the annotations of its allocation and a creation time, as an API server would show it."""
+    changes: dict[str, Any] = {}
+    metadata = spec.object.metadata
+    if not metadata.creation_timestamp:
+        changes["creation_timestamp"] = spec.added_at
+    if placed is not None and placed.allocation is not NOTHING:
+        written = allocation_annotations(placed.allocation, metadata.annotations)
+        if written:
+            changes["annotations"] = {**metadata.annotations, **written}
+    if not changes:
+        return spec.object
+    return msgspec.structs.replace(spec.object, metadata=msgspec.structs.replace(metadata, **changes))
+
+
+def with_priority_value(pod: Pod) -> Pod:
+    """Return a pod that has the default value of its priority class if its own value is absent or zero.
+
+    Source:
+        protocol spec, 2.2 (8), gate PriorityTransformer
+    """
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority_value(pod)))
+
 
 KINDS: Final = (
     "podspec",

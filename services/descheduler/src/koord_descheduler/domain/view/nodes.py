@@ -1,12 +1,15 @@
-"""A node as the descheduler sees it: the object, and its allocatable minus the reservation in its annotation."""
+"""A node as the descheduler sees it: the object, what pods may use of it, and the usage in the latest report."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import msgspec
+from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.annotations.node import NodeReservation, node_reservation, trim_allocatable
 from koordcore.protocol.objects import Node, Taint
 from koordcore.protocol.resource_names import DEPRECATED, rename_resources
 from koordcore.values.resources import Amounts, amount_of, parse_resources
+from koordcore.values.timestamps import unix_seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -78,3 +81,43 @@ def node_view(node: Node) -> NodeView:
         reservation=reservation,
         is_ready=all(each.status == "True" for each in node.status.conditions if each.type == "Ready"),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class NodeMetric:
+    """The latest usage report of a node.
+
+    Attributes:
+        updated: Unix seconds of the report; None if it has no valid time.
+        system: Usage outside of pods: milli-cores for cpu, whole units for everything else.
+        pods: "namespace/name" of a pod -> its usage, in the same units.
+        position: Position of the report in the stream of observations; 0 if it is not from there.
+
+    Source:
+        descheduler spec, 8.2
+    """
+
+    updated: float | None
+    system: Amounts = field(default_factory=dict[str, int])
+    pods: Mapping[str, Amounts] = field(default_factory=dict[str, Amounts])
+    position: int = 0
+
+    def is_fresh(self, now: float, expiration: float) -> bool:
+        """Return whether the report is younger than `expiration` seconds at `now`."""
+        return self.updated is not None and now - self.updated < expiration
+
+
+def metric_of_report(report: NodeUsageReported, position: int) -> NodeMetric | None:
+    """Return the metric of a usage report at a position; None if the node has not been measured yet."""
+    if report.node_usage is None:
+        return None
+    return NodeMetric(
+        updated=unix_seconds(report.updated_at) or None,
+        system=_amounts(report.system_usage) if report.system_usage is not None else {},
+        pods={f"{pod.namespace}/{pod.name}": _amounts(pod.usage) for pod in report.pods},
+        position=position,
+    )
+
+
+def _amounts(usage: Usage) -> Amounts:
+    return {"cpu": usage.cpu_milli, "memory": usage.memory_bytes}

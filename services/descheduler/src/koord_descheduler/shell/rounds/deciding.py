@@ -1,87 +1,42 @@
 """Decide a round: take the view of the cluster, let the plugins choose pods, and let the scheduler prove the moves."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from koordcore.events.descheduling import RoundMove
-from koordcore.events.envelope import Draft, Event
+from koordcore.events.envelope import Event
 from koordcore.ports.clock import Clock
 from koordcore.protocol.selectors import Selector
 from koordcore.service.clock import SystemClock
 from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import Logger
-from koordcore.state.descheduling import RoundsState
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.effects import closed_nodes, is_to_carry_out, plan_drafts
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import SharedState
-from koord_descheduler.domain.framework.round import Profile, RoundOutcome, run_round
-from koord_descheduler.domain.job_control.counting import counted_jobs, migrating_pods
-from koord_descheduler.domain.job_control.viewing import JobReader
-from koord_descheduler.domain.migration.jobs import JobsInFlight
-from koord_descheduler.domain.plugins.evictors.migration_controller import JobRequests
-from koord_descheduler.domain.plugins.native.low_node_load.anomaly import Detectors
-from koord_descheduler.domain.reporting.refusals import Refused
-from koord_descheduler.domain.round_memory import (
+from koord_descheduler.domain.framework.round import Profile, run_round
+from koord_descheduler.domain.jobs.in_flight import JobsInFlight, counted_jobs, migrating_pods
+from koord_descheduler.domain.jobs.plugin import JobRequests
+from koord_descheduler.domain.jobs.viewing import JobReader
+from koord_descheduler.domain.plugins.low_node_load.anomaly import Detectors
+from koord_descheduler.domain.rounds.effects import closed_nodes, is_to_carry_out, plan_drafts
+from koord_descheduler.domain.rounds.memory import (
+    RoundDecision,
+    RoundStart,
     decision,
     detector_changes,
     detectors_of,
     moves_of,
     report_positions,
 )
+from koord_descheduler.domain.rounds.reporting import Refused
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.shell.facts import RoundFacts
+from koord_descheduler.shell.folding import views_are_current
 from koord_descheduler.shell.metrics import DeschedulerMetrics
-from koord_descheduler.shell.rounds.effects import RoundEffects
-from koord_descheduler.shell.rounds.facts import RoundFacts
+from koord_descheduler.shell.rounds.execution import RoundEffects
 from koord_descheduler.shell.rounds.proving import Prover
-from koord_descheduler.shell.views import views_are_current
 from koord_descheduler.shell.waiting import Problem
-
-
-class RoundStart(NamedTuple):
-    """What a round begins with.
-
-    Attributes:
-        cluster: View of the cluster.
-        position: Position of the log up to which the view is folded.
-        memory: What earlier rounds have left.
-    """
-
-    cluster: ClusterView
-    position: int
-    memory: RoundsState | None
-
-
-class RoundDecision(NamedTuple):
-    """What a round has decided, before it is recorded.
-
-    Attributes:
-        outcome: What the plugins decided, after the scheduler's proof.
-        moves: The pods that have to leave.
-        plans: Facts of the plans of moves that are made together.
-        closed: Names of the nodes that are closed for new pods.
-        refused: The pods that stay, with the reasons.
-        seconds: Real seconds for which the plugins worked.
-    """
-
-    outcome: RoundOutcome
-    moves: Sequence[RoundMove]
-    plans: Sequence[Draft]
-    closed: Sequence[str]
-    refused: Refused
-    seconds: float
-
-    def with_plans(self, stored: Collection[str]) -> "RoundDecision":
-        """Return the decision without the moves whose plan the log did not store.
-
-        Args:
-            stored: Ids of the stored plans.
-        """
-        return self._replace(moves=[move for move in self.moves if not move.plan or move.plan in stored])
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,10 +12,10 @@ from koordcore.requests.catalogue import SCHEDULER_FIT
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.telemetry.logging import Logger
 
-from koord_descheduler.domain.effects import is_to_carry_out
 from koord_descheduler.domain.framework.eviction import Attempt, Result
-from koord_descheduler.domain.look_ahead.dry_run import MOST_MOVES
-from koord_descheduler.domain.look_ahead.proving import judge
+from koord_descheduler.domain.rounds.dry_run import MOST_MOVES
+from koord_descheduler.domain.rounds.effects import is_to_carry_out
+from koord_descheduler.domain.rounds.proving import judge
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.shell.waiting import Problem
 

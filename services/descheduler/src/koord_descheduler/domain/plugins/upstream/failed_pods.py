@@ -12,7 +12,7 @@ from koordcore.protocol.component_config import NotNegative, Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
@@ -22,8 +22,7 @@ from koord_descheduler.domain.arguments.common import (
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.containers import exit_codes, reasons, statuses
-from koord_descheduler.domain.view.pods import FAILED, PodView
+from koord_descheduler.domain.view.pods import FAILED, PodView, exit_codes, reasons, statuses
 
 NAME: Final = "RemoveFailedPods"
 

@@ -13,7 +13,7 @@ from koordcore.protocol.component_config import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictInt
 
-from koord_descheduler.domain.arguments.common import Namespaces, upstream_args
+from koord_descheduler.domain.config.arguments import Namespaces, upstream_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
 from koord_descheduler.domain.plugins.upstream import utilization

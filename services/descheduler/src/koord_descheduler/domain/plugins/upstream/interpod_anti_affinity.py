@@ -15,7 +15,7 @@ from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,

@@ -13,7 +13,7 @@ from koordcore.protocol.objects import PreferredSchedulingTerm
 from koordcore.protocol.placement import term_matches_one
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,

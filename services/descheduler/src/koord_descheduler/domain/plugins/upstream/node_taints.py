@@ -13,7 +13,7 @@ from koordcore.protocol.placement import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tol
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,

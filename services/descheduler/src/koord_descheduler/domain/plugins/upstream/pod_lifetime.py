@@ -14,7 +14,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
 from pydantic import StrictBool, StrictInt
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
@@ -25,8 +25,7 @@ from koord_descheduler.domain.arguments.common import (
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.containers import exit_codes, reasons, statuses
-from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.pods import PodView, exit_codes, reasons, statuses
 
 NAME: Final = "PodLifeTime"
 STATES: Final = frozenset(

@@ -14,7 +14,7 @@ from koordcore.protocol.placement import first_untolerated
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_descheduler.domain.arguments.common import Namespaces, PodScope, check_namespaces, upstream_args
+from koord_descheduler.domain.config.arguments import Namespaces, PodScope, check_namespaces, upstream_args
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
 from koord_descheduler.domain.view.fit import meets_node_selection

@@ -12,7 +12,7 @@ from koordcore.protocol.component_config import Text, WireModel
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 
-from koord_descheduler.domain.arguments.common import (
+from koord_descheduler.domain.config.arguments import (
     LabelSelectorArgs,
     Namespaces,
     PodScope,
@@ -23,8 +23,7 @@ from koord_descheduler.domain.arguments.common import (
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
 from koord_descheduler.domain.framework.registry import PluginKind
-from koord_descheduler.domain.plugins.upstream.containers import statuses, waiting_reasons
-from koord_descheduler.domain.view.pods import PodView
+from koord_descheduler.domain.view.pods import PodView, statuses, waiting_reasons
 
 NAME: Final = "RemovePodsHavingTooManyRestarts"
 STATES: Final = ("Running", "CrashLoopBackOff")

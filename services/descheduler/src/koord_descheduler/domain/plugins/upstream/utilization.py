@@ -18,11 +18,10 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts
 from pydantic import StrictBool
 
-from koord_descheduler.domain.arguments.common import Namespaces
+from koord_descheduler.domain.config.arguments import Namespaces
 from koord_descheduler.domain.framework.plugin import PluginRun
 from koord_descheduler.domain.view.cluster import ClusterView, total_of
-from koord_descheduler.domain.view.metrics import NodeMetric
-from koord_descheduler.domain.view.nodes import NodeView
+from koord_descheduler.domain.view.nodes import NodeMetric, NodeView
 from koord_descheduler.domain.view.orders import upstream_order
 from koord_descheduler.domain.view.pods import PodView
 

@@ -1,0 +1,187 @@
+"""The inputs of migration jobs, read from the folded facts.
+
+Source:
+    descheduler spec, 7.5
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from koordcore.events.envelope import AggregateRef, name_token
+from koordcore.events.objects import custom_ref
+from koordcore.protocol import keys
+from koordcore.protocol.reservations import PLURAL as RESERVATIONS
+from koordcore.protocol.reservations import reservation_from_json
+from koordcore.state import ClusterState
+from koordcore.state.aggregates import CustomObjectState
+from koordcore.state.migrations import MigrationState, RepackState
+from koordcore.state.reservations import reservation_of_log
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koord_descheduler.domain.jobs.job import Condition, MigrationJob, PodRef, job_from_json
+from koord_descheduler.domain.jobs.object_limiter import ObjectLimiter, Shortage
+from koord_descheduler.domain.jobs.plan_steps import reservations_of
+from koord_descheduler.domain.jobs.recording import with_facts
+from koord_descheduler.domain.jobs.world import ReservationView
+from koord_descheduler.domain.view.building import ViewBuilder
+from koord_descheduler.domain.view.pods import PodView
+
+JOBS: Final = "podmigrationjobs"
+_EVERY_PLACE: Final = ("podspec", "pod")
+
+
+class JobReader:
+    """Reads migration jobs from the folded state, and decodes an object once for each of its versions.
+
+    Args:
+        builder: The folded cluster.
+    """
+
+    def __init__(self, builder: ViewBuilder) -> None:
+        self._builder = builder
+        self._decoded: dict[str, tuple[object, MigrationJob | None]] = {}
+
+    def jobs(self) -> list[MigrationJob]:
+        """Return all jobs with their facts, by name. Objects that are not valid are left out."""
+        state = self._builder.state
+        facts = state.of_kind(MigrationState)
+        before, self._decoded = self._decoded, {}
+        found: list[MigrationJob] = []
+        for id_, document in self._builder.documents(JOBS):
+            known = before.get(id_)
+            job = known[1] if known is not None and known[0] is document else self._decode(id_, document)
+            self._decoded[id_] = (document, job)
+            if job is not None:
+                found.append(with_facts(job, facts.get(job.uid)))
+        return sorted(found, key=lambda job: job.name)
+
+    def _decode(self, id_: str, document: Mapping[str, Any]) -> MigrationJob | None:
+        where = f"customspec.{id_}"
+        try:
+            job = job_from_json(document)
+        except (InvalidInput, codec.DecodeError) as error:
+            self._builder.unreadable[where] = str(error)
+            return None
+        self._builder.unreadable.pop(where, None)
+        return job
+
+
+class JobWorld:
+    """The folded cluster as a `World` of jobs.
+
+    Args:
+        builder: The folded cluster.
+        limiter: Decides which pods wait because others were evicted a short time ago.
+        now: Unix seconds.
+
+    Attributes:
+        shortage: The bucket for whose tokens the last pod has to wait; None if it does not wait.
+    """
+
+    def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float) -> None:
+        self._builder = builder
+        self._limiter = limiter
+        self._now = now
+        self.shortage: Shortage | None = None
+
+    def pod(self, namespace: str, name: str) -> PodView | None:
+        """Return a pod; None if it does not exist. See `World.pod`."""
+        return self._builder.pod_named(namespace, name)
+
+    def reservation(self, name: str) -> ReservationView | None:
+        """Return a Reservation; None if it does not exist. See `World.reservation`."""
+        return reservation_view(self._builder.state, name)
+
+    def pod_scheduled(self, pod: PodView) -> Condition | None:
+        """Return the condition PodScheduled of a pod; None if it has none.
+
+        Without an API server, a pod with a node is scheduled. See `World.pod_scheduled`.
+        """
+        if pod.node:
+            return Condition(True)
+        for each in pod.object.status.conditions:
+            if each.type == "PodScheduled":
+                return Condition(each.status == "True", each.reason)
+        return None
+
+    def plan(self, name: str) -> RepackState | None:
+        """Return the plan with this id; None if there is none. See `World.plan`."""
+        return self._builder.state.of_kind(RepackState).get(name)
+
+    def is_limited(self, pod: PodView) -> bool:
+        """Return whether the object limiter refuses to evict a pod now. See `World.is_limited`."""
+        self.shortage = self._limiter.limiting(pod, self._now)
+        return self.shortage is not None
+
+
+def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
+    """Return the fields of a Reservation that migration jobs read; None if its object does not exist or is not valid.
+
+    Args:
+        state: The folded state.
+        name: Name of the Reservation.
+    """
+    document = _reservation(state, name)
+    if document is None:
+        return None
+    try:
+        reservation = reservation_from_json(document)
+    except codec.DecodeError:
+        return None
+    status = reservation_of_log(state, reservation.metadata.uid)
+    named = (rule.object.uid for rule in reservation.spec.owners if rule.object is not None)
+    return ReservationView(
+        name=name,
+        phase=status.phase,
+        node=status.node,
+        has_order=keys.RESERVATION_ORDER in reservation.metadata.labels,
+        owner_pods=frozenset(uid for uid in named if uid),
+        current_owners=tuple(PodRef(each.namespace, each.name, each.uid) for each in status.owners),
+        conditions={
+            each.type: Condition(each.status == "True", each.reason, each.message) for each in status.conditions
+        },
+    )
+
+
+def available_reservations(state: ClusterState, plan: RepackState, jobs: Mapping[str, MigrationJob]) -> dict[str, str]:
+    """Return name -> node of the Reservations of a plan that are available.
+
+    Args:
+        state: The folded state.
+        plan: The plan.
+        jobs: Name -> PodMigrationJob, of all jobs.
+    """
+    views = [view for name in reservations_of(plan, jobs) if (view := reservation_view(state, name)) is not None]
+    return {view.name: view.node for view in views if view.phase == "Available"}
+
+
+def version_of(state: ClusterState, job: MigrationJob) -> tuple[int, ...]:
+    """Return the positions of the last events about the objects that a job depends on.
+
+    If two calls give equal results, none of these objects changed in between.
+
+    Args:
+        state: The folded state.
+        job: The job.
+    """
+    pod_uid = "" if job.pod is None else job.pod.uid
+    refs = [AggregateRef(kind, pod_uid) for kind in (*_EVERY_PLACE, "eviction") if pod_uid]
+    if job.plan:
+        refs.append(AggregateRef("repack", job.plan))
+    if job.bound_pod is not None:
+        refs += [AggregateRef(kind, job.bound_pod.uid) for kind in _EVERY_PLACE]
+    if job.reservation:
+        refs.append(custom_ref(RESERVATIONS, "", job.reservation))
+        document = _reservation(state, job.reservation)
+        if document is not None:
+            uid = str(document["metadata"].get("uid", ""))
+            refs += [AggregateRef("pod", uid), AggregateRef("reservation", uid)]
+    if job.node:
+        refs += [AggregateRef("node", name_token(job.node)), AggregateRef("nodestate", name_token(job.node))]
+    return tuple(state.last_seq(ref) for ref in refs)
+
+
+def _reservation(state: ClusterState, name: str) -> dict[str, Any] | None:
+    found = state.of_kind(CustomObjectState).get(custom_ref(RESERVATIONS, "", name).id)
+    return None if found is None else found.object

@@ -1,1 +1,0 @@
-"""Plugins of Koordinator and of this project. Their arguments are decoded strictly."""
