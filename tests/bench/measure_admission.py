@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from bench.options import BenchOptions  # noqa: E402 - the tests' folder is put on the path above
 from bench.results import Better, Result  # noqa: E402
-from koord_manager.shell.webhooks.environment import WebhookEnvironment  # noqa: E402
+from koord_manager.shell.webhooks.certificates import WebhookEnvironment  # noqa: E402
 from koordcore.service.run import collect_rarely  # noqa: E402
 from support.manager.webhook_world import review_body, webhook_world  # noqa: E402
 

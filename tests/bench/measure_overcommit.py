@@ -7,15 +7,15 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_manager.domain.nodes.policy_drafts import (
+from koord_manager.domain.controllers.node_policies import (
     device_drafts,
     measuring_drafts,
     overcommit_of,
     ratio_drafts,
     slo_drafts,
 )
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
 from koordcore.events.observation import PodUsage
 from support.manager.world import GIB, ManagerWorld, usage_of
 

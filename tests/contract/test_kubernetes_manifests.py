@@ -11,8 +11,7 @@ from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.webhooks import served
-from koord_manager.kubernetes_settings import LEASE_NAME
-from koord_manager.settings import ManagerSettings
+from koord_manager.settings import LEASE_NAME, ManagerSettings
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.bus.setup.manifest import INSTALLED
 from koordcore.events.envelope import AggregateRef

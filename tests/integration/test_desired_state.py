@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from koord_agent.domain.state.desired import DesiredView, apply_push, view_of, with_last_fact
 from koord_agent.domain.state.pods import AgentPod
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.nodes.desired_state import desired_node
+from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.desired_state import desired_node
 from koordcore.events.envelope import HEADER_EXPECTED_LAST, Event, StoredEvent
 from koordcore.events.gateway import PodBound
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node

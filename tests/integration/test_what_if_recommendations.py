@@ -1,7 +1,7 @@
 """A recorded log whose recommendations are made again: by the same settings alike, by others as their formula says."""
 
 import pytest
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, read_settings
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, read_settings
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.observation import PodUsage, Usage
 from koordcore.state import ClusterState

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from koord_manager.shell.gateway.api import KubernetesApi, connect_api
-from koord_manager.shell.keys.token_reviews import TokenReviews
+from koord_manager.shell.installation_keys import TokenReviews
 from koordcore.bus.client.connection import Denied
 from koordcore.bus.factory import bus_on
 from koordcore.bus.setup.issuing import AUDIENCE, LONGEST, Refused

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from koord_manager.shell.gateway.decoding import read_pod
+from koord_manager.shell.gateway.reading import read_pod
 from koordcore.events.gateway import PodBound
 from koordcore.protocol.objects import POD_SCHEDULED
 from koordcore.state.evolution.api_objects import bound_pod

@@ -11,7 +11,7 @@ import yaml
 from koord_manager.domain.gateway.mirror import name_of
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import connect_api
-from koord_manager.shell.gateway.listing import RequestRefused, list_pages
+from koord_manager.shell.gateway.reading import RequestRefused, list_pages
 from koordcore.protocol.crd.catalogue import definition_texts
 from koordctl.embedded.kubernetes.places import admin_kubeconfig
 from support.koord_command import KoordCommand

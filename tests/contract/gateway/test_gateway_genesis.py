@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from koord_manager.shell.gateway import epoch
 from koord_manager.shell.gateway.api import connect_api
-from koord_manager.shell.gateway.fact_appender import FactAppender
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender
 from koord_manager.shell.gateway.genesis import GenesisRefused, cluster_epoch, genesis
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.sweep import Sweep

@@ -14,8 +14,8 @@ from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell.object_writer import ObjectWriter
-from koord_manager.domain.documents.merge_patch import merged
-from koord_manager.domain.object_changes.facts import changed_node
+from koord_manager.domain.documents.merging import merged
+from koord_manager.domain.documents.object_changes import changed_node
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.events import CATALOGUE

@@ -15,7 +15,7 @@ from itertools import count
 
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.controllers.registry import Controllers
 from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.intake import Intake, Result

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.documents.delete import Target
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.documents.apply import Target
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koord_manager.shell.recommender_history import save_checkpoint
 from koord_manager.shell.reconcile import Decided, append_decided

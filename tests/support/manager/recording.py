@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 from koord_manager.compose import assemble
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionTried
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus

@@ -22,8 +22,7 @@ import jsonpatch
 from koord_manager.compose import assemble
 from koord_manager.settings import ManagerSettings
 from koord_manager.shell.gateway.api import KubernetesApi
-from koord_manager.shell.webhooks.certificates import Bundle, make_bundle
-from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.certificates import Bundle, WebhookEnvironment, make_bundle
 from koord_manager.shell.webhooks.keeper import write_files
 from koord_manager.shell.webhooks.wiring import Webhooks
 from koordcore.bus.factory import Bus, memory_bus

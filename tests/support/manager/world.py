@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.configuration.node_policies import NodePolicies
+from koord_manager.domain.controllers.configuration import NodePolicies
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_from_token, name_token, namespaced_token
 from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
 from koordcore.events.objects import (

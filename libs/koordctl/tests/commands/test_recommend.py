@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS
 from koord_manager.domain.what_if.recommendations import RecommendationFate
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.recording import Tally
 from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.state.aggregates import RecommendationState
 from koordctl.commands.recommend import recommendation_lines, recommendation_rows

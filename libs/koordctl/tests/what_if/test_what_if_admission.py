@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koord_manager.domain.what_if.admission import AdmissionFate
 from koord_manager.domain.what_if.admission_outcome import Change, Outcome
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.recording import Tally
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events.admission import AdmissionDecided, admission_ref
 from koordcore.events.envelope import AggregateRef, Origin

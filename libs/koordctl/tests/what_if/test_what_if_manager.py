@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.context.facts import ConfigNames
-from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.enabled import AMPLIFICATION, CONTROLLERS, NODE_METRIC, PLUGINS
+from koord_manager.domain.controller_names import AMPLIFICATION, CONTROLLERS, NODE_METRIC, PLUGINS
+from koord_manager.domain.controllers.configuration import NodePolicies
 from koord_manager.settings import ManagerSettings
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordctl.app import app

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 import pytest
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.settings import read_settings
+from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, book_fingerprint
+from koord_manager.domain.controllers.recommender.settings import read_settings
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryObservationLog, MemorySnapshotStore
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.events import CATALOGUE

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from koord_descheduler.domain.jobs import effects
-from koord_manager.domain.gateway.descheduler_events import migration_events
+from koord_manager.domain.gateway.migrations import migration_events
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.gateway import PodEvicted, PodEvictionDelayed, PodEvictionFailed
 from koordcore.events.migration import MigrationEnded, MigrationHeld

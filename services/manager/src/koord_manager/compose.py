@@ -21,13 +21,13 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.cycle import run_cycles
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.controllers import Controllers
-from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
-from koord_manager.domain.quota_profiles.controller import QuotaProfileController
-from koord_manager.domain.recommender.apply import apply_to_new_pod
-from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderController
+from koord_manager.domain.controller_names import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.quota_profiles import QuotaProfileController
+from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
+from koord_manager.domain.controllers.recommender.book import RecommenderBook
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.registry import Controllers
 from koord_manager.settings import (
     ManagerSettings,
     admission_options,
@@ -35,21 +35,20 @@ from koord_manager.settings import (
     controller_policy,
     recommender_settings,
 )
+from koord_manager.shell.colocation_profiles import run_profile_controller
 from koord_manager.shell.context import ManagerContext, TermState
-from koord_manager.shell.controller_metrics import ControllerMetrics
+from koord_manager.shell.controller_metrics import ControllerMetrics, QueueMetrics
 from koord_manager.shell.documents.api import ManagerApi
+from koord_manager.shell.documents.object_changes import ObjectChanges
 from koord_manager.shell.documents.processing import serve_documents
 from koord_manager.shell.folding import follow_reports, view_runner
 from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.gateway.running import Gateway
 from koord_manager.shell.gateway.wiring import lease_leadership, make_gateway, open_api, refuse_documents
 from koord_manager.shell.intake import Intake
-from koord_manager.shell.object_changes import ObjectChanges
 from koord_manager.shell.ports import add_ports
-from koord_manager.shell.profile_controller import run_profile_controller
-from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
-from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.certificates import WebhookEnvironment
 from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
 
 

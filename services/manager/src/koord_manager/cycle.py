@@ -18,30 +18,25 @@ from koord_manager.domain.controller_names import (
     RESERVATION_COLLECTION,
     VOLUME_CLAIM,
 )
-from koord_manager.domain.controllers import Controllers
+from koord_manager.domain.controllers.registry import Controllers
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
-from koord_manager.shell.controllers.configuration import reconcile_configuration
-from koord_manager.shell.controllers.evictions import (
+from koord_manager.shell.controllers import (
+    bind_claims,
     collect_reservations,
     expire_explanations,
     reconcile_agent_evictions,
+    reconcile_configuration,
     reconcile_evictions,
-)
-from koord_manager.shell.controllers.node_policies import (
+    reconcile_health,
     reconcile_node_objects,
     reconcile_node_policies,
     reconcile_overcommit,
-)
-from koord_manager.shell.controllers.periodic import (
-    reconcile_health,
     reconcile_quota_profiles,
     reconcile_recommendations,
+    reconcile_workloads,
 )
-from koord_manager.shell.controllers.volumes import bind_claims
-from koord_manager.shell.controllers.workloads import reconcile_workloads
 from koord_manager.shell.desired_writes import write_desired_states
-from koord_manager.shell.failures import report_failures
-from koord_manager.shell.reconcile import LogFull, pause_while_full
+from koord_manager.shell.reconcile import LogFull, pause_while_full, report_failures
 
 
 class Controller(NamedTuple):

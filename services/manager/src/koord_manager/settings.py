@@ -1,19 +1,82 @@
-"""Settings that only the manager has."""
+"""Settings of the manager and its gateway, with the names and defaults of Koordinator where it has them.
+
+Source:
+    manager spec, 2.1, 2.2; protocol spec, 11.1
+"""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from koordcore.service.bus import ElectedSettings
 from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
 from koordcore.service.settings import Flag, Seconds, TextList
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
+from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
-from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
-from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
-from koord_manager.domain.profile_controller import ControllerPolicy
-from koord_manager.domain.recommender.settings import RecommenderSettings, read_settings
-from koord_manager.kubernetes_settings import KubernetesSettings
+from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
+from koord_manager.domain.controllers.colocation_profiles import ControllerPolicy
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings, read_settings
+
+LEASE_NAME = "koordinator-manager"
+
+
+class KubernetesSettings(ElectedSettings):
+    """Settings of the gateway to Kubernetes. The gateway runs only if `gateway` or a kubeconfig is set."""
+
+    gateway: bool = Field(
+        False, description="Mirror an API server and write decisions back, as the service account of the pod."
+    )
+    kubeconfig: Path | None = Field(None, description="Kubeconfig of the API server; switches the gateway on.")
+    kube_context: str = Field("", description="Context of the kubeconfig; empty for the current one.")
+    rest_config_qps: float = Field(
+        30.0,
+        description="Requests per second to the API server; 0 or less for no limit. Events have the same limit again.",
+    )
+    rest_config_burst: int = Field(50, ge=1, description="Burst of requests beyond that rate.")
+    leader_election_namespace: str = Field("koordinator-system", description="Namespace of the Lease.")
+    metrics_addr: str = Field(
+        "auto", description="Additional address of metrics, host:port; auto: :8080 with --gateway; 0: none."
+    )
+    health_probe_addr: str = Field(
+        "auto", description="Additional address of health, host:port; auto: :8000 with --gateway; 0: none."
+    )
+    namespace: str = Field("", description="Watch namespaced objects in this namespace only; empty for all.")
+    sync_period: Annotated[Seconds, BeforeValidator(lambda text: text or 0)] = Field(
+        0.0, ge=0, description="Time between full lists; 0 or empty: only if a watch is too old."
+    )
+    watch_timeout: Seconds = Field(300.0, gt=0, description="Minimum time that the API server keeps a watch open.")
+    watch_idle: Seconds = Field(150.0, gt=0, description="Time after which a silent watch is opened again.")
+    sweep_period: Seconds = Field(
+        600.0, ge=0, description="Time between comparisons of fold and API server; 0 for none."
+    )
+    take_node_metrics: bool = Field(
+        False, description="Read NodeMetric status from a stock node agent instead of writing it from our reports."
+    )
+    write_node_status: bool = Field(True, description="Write extended resources, annotations and labels of nodes.")
+    write_node_slo: bool = Field(True, description="Write NodeSLO objects.")
+    write_node_metric: bool = Field(True, description="Write NodeMetric objects (the measuring policy of the agent).")
+    write_object_status: bool = Field(
+        True,
+        description="Write the status of PodGroups, ElasticQuotas and Recommendations, and the quotas of profiles.",
+    )
+    write_node_metric_status: bool = Field(False, description="Write reports of our agents as NodeMetric status.")
+
+    @property
+    def further_ports(self) -> dict[str, str]:
+        """Purpose ("metrics", "health") -> address of Koordinator's additional ports; "" or "0" stands for no port."""
+        given = {"metrics": (self.metrics_addr, ":8080"), "health": (self.health_probe_addr, ":8000")}
+        return {
+            purpose: (default if self.gateway else "") if address == "auto" else address
+            for purpose, (address, default) in given.items()
+        }
+
+    @property
+    def with_kubernetes(self) -> bool:
+        """Whether the gateway runs."""
+        return self.gateway or self.kubeconfig is not None
 
 
 class ManagerSettings(KubernetesSettings):

@@ -4,11 +4,10 @@ from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.domain.admission.colocation.colocation_profile import translate
-from koord_manager.domain.admission.context.profile_index import ProfileIndex
-from koord_manager.domain.admission.context.profiles import ColocationProfile, read_profile
-from koord_manager.domain.admission.pods.pod_copy import editable
-from koord_manager.domain.admission.recording.json_patch import WITHHELD, json_patch, without_secrets
+from koord_manager.domain.admission.colocation_profile import translate
+from koord_manager.domain.admission.context.profiles import ColocationProfile, ProfileIndex, read_profile
+from koord_manager.domain.admission.json_patch import WITHHELD, json_patch, without_secrets
+from koord_manager.domain.admission.pods.mutating import editable
 from koordcore.protocol import keys
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.priority import PriorityBand, priority_class

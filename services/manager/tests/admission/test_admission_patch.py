@@ -6,8 +6,7 @@ import jsonpatch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_manager.domain.admission.recording.json_patch import WITHHELD, json_patch, without_secrets
-from support.depth import examples
+from koord_manager.domain.admission.json_patch import WITHHELD, json_patch, without_secrets
 
 Json = dict[str, Any]
 names = st.sampled_from(["a", "b", "a/b", "c~d", "", "spec", "-", "0"])
@@ -19,7 +18,7 @@ values = st.recursive(
 objects = st.dictionaries(names, values, max_size=4)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=150, deadline=None)
 @given(objects, objects)
 def test_the_patch_of_two_objects_turns_one_into_the_other(before: Json, after: Json) -> None:
     patched = jsonpatch.apply_patch(before, json_patch(before, after))

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 from koord_manager.domain.admission.chain import mutate, surroundings
-from koord_manager.domain.admission.colocation.strategic_merge import strategic_merge
 from koord_manager.domain.admission.context.enhanced_rules import EnhancedRules, read_rules
 from koord_manager.domain.admission.context.facts import PROFILES, QUOTA_PROFILES, QUOTAS, Facts
 from koord_manager.domain.admission.context.quota import Quotas, read_quota
 from koord_manager.domain.admission.options import BindingPolicy, Options, draws_of
-from koord_manager.domain.admission.pods.binding_validating import BoundPod, validate_binding
+from koord_manager.domain.admission.pods.validating import BoundPod, validate_binding
 from koord_manager.domain.admission.quotas.pending_quotas import FORGOTTEN_AFTER_SECONDS, PendingQuotas
 from koord_manager.domain.admission.request import Operation, Request
+from koord_manager.domain.admission.strategic_merge import strategic_merge
 from koord_manager.domain.admission.webhooks import WEBHOOKS, Address, configuration, reconciled, served
 from koordcore.values.invalid import InvalidInput
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koord_manager.domain.admission.context.profiles import read_profile, read_quota_profile
 from koord_manager.domain.admission.context.quota import read_quota
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.quotas.mutating import default_quota
+from koord_manager.domain.admission.quotas.quota_objects import default_quota
 from koord_manager.domain.admission.request import Operation
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.documents.apply import decide_apply
@@ -23,7 +23,6 @@ from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec
 from support.crd_documents import documents
-from support.depth import examples
 
 Json = dict[str, Any]
 RESOURCES = [resource for resource in resource_versions() if resource.served]
@@ -35,7 +34,9 @@ READERS: dict[str, Callable[[Json], object]] = {
     "Device": device_from,
     "NodeMetric": lambda document: report_of(document, lambda namespace, name: f"{namespace}/{name}"),
 }
-SLOW = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+SLOW = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 
 
 def resource_of(kind: str) -> ResourceVersion:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.recorded_object import MAX_VIOLATIONS, recorded_violations
+from koord_manager.domain.admission.recorded_object import MAX_VIOLATIONS, recorded_violations
 from koord_manager.domain.admission.request import AdmissionDecision, Violation
 from koord_manager.shell.documents.explanations import MAX_NAME, Occasion, Subject, tell
 from koordcore.bus.adapters.memory import MemoryObservationLog

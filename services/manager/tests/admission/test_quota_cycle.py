@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from koord_manager.domain.admission.context.quota import Quota, Quotas
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.quotas.validating import validate_quota
+from koord_manager.domain.admission.quotas.quota_objects import validate_quota
 from koord_manager.domain.admission.request import Operation
 from koordcore.protocol import keys
 from support.reachable import container_sizes

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_manager.domain.admission.colocation.colocation_profile import translate
+from koord_manager.domain.admission.colocation_profile import translate
 
 
 def pod(priority: int, resources: dict[str, Any], **spec: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from koord_manager.domain.config_checks.unread_fields import unread
+from koord_manager.domain.admission.unread_fields import unread
 from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj, Text
 from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionShape, SectionTable
 

@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import msgspec
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_manager.domain.controller_names import AGENT_EVICTION
-from koord_manager.domain.pod_evictions.agent_requests import agent_requests
-from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
-from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
+from koord_manager.domain.controllers.agent_evictions import agent_requests
+from koord_manager.domain.controllers.standalone.evictions import BlockedByBudget, Budgets, decide_eviction
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, seal
 from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested

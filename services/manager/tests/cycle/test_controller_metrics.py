@@ -1,7 +1,7 @@
 """The figures of the control rounds carry the reference's names, and forget nodes that are no longer computed."""
 
+from koord_manager.domain.controllers.node_policies import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.domain.gateway.requests import Meaning
-from koord_manager.domain.nodes.policy_drafts import overcommit_of, ratio_drafts, slo_drafts
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.nodepolicy import NodeHealthAssessed

@@ -16,7 +16,7 @@ from koord_manager.domain.controller_names import (
     VOLUME_CLAIM,
     WORKLOAD,
 )
-from koord_manager.domain.documents.delete import Target
+from koord_manager.domain.documents.apply import Target
 from koord_manager.shell.documents.processing import process_documents
 from koordcore.bus.adapters.memory import MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin

@@ -3,7 +3,7 @@
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.standalone.explanation_expiry import expiry_drafts
+from koord_manager.domain.controllers.standalone.ended_objects import expiry_drafts
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed

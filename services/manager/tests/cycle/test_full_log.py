@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from koord_manager.cycle import run_cycle
-from koord_manager.domain.work_queue import FIRST_DELAY_SECONDS
+from koord_manager.domain.cluster.work_queue import FIRST_DELAY_SECONDS
 from koord_manager.shell.reconcile import FULL_SECONDS
 from koordcore.bus.adapters.desired import BucketRefused
 from koordcore.bus.adapters.memory import MemoryDesiredStore, MemoryEventLog, MemoryLog

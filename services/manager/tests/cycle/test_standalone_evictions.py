@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 from koord_manager.domain.cluster.changed_uids import MOST, ChangedUids
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.pod_evictions.disruption_budgets import Budgets
-from koord_manager.domain.pod_evictions.execution import BlockedByBudget, decide_eviction
+from koord_manager.domain.controllers.standalone.evictions import BlockedByBudget, Budgets, decide_eviction
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
 from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested

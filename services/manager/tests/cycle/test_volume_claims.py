@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_manager.domain.standalone.volume_claims import volume_drafts
+from koord_manager.domain.controllers.standalone.volume_claims import volume_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn
 from koordcore.events.objects import CustomObjectDeleted, custom_ref
 from koordcore.events.pod import PlacementExplanation, PodPlaced

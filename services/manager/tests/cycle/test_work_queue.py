@@ -11,11 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.work_queue import LONGEST_DELAY_SECONDS, WorkQueue
-from koord_manager.shell.controller_metrics import ControllerMetrics
+from koord_manager.domain.cluster.work_queue import LONGEST_DELAY_SECONDS, WorkQueue
+from koord_manager.shell.controller_metrics import ControllerMetrics, QueueMetrics
 from koord_manager.shell.documents.processing import process_documents
 from koord_manager.shell.folding import read_report
-from koord_manager.shell.queue_metrics import QueueMetrics
 from koord_manager.shell.reconcile import Decided, append_decided
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import AggregateRef, Draft

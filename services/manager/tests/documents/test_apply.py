@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import WORKLOAD
+from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
 from koord_manager.domain.documents.admitting import pod_document
-from koord_manager.domain.documents.apply import decide_apply
-from koord_manager.domain.documents.delete import Target, decide_delete
-from koord_manager.domain.standalone.workload_replicas import reconcile_workload
+from koord_manager.domain.documents.apply import Target, decide_apply, decide_delete
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
 from koordcore.events.objects import ConfigRejected, NodeSpecAdded, PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PlacementExplanation, PodPlaced

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.document_warnings import MOST, document_warnings
+from koord_manager.domain.documents.warnings import MOST, document_warnings
 from koord_manager.shell.export_fields import exported
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.protocol import kubernetes_fields

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.admission.context.profiles import read_profile
-from koord_manager.domain.document_warnings import document_warnings
+from koord_manager.domain.documents.warnings import document_warnings
 
 
 def profile(spec: object) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.domain.document_warnings.metadata import KNOWN, MOST_KEYS, metadata_warnings
-from koord_manager.domain.document_warnings.metadata_rules import HOLDERS
+from koord_manager.domain.documents.warnings.metadata import KNOWN, MOST_KEYS, metadata_warnings
+from koord_manager.domain.documents.warnings.metadata_rules import HOLDERS
 
 
 def warned(kind: str = "Pod", labels: object = None, annotations: object = None, spec: object = None) -> list[str]:

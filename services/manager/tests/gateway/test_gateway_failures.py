@@ -1,8 +1,7 @@
 """What fails for one object in the gateway is told and counted; the end of the term is no failure."""
 
 import pytest
-from koord_manager.shell.gateway.fact_appender import NotLeading
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, NotLeading
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 

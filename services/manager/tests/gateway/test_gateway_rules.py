@@ -24,7 +24,7 @@ from koord_manager.domain.gateway.mirror import Seen, cleaned, known_of, next_dr
 from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.node_writes import pending_status
 from koord_manager.domain.gateway.resources import NODES, PODS, Intake, mirrored_resources
-from koord_manager.shell.gateway.decoding import ResourceDecoder, WatchEnded
+from koord_manager.shell.gateway.reading import ResourceDecoder, WatchEnded
 from koordcore.events.envelope import AggregateRef, BasedOn, name_token
 from koordcore.events.gateway import PodBound, PodEvictionRequested
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from koord_manager.domain.gateway.mirror import Seen, mirrored_ref
 from koord_manager.domain.gateway.resources import NODES, PODS, Intake, Mirrored, mirrored_resources
-from koord_manager.shell.gateway.decoding import ResourceDecoder
 from koord_manager.shell.gateway.listwatch import Complete
+from koord_manager.shell.gateway.reading import ResourceDecoder
 from koordcore.events.envelope import AggregateRef
 
 RESOURCES = mirrored_resources(slo_config=("a", "b"), take_node_metrics=False)

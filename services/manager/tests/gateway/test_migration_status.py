@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.documents.merge_patch import merged
+from koord_manager.domain.documents.merging import merged
 from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.requests import Request

@@ -9,7 +9,7 @@ import structlog
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.eviction import Evicted, Waits
 from koord_manager.domain.gateway.pending_writes import EVICTION, STATUS, PendingWrites
-from koord_manager.shell.gateway.outages import OutageLog
+from koord_manager.shell.gateway.listwatch import OutageLog
 from koordcore.events.drain import (
     DrainAborted,
     DrainGroupChanged,

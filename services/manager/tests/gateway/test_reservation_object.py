@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controllers.standalone.ended_objects import collection_drafts
 from koord_manager.domain.gateway.objects.reservation_object import pending_reservation
 from koord_manager.domain.gateway.pending_writes import STATUS, PendingWrites
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.domain.gateway.status_writes import pending_objects
-from koord_manager.domain.standalone.reservation_collection import collection_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, PodSpecAdded, PodSpecChanged, custom_ref

@@ -1,6 +1,6 @@
 """How nodes measure while nobody has configured anything, or not readably."""
 
-from koord_manager.domain.nodes.policy_drafts import measuring_drafts
+from koord_manager.domain.controllers.node_policies import measuring_drafts
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from support.manager.world import ManagerWorld
 

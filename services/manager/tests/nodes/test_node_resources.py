@@ -7,20 +7,19 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.domain.config_checks.cautions import config_warnings
-from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.configuration.warnings import warning_drafts
-from koord_manager.domain.enabled import is_enabled
-from koord_manager.domain.node_resources.publish import normalized
-from koord_manager.domain.node_resources.sync import differs
-from koord_manager.domain.nodes.desired_state import desired_node
-from koord_manager.domain.nodes.policy_drafts import (
+from koord_manager.domain.admission.config_maps import config_warnings
+from koord_manager.domain.controller_names import is_enabled
+from koord_manager.domain.controllers.configuration import NodePolicies, warning_drafts
+from koord_manager.domain.controllers.desired_state import desired_node
+from koord_manager.domain.controllers.node_policies import (
     device_drafts,
     measuring_drafts,
     overcommit_of,
     ratio_drafts,
     slo_drafts,
 )
+from koord_manager.domain.controllers.node_resources.batch import normalized
+from koord_manager.domain.controllers.node_resources.decide import differs
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.nodepolicy import (
     ConfigWarned,

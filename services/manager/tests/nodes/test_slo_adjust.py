@@ -3,20 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
-from koord_manager.domain.nodes.policy_drafts import overcommit_of, slo_drafts
-from koord_manager.domain.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
-from koord_manager.domain.slo_adjust.facts import reset_drafts
-from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
-from koord_manager.domain.slo_adjust.step import (
+from koord_manager.domain.controllers.configuration import slo_adjust_policy
+from koord_manager.domain.controllers.node_policies import overcommit_of, slo_drafts
+from koord_manager.domain.controllers.slo_adjust.assessment import (
     FULL_WEIGHT,
     HealthState,
     Level,
+    NodeWeight,
     Offsets,
     Thresholds,
     assess,
     effective_thresholds,
+    guard_weights,
 )
+from koord_manager.domain.controllers.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
+from koord_manager.domain.controllers.slo_adjust.facts import reset_drafts
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.events.objects import NodeSpecDeleted

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
-from koord_manager.domain.node_resources.devices import device_resources
-from koord_manager.domain.standalone.node_objects import node_object_drafts
+from koord_manager.domain.controllers.node_resources.devices import device_resources
+from koord_manager.domain.controllers.standalone.node_objects import node_object_drafts
 from koordcore.events.envelope import BasedOn
 from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported, ReportedDevice, TopologyZone

@@ -3,8 +3,8 @@
 import pytest
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.documents.admitting import AdmissionRefused
-from koord_manager.domain.documents.merge_patch import merged
-from koord_manager.domain.object_changes.facts import Change, decide_change
+from koord_manager.domain.documents.merging import merged
+from koord_manager.domain.documents.object_changes import Change, decide_change
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import ChangeNode, PatchObject

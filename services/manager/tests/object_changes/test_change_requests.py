@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from koord_manager.shell.documents.object_changes import ObjectChanges
 from koord_manager.shell.intake import Intake
-from koord_manager.shell.object_changes import ObjectChanges
 from koordcore.protocol.objects import Taint
 from koordcore.requests.objects import (
     ChangeNode,

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 from koord_manager.domain.admission.context.profiles import read_profile
-from koord_manager.domain.enabled import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
-from koord_manager.domain.profile_controller import ControllerPolicy, ProfileUpdates
+from koord_manager.domain.controller_names import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
+from koord_manager.domain.controllers.colocation_profiles import ControllerPolicy, ProfileUpdates
+from koord_manager.shell.colocation_profiles import merge_patch, reconcile_profiles, run_profile_controller
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
-from koord_manager.shell.profile_controller import merge_patch, reconcile_profiles, run_profile_controller
 from koord_manager.shell.reconcile import LogFull
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koordcore.bus.adapters.memory import MemoryLog

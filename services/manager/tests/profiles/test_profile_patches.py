@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from koord_manager.domain.admission.context.profiles import read_profile
+from koord_manager.shell.colocation_profiles import patch_waiting_pod
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.gateway.api import ApiResponse
-from koord_manager.shell.profile_controller import patch_waiting_pod
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec

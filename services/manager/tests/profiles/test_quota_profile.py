@@ -3,8 +3,7 @@
 import copy
 from typing import Any
 
-from koord_manager.domain.quota_profiles.controller import QuotaProfileController
-from koord_manager.domain.quota_profiles.root_quota import ElasticQuotaProfile, tree_id_of
+from koord_manager.domain.controllers.quota_profiles import ElasticQuotaProfile, QuotaProfileController, tree_id_of
 from koordcore.events.envelope import Draft
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered

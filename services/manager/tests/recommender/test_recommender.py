@@ -8,13 +8,13 @@ import pytest
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.pods.mutating import mutate_pod
 from koord_manager.domain.admission.request import Operation
-from koord_manager.domain.recommender import controller as rounds
-from koord_manager.domain.recommender.apply import apply_to_new_pod
-from koord_manager.domain.recommender.book import ModelKey, RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.recommender.model import ContainerModel
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS
-from koord_manager.domain.recommender.targets import Targets
+from koord_manager.domain.controllers.recommender import controller as rounds
+from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
+from koord_manager.domain.controllers.recommender.book import ModelKey, RecommenderBook
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.model import ContainerModel
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS
+from koord_manager.domain.controllers.recommender.targets import Targets
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.objects import CustomObjectDeleted, custom_ref
 from koordcore.events.observation import ContainerUsage, Usage

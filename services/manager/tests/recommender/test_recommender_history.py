@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.recommender.settings import read_settings
+from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, RecommenderBook, book_fingerprint
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.settings import read_settings
 from koord_manager.shell.recommender_history import recall, save_checkpoint
 from koordcore.bus.adapters.memory import MemoryObservationLog, MemorySnapshotStore
 from koordcore.bus.client.connection import NoAnswer

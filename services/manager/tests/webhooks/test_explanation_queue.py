@@ -2,7 +2,7 @@
 
 import asyncio
 
-from koord_manager.shell.webhooks.explanation_queue import MAX_PENDING, ExplanationQueue, Publish
+from koord_manager.shell.webhooks.handlers import MAX_PENDING, ExplanationQueue, Publish
 from koordcore.service.telemetry.logging import logger
 from structlog.testing import capture_logs
 

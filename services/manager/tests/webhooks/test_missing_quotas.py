@@ -11,8 +11,7 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.shell.gateway.api import connect_api
-from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
-from koord_manager.shell.webhooks.handlers import Desk, review
+from koord_manager.shell.webhooks.handlers import Desk, ExplanationQueue, review
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi
 from koordcore.protocol import keys

@@ -7,8 +7,7 @@ from typing import Any
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
-from koord_manager.shell.webhooks.handlers import Desk, review
+from koord_manager.shell.webhooks.handlers import Desk, ExplanationQueue, review
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.service.telemetry.logging import logger
 from koordcore.service.telemetry.tracing import make_tracer

@@ -15,7 +15,7 @@ import yaml
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.webhooks import TEMPLATE_ANNOTATION, configuration
 from koord_manager.shell.gateway.api import connect_api
-from koord_manager.shell.webhooks.environment import WebhookEnvironment
+from koord_manager.shell.webhooks.certificates import WebhookEnvironment
 from koordcore.bus.factory import memory_bus
 from koordcore.ports.leadership import Term
 from koordcore.protocol.crd.catalogue import definition_texts

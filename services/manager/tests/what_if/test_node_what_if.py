@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from koord_manager.cycle import run_cycle
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.documents.delete import Target
-from koord_manager.domain.enabled import GPU, PLUGINS
+from koord_manager.domain.controller_names import GPU, PLUGINS
+from koord_manager.domain.documents.apply import Target
 from koord_manager.domain.what_if.nodes import NodeDecisions
-from koord_manager.domain.what_if.recorded_flags import RecordedFlags
+from koord_manager.domain.what_if.recording import RecordedFlags
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events import CATALOGUE

@@ -1,13 +1,9 @@
 """Recorded recommendations made again from the log's samples: the same settings give the same, others their formula."""
 
 import pytest
-from koord_manager.domain.recommender.book import RecommenderBook
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.recommender.settings import (
-    DEFAULT_SETTINGS,
-    read_settings,
-    settings_from,
-)
+from koord_manager.domain.controllers.recommender.book import RecommenderBook
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, read_settings, settings_from
 from koord_manager.domain.what_if import run
 from koord_manager.domain.what_if.recommendations import RecommendationDecisions
 from koord_manager.settings import ManagerSettings, recommender_settings

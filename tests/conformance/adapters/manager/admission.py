@@ -6,18 +6,16 @@ import json
 from collections.abc import Iterator
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.admission.colocation.colocation_profile import mutate_by_profiles
-from koord_manager.domain.admission.config_map_validating import check_data
+from koord_manager.domain.admission.colocation_profile import mutate_by_profiles
+from koord_manager.domain.admission.config_maps import check_data
 from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, QUOTAS, Facts
 from koord_manager.domain.admission.context.quota import read_quota
-from koord_manager.domain.admission.nodes.mutating import amplify_node
+from koord_manager.domain.admission.nodes import amplify_node
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.pods.device_resource_spec import normalize_gpu
-from koord_manager.domain.admission.pods.extended_resource_spec import record_extended_resources
+from koord_manager.domain.admission.pods.mutating import normalize_gpu, record_extended_resources
 from koord_manager.domain.admission.pods.validating import validate_pod
 from koord_manager.domain.admission.quotas.evaluation import evaluate
-from koord_manager.domain.admission.quotas.mutating import default_quota
-from koord_manager.domain.admission.quotas.validating import validate_quota
+from koord_manager.domain.admission.quotas.quota_objects import default_quota, validate_quota
 from koord_manager.domain.admission.request import Operation
 from koordcore.protocol import keys
 from koordcore.protocol.config.admission import NodeLabels

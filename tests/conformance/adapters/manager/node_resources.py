@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.node_resources.amounts import (
+from koord_manager.domain.cluster.amounts import (
     Amount,
     PodUse,
     amount_of_usage,
@@ -15,13 +15,11 @@ from koord_manager.domain.node_resources.amounts import (
     node_capacity,
     pod_facts,
 )
-from koord_manager.domain.node_resources.batch import compute_batch
-from koord_manager.domain.node_resources.decide import degradation
-from koord_manager.domain.node_resources.mid import compute_mid
-from koord_manager.domain.node_resources.publish import publish_batch
-from koord_manager.domain.node_resources.ratios import amplification_text, normalization_text
-from koord_manager.domain.node_resources.sync import sync_need
-from koord_manager.domain.node_resources.zones import compute_zones
+from koord_manager.domain.controllers.node_resources.batch import compute_batch, publish_batch
+from koord_manager.domain.controllers.node_resources.decide import degradation, sync_need
+from koord_manager.domain.controllers.node_resources.mid import compute_mid
+from koord_manager.domain.controllers.node_resources.ratios import amplification_text, normalization_text
+from koord_manager.domain.controllers.node_resources.zones import compute_zones
 from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.config_map import read_config_map
 from koordcore.protocol.config.parse import parse_section

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.recommender.estimate import CONFIDENT_DAYS, estimate
-from koord_manager.domain.recommender.model import ContainerModel
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.controllers.recommender.model import CONFIDENT_DAYS, ContainerModel, estimate
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koordcore.values import codec
 from koordcore.values.decaying_histogram import (
     Buckets,

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.configuration.slo_adjust_policy import slo_adjust_policy
-from koord_manager.domain.quota_profiles.controller import render, with_root_quota
-from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
-from koord_manager.domain.slo_adjust.step import (
+from koord_manager.domain.controllers.configuration import slo_adjust_policy
+from koord_manager.domain.controllers.quota_profiles import render, with_root_quota
+from koord_manager.domain.controllers.slo_adjust.assessment import (
     HealthState,
     Level,
+    NodeWeight,
     Offsets,
     Thresholds,
     assess,
     effective_thresholds,
+    guard_weights,
 )
 from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
 from koordcore.protocol.config.node_slo import render_node_slo

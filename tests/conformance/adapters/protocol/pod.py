@@ -6,7 +6,7 @@ import copy
 import json
 
 from conformance.registry import Json, adapter
-from koord_manager.domain.admission.colocation.colocation_profile import translate
+from koord_manager.domain.admission.colocation_profile import translate
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Container, pod_from_json
 from koordcore.protocol.pod_admission import validate_pod

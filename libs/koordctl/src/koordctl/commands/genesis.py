@@ -29,7 +29,7 @@ def begin(
       koord bus genesis --kubeconfig ~/.kube/config
     """
     # Imported here: no other command below `koord bus` needs the gateway.
-    from koord_manager.genesis import GenesisRefused, Unreachable
+    from koord_manager.cluster_commands import GenesisRefused, Unreachable
 
     try:
         wait_for(_genesis(kubeconfig, context, namespace, config_name, take_node_metrics=take_node_metrics))
@@ -40,7 +40,7 @@ def begin(
 async def _genesis(
     kubeconfig: Path | None, context: str, namespace: str, config_name: str, *, take_node_metrics: bool
 ) -> None:
-    from koord_manager.genesis import begin_anew
+    from koord_manager.cluster_commands import begin_anew
     from koordcore.bus.setup.manifest import GENESIS
 
     async def progress(sentence: str) -> None:

@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from koord_manager.domain.admission.json_patch import json_patch
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.json_patch import json_patch
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.document_warnings import document_warnings
-from koord_manager.domain.documents.applied import Applied
+from koord_manager.domain.documents.admitting import Applied
 from koord_manager.domain.documents.apply import decide_apply
+from koord_manager.domain.documents.warnings import document_warnings
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, Origin, StoredEvent
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest

@@ -7,7 +7,7 @@ give the same warnings.
 from collections.abc import Iterable
 
 from koord_manager.domain.admission.context.facts import ConfigNames
-from koord_manager.domain.document_warnings import document_warnings
+from koord_manager.domain.documents.warnings import document_warnings
 from koordcore.protocol.manifests import shape_manifest
 from koordcore.protocol.objects import ConfigMap
 

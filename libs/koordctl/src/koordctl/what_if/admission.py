@@ -9,7 +9,7 @@ from koord_manager.domain.admission.context.facts import PROFILES
 from koord_manager.domain.admission.context.profiles import ColocationProfile, read_profile
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionFate, AdmissionTried
 from koord_manager.domain.what_if.admission_outcome import Outcome
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.recording import Tally
 from koord_manager.settings import ManagerSettings
 from koordcore.events.envelope import StoredEvent
 from koordcore.ports.eventlog import ObservationLog

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from koord_manager.domain.admission.config_maps import cautions, check_slo_config
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.config_checks.cautions import cautions
-from koord_manager.domain.config_checks.slo_config import check_slo_config
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.settings import RecommenderSettings, settings_from
+from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, book_fingerprint
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings, settings_from
 from koord_manager.domain.what_if.admission import AdmissionTried
-from koord_manager.domain.what_if.recorded_flags import RecordedFlags
-from koord_manager.domain.what_if.reports import moment_of
+from koord_manager.domain.what_if.recording import RecordedFlags, moment_of
 from koord_manager.domain.what_if.run import ManagerWhatIf
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.folds.skips import recorded_skips

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 from koord_manager.domain.what_if.fates import NodeFate, level_of
 from koord_manager.domain.what_if.nodes import NodeDecisions
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.recording import Tally
 from koordcore.events.nodepolicy import SLO_ADJUST
 from koordcore.state.aggregates import ControllerState, NodePolicyState, policy_resources
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.recommendations import RecommendationFate
+from koord_manager.domain.what_if.recording import Tally
 from koord_manager.domain.what_if.run import ManagerWhatIf
-from koord_manager.domain.what_if.tally import Tally
 from koordcore.events.envelope import namespaced_from_token
 from koordcore.events.recommendation import ContainerRecommendation
 from koordcore.state.aggregates import RecommendationState

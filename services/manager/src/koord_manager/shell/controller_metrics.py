@@ -1,11 +1,13 @@
 """Metrics of the controllers with the names of Koordinator, and metrics of recommender and node health.
 
+The work queues have the names that Kubernetes' controllers use.
+
 Source:
     manager spec, 17.1
 """
 
 from collections import Counter as Counts
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -20,14 +22,16 @@ from koordcore.events.nodepolicy import (
 from koordcore.events.quota import QuotaProfileRendered
 from koordcore.state.aggregates import ControllerState, RecommendationState
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.work_queue import Failure, WorkQueue
+from koord_manager.domain.controllers.node_resources.decide import Overcommit
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.decide import LOW_CONFIDENCE
+from koord_manager.domain.controllers.slo_adjust.assessment import Level
 from koord_manager.domain.gateway.requests import Meaning
-from koord_manager.domain.node_resources.decide import Overcommit
-from koord_manager.domain.recommender.controller import RecommenderController
-from koord_manager.domain.recommender.decide import LOW_CONFIDENCE
-from koord_manager.domain.slo_adjust.step import Level
-from koord_manager.domain.work_queue import Failure
 
 KEPT_SECONDS: Final = 300
 _ACTIONS: Final[dict[type[Event], tuple[str, str]]] = {
@@ -282,3 +286,46 @@ class ControllerMetrics:
         for level, count in counts.items():
             self._levels.labels(str(level)).set(count)
         self._mass.set(any(state.mass_abnormal for state in view.state.of_kind(ControllerState).values()))
+
+
+_BUCKETS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class QueueMetrics(Collector):
+    """Prometheus metrics of all work queues. The queues are read at each request for the metrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._sources: list[Callable[[], WorkQueue | None]] = []
+        self._duration = Histogram(
+            "workqueue_queue_duration_seconds",
+            "Time that a key was ready before its controller took it, in seconds",
+            ["name"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def add(self, source: Callable[[], WorkQueue | None]) -> None:
+        """Publish the metrics of one more work queue. `source` returns the queue, or None while it does not exist."""
+        self._sources.append(source)
+
+    def taken(self, name: str, seconds: float) -> None:
+        """Record that a key of the queue `name` was ready for `seconds` before its controller took it."""
+        self._duration.labels(name).observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all work queues, for the Prometheus client."""
+        depth = GaugeMetricFamily("workqueue_depth", "Current number of ready keys", labels=["name"])
+        adds = CounterMetricFamily("workqueue_adds", "Number of keys added", labels=["name"])
+        retries = CounterMetricFamily("workqueue_retries", "Number of retries with back-off", labels=["name"])
+        wait = GaugeMetricFamily(
+            "workqueue_longest_wait_seconds", "Time that the oldest ready key has waited, in seconds", labels=["name"]
+        )
+        for queue in [queue for source in self._sources if (queue := source()) is not None]:
+            for name in queue.controllers():
+                added, retried = queue.counts(name)
+                depth.add_metric([name], queue.depth(name))
+                adds.add_metric([name], added)
+                retries.add_metric([name], retried)
+                wait.add_metric([name], queue.longest_wait(name))
+        yield from (depth, adds, retries, wait)

@@ -10,9 +10,9 @@ from typing import Final
 from koordcore.bus.client.connection import NoAnswer, NotConnected
 from koordcore.events.envelope import name_from_token
 
-from koord_manager.domain.configuration.node_policies import NodePolicies
 from koord_manager.domain.controller_names import DESIRED_STATE
-from koord_manager.domain.nodes.desired_state import desired_node
+from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.desired_state import desired_node
 from koord_manager.shell.context import ManagerContext
 
 WRITES_AT_ONCE: Final = 64

@@ -23,7 +23,7 @@ from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.book import RecommenderBook
+from koord_manager.domain.controllers.recommender.book import RecommenderBook
 
 FOLDED_AT_ONCE: Final = 100
 """Events folded before other tasks run; some milliseconds."""

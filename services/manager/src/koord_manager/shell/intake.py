@@ -13,9 +13,9 @@ from koordcore.bus.read.log_size import LogRoom
 from koordcore.protocol.manifests import InvalidManifest, Manifest, shape_manifest
 from koordcore.requests.objects import ChangeNode, PatchObject
 
-from koord_manager.domain.document_warnings import document_warnings
 from koord_manager.domain.documents.admitting import WITHIN_RULE
-from koord_manager.domain.documents.delete import Target
+from koord_manager.domain.documents.apply import Target
+from koord_manager.domain.documents.warnings import document_warnings
 
 NEW_WORK: Final = frozenset({"Pod", "Deployment", "Job"})
 """Kinds of documents that are refused while the log is short of room."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from koord_manager.kubernetes_settings import KubernetesSettings
+from koord_manager.settings import KubernetesSettings
 
 S = TypeVar("S", bound=KubernetesSettings)
 

@@ -17,8 +17,8 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.book import CHECKPOINT_FOLD, book_fingerprint
-from koord_manager.domain.recommender.controller import RecommenderController
+from koord_manager.domain.controllers.recommender.book import CHECKPOINT_FOLD, book_fingerprint
+from koord_manager.domain.controllers.recommender.controller import RecommenderController
 from koord_manager.shell.folding import REPORTS_AT_ONCE, learn, read_report
 
 CHECKPOINT_SECONDS: Final = 600

@@ -154,7 +154,7 @@ async def _mirror() -> list[health.Finding]:
 
 
 async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[health.Finding]:
-    from koord_manager.installed import Unreachable, installed
+    from koord_manager.cluster_commands import Unreachable, installed
     from koordcore.protocol.crd.catalogue import definition_texts
     from yaml import safe_load
 

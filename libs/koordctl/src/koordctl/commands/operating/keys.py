@@ -198,7 +198,7 @@ def issue(
 
       koord keys issue /etc/koord --nats tls://nats:4222 --service-account koordinator-nodes/koord-agent --proxy-facts
     """
-    from koord_manager.keys import Unreachable
+    from koord_manager.cluster_commands import Unreachable
     from koordcore.bus.client.connection import ConnectRefused, NotConnected
 
     if not (folder / "account.seed").exists():
@@ -222,7 +222,7 @@ async def _issue(
     context: str,
     proxy_facts: bool,
 ) -> None:
-    from koord_manager.keys import reviewed_tokens
+    from koord_manager.cluster_commands import reviewed_tokens
     from koordcore.bus.client.connection import ConnectionSettings, TlsClientFiles
     from koordcore.bus.client.opening import connect
     from koordcore.bus.names import BusNames
@@ -285,7 +285,7 @@ def store(
       koord keys store --server nats-0.nats --kubeconfig ~/.kube/config
     """
     # Imported here: no other command below `koord keys` needs the gateway.
-    from koord_manager.keys import NotKept, Unreachable
+    from koord_manager.cluster_commands import NotKept, Unreachable
     from koordcore.bus.setup.installation import Installation
 
     wanted = Installation(cluster=cluster, directory=Path(), simulates=True, issues=issuer, mirror=mirror)
@@ -306,7 +306,7 @@ def store(
 async def _store(
     wanted: Installation, kubeconfig: Path | None, context: str, namespace: str, node_namespace: str, every: float
 ) -> None:
-    from koord_manager.keys import store_keys
+    from koord_manager.cluster_commands import store_keys
 
     while True:
         written = await store_keys(

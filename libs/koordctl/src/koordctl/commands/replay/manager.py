@@ -8,10 +8,10 @@ from pathlib import Path
 
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.admission.context.profiles import ColocationProfile
-from koord_manager.domain.enabled import CONTROLLERS, PLUGINS, enabled_of
-from koord_manager.domain.recommender.settings import read_settings
+from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.controllers.recommender.settings import read_settings
 from koord_manager.domain.what_if.fates import NodeFate
-from koord_manager.domain.what_if.recorded_flags import RecordedFlags
+from koord_manager.domain.what_if.recording import RecordedFlags
 from koord_manager.settings import ManagerSettings
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.service.flags import parse_feature_gates

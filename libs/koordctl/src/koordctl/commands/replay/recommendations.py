@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koordcore.events.recommendation import ContainerRecommendation
 
 from koordctl.render.bounds import bound_texts

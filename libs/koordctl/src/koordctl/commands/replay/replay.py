@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
-from koord_manager.domain.enabled import CONTROLLERS, PLUGINS
+from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
+from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.access.audit_records import record_run

@@ -15,19 +15,16 @@ from koordcore.protocol.objects import Pod, pod_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.colocation.colocation_profile import pod_namespace
-from koord_manager.domain.admission.colocation.reservation_mutating import mutate_reservation
-from koord_manager.domain.admission.config_map_validating import config_cautions, validate_config
+from koord_manager.domain.admission.colocation_profile import mutate_reservation, pod_namespace
+from koord_manager.domain.admission.config_maps import config_cautions, validate_config
 from koord_manager.domain.admission.context.facts import Facts
 from koord_manager.domain.admission.context.quota import Quota, QuotaTree, read_quota, tree_with
-from koord_manager.domain.admission.nodes.mutating import amplify_node
-from koord_manager.domain.admission.nodes.validating import validate_node
+from koord_manager.domain.admission.nodes import amplify_node, validate_node
 from koord_manager.domain.admission.options import Draw, Options, draws_of
 from koord_manager.domain.admission.pods.impossible import impossible_requests
 from koord_manager.domain.admission.pods.mutating import mutate_pod
 from koord_manager.domain.admission.pods.validating import validate_pod
-from koord_manager.domain.admission.quotas.mutating import default_quota
-from koord_manager.domain.admission.quotas.validating import validate_quota
+from koord_manager.domain.admission.quotas.quota_objects import default_quota, validate_quota
 from koord_manager.domain.admission.request import (
     AdmissionDecision,
     JsonObject,

@@ -37,6 +37,7 @@ AGGREGATES: Final[Mapping[str, str]] = {
 """Kind of an object -> kind of its aggregate."""
 CUSTOM: Final = "customspec"
 """Kind of the aggregates of all custom resources."""
+BUDGETS: Final = "poddisruptionbudgets"
 
 
 def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:

@@ -13,6 +13,7 @@ from koordcore.state.aggregates import (
     WorkloadState,
 )
 
+from koord_manager.domain.cluster.work_queue import WorkQueue
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     DESIRED_STATE,
@@ -26,7 +27,6 @@ from koord_manager.domain.controller_names import (
     VOLUME_CLAIM,
     WORKLOAD,
 )
-from koord_manager.domain.work_queue import WorkQueue
 
 
 def queue_all(queue: WorkQueue, state: ClusterState, owners: Iterable[str]) -> None:

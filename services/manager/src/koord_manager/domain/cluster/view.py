@@ -54,11 +54,12 @@ from koordcore.state.aggregates import (
 )
 from koordcore.state.pod_index import PodIndex
 
-from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend
-from koord_manager.domain.admission.context.fold_facts import facts_of, fold_fact
+from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
+from koord_manager.domain.cluster.amounts import PodFacts, pod_facts
 from koord_manager.domain.cluster.changed_uids import ChangedUids
-from koord_manager.domain.cluster.node_lives import is_deleted
+from koord_manager.domain.cluster.nodes import is_deleted, topology_of_agent
 from koord_manager.domain.cluster.queued_objects import queue_all
+from koord_manager.domain.cluster.work_queue import WorkQueue
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     CONFIGURATION,
@@ -74,9 +75,6 @@ from koord_manager.domain.controller_names import (
     VOLUME_CLAIM,
     WORKLOAD,
 )
-from koord_manager.domain.node_resources.amounts import PodFacts, pod_facts
-from koord_manager.domain.node_resources.topology import topology_of_agent
-from koord_manager.domain.work_queue import WorkQueue
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"

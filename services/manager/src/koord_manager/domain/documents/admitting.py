@@ -30,8 +30,8 @@ from koord_manager.domain.admission.quotas.evaluation import (
     evaluated_request,
     quota_to_evaluate,
 )
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
-from koord_manager.domain.admission.request import AdmissionDecision, Operation, Request, Violation
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED
+from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request, Violation
 from koord_manager.domain.cluster.view import ManagerView
 
 DEFAULT_SCHEDULER = "koord-scheduler"
@@ -252,3 +252,28 @@ def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
 def pod_document(pod: Pod) -> dict[str, Any]:
     """Return a typed pod as a JSON document."""
     return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}
+
+
+class Applied(NamedTuple):
+    """The result of applying one document, before its facts are appended.
+
+    Attributes:
+        action: "created", "configured", "unchanged", "deleted" or "not-found"; "rejected" for a configuration that is
+            recorded as rejected.
+        uid: Uid of the object, or empty for kinds that are identified by name.
+        drafts: Facts to append together; empty if nothing changes.
+        refusal: Violations of a rejected configuration, or None.
+        steps: Names of the steps of admission that changed the object.
+        given: The object before the steps, or None if no step changed it.
+        made: The object after the steps, or None if no step changed it.
+        warnings: Warnings about the object, whether it is accepted or rejected.
+    """
+
+    action: str
+    uid: str
+    drafts: list[Draft]
+    refusal: InvalidManifest | None = None
+    steps: tuple[str, ...] = ()
+    given: JsonObject | None = None
+    made: JsonObject | None = None
+    warnings: tuple[str, ...] = ()

@@ -1,5 +1,7 @@
 """Turn one manifest into the facts that mirror its object, or refuse it with every reason.
 
+`decide_delete` returns the facts that remove an object.
+
 Admission (`admitting`) changes and validates the object first. Users cannot change node, uid and status of a pod, nor
 fields that are immutable in Kubernetes. If a user applies a pod as `koord get` shows it, nothing changes.
 `apply_custom` handles custom resources, `apply_node` nodes.
@@ -11,7 +13,7 @@ Source:
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from koordcore.events import objects
@@ -23,17 +25,16 @@ from koordcore.state.aggregates import NamespaceState, PodState, PriorityClassSt
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_manager.domain.admission.config_map_validating import check_data
+from koord_manager.domain.admission.config_maps import cautions, check_data, check_slo_config
 from koord_manager.domain.admission.json_object import seen, texts
 from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.pods.impossible import impossible_requests
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, deleted, object_of, ref_of_name
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.config_checks.cautions import cautions
-from koord_manager.domain.config_checks.slo_config import check_slo_config
 from koord_manager.domain.documents import admitting
-from koord_manager.domain.documents.applied import Applied
-from koord_manager.domain.documents.apply_custom import apply_custom
+from koord_manager.domain.documents.admitting import Applied
+from koord_manager.domain.documents.apply_custom import apply_custom, delete_custom
 from koord_manager.domain.documents.apply_node import apply_node
 
 APPLIED_DIGEST = "koordstream.io/applied-digest"
@@ -267,9 +268,10 @@ def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -
 def _observed(
     view: ManagerView,
     ref: AggregateRef,
-    event: (
-        objects.NamespaceObserved | objects.PriorityClassObserved | objects.WorkloadObserved | objects.ConfigAccepted
-    ),
+    event: objects.NamespaceObserved
+    | objects.PriorityClassObserved
+    | objects.WorkloadObserved
+    | objects.ConfigAccepted,
     *,
     existed: bool,
     same: bool,
@@ -278,3 +280,35 @@ def _observed(
         return Applied("unchanged", "", [])
     action = "configured" if existed else "created"
     return Applied(action, "", [Draft(ref, event, view.state.last_seq(ref))])
+
+
+class Target(NamedTuple):
+    """Kind, namespace and name of an object to delete; the namespace is empty for cluster-scoped kinds."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def decide_delete(view: ManagerView, target: Target, options: Options | None = None) -> list[Draft] | None:
+    """Decide `koord delete` of one object: return the facts to append together, or None if the object does not exist.
+
+    The workload controller deletes the pods of a deleted workload. The scheduler returns the resources of a deleted
+    pod to its node.
+
+    Args:
+        view: The folded state of the cluster.
+        target: The object.
+        options: Feature gates and flags of admission; None for the defaults.
+
+    Raises:
+        InvalidManifest: Admission denies the deletion.
+    """
+    kind, namespace, name = target
+    if kind not in AGGREGATES:
+        return delete_custom(view, kind, namespace, name, options or Options())
+    ref = ref_of_name(view, kind, namespace, name)
+    state = view.state.get(ref) if ref is not None else None
+    if ref is None or state is None or object_of(state) is None:
+        return None
+    return [Draft(ref, deleted(kind, namespace, name), state.seq)]

@@ -20,14 +20,12 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED, with_recorded_templates
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.documents.admitting import AdmissionRefused
-from koord_manager.domain.documents.applied import Applied
-from koord_manager.domain.documents.merge_patch import merged as merge_patched
-from koord_manager.domain.documents.three_way_merge import last_applied, three_way
+from koord_manager.domain.documents.admitting import AdmissionRefused, Applied
+from koord_manager.domain.documents.merging import last_applied, three_way
+from koord_manager.domain.documents.merging import merged as merge_patched
 
 _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields", "deletionTimestamp")
 """Metadata that users cannot set."""

@@ -22,12 +22,11 @@ from koordcore.values import codec
 
 from koord_manager.domain.admission.chain import mutate, surroundings, validate
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.documents.admitting import AdmissionRefused, keep_identity
-from koord_manager.domain.documents.applied import Applied
-from koord_manager.domain.documents.three_way_merge import last_applied, three_way
+from koord_manager.domain.documents.admitting import AdmissionRefused, Applied, keep_identity
+from koord_manager.domain.documents.merging import last_applied, three_way
 from koord_manager.domain.gateway.node_writes import wanted_annotations, wanted_resources
 
 _HOST_PREFIX: Final = "koordstream.io/"

@@ -4,20 +4,35 @@
 folded, until it returns None. So an object that is observed twice, after a restart or in a second list, is written
 once. A node that was deleted and created again with another uid first gets the fact of its deletion.
 
+Of objects that only placement reads (owners of pods, Services, storage objects), only the fields that it reads enter
+the log.
+
 Source:
     event-bus spec, 2.1
 """
 
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
 
 from koordcore.events import objects
 from koordcore.events.envelope import AggregateRef, Draft, Event, name_token, namespaced_token
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.protocol import storage
 from koordcore.protocol.config.config_map import read_config_map
-from koordcore.protocol.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PriorityClass, Workload
+from koordcore.protocol.objects import (
+    ConfigMap,
+    KubeStruct,
+    Namespace,
+    Node,
+    ObjectMeta,
+    Pod,
+    PriorityClass,
+    Workload,
+    object_from_json,
+)
+from koordcore.values import codec
 
-from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, our_sections
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED, our_sections, with_recorded_templates
 from koord_manager.domain.cluster.mirrored_kinds import (
     CUSTOM,
     deleted,
@@ -28,9 +43,47 @@ from koord_manager.domain.cluster.mirrored_kinds import (
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.binding import is_same_binding, observed_binding
 from koord_manager.domain.gateway.resources import Intake, Mirrored
-from koord_manager.domain.gateway.trimming import trimmed_annotations, trimmed_part
 
 Json = dict[str, Any]
+
+_SPEC: Final = ("replicas", "parallelism", "selector", "clusterIP")
+"""Fields of the spec of owners and Services that placement reads."""
+_STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
+    "persistentvolumeclaims": storage.PersistentVolumeClaim,
+    "persistentvolumes": storage.PersistentVolume,
+    "storageclasses": storage.StorageClass,
+    "csinodes": storage.CsiNode,
+    "volumeattachments": storage.VolumeAttachment,
+    "csidrivers": storage.CsiDriver,
+    "csistoragecapacities": storage.CsiStorageCapacity,
+}
+"""Plural name of a kind -> its shape, which contains exactly the fields that placement reads."""
+
+
+def trimmed_part(plural: str, found: Json) -> Json:
+    """Return the part of an object, besides its metadata, that enters the log.
+
+    Args:
+        plural: Plural name of its kind.
+        found: The object as the API server has it.
+
+    Raises:
+        DecodeError: The spec, or a field of a storage object, has a wrong type.
+    """
+    shape = _STORAGE.get(plural)
+    if shape is None:
+        spec = codec.convert(found.get("spec") or {}, Json)
+        return {"spec": {key: spec[key] for key in _SPEC if key in spec}}
+    kept: Json = codec.to_builtins(object_from_json(found, shape))
+    kept.pop("metadata", None)
+    return kept
+
+
+def trimmed_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that enter the log: those that tell whether a claim is bound, and to what."""
+    return {key: value for key, value in annotations.items() if key in storage.KEPT_ANNOTATIONS}
+
+
 Object = Pod | Node | Namespace | PriorityClass | ConfigMap | Json
 
 _KEPT_METADATA = (

@@ -20,9 +20,9 @@ from koordcore.state.aggregates import NodePolicyState, policy_annotations, poli
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import parse_value
 
+from koord_manager.domain.cluster.nodes import GPU_RESOURCES
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.requests import MERGE_PATCH, Json, Request
-from koord_manager.domain.node_resources.devices import GPU_RESOURCES
 
 LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 

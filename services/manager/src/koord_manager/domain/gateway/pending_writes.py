@@ -39,11 +39,14 @@ from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
 from koordcore.stories.modifications import DESCHEDULER
 
+from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
+from koord_manager.domain.cluster.mirrored_kinds import BUDGETS
 from koord_manager.domain.cluster.view import DEVICES, TOPOLOGIES, ManagerView
-from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS
-from koord_manager.domain.gateway.descheduler_events import answer_event, migration_events
-from koord_manager.domain.gateway.drain_events import DrainEvents
+from koord_manager.domain.cluster.work_queue import WorkQueue
+from koord_manager.domain.gateway.claim_steps import CLAIMS, FAILED
+from koord_manager.domain.gateway.drains import DRAIN_KINDS, DrainEvents
 from koord_manager.domain.gateway.eviction import Evicted, GivenUp, Waits
+from koord_manager.domain.gateway.migrations import answer_event, migration_events
 from koord_manager.domain.gateway.objects.reservation_object import (
     ReservationNames,
     pending_pod_annotations,
@@ -59,14 +62,9 @@ from koord_manager.domain.gateway.pod_status_writes import (
     preempted,
     scheduled,
 )
-from koord_manager.domain.gateway.profiles_by_quota import ProfilesByQuota
 from koord_manager.domain.gateway.published_status import ref_of_object
+from koord_manager.domain.gateway.retry_indexes import PodsByClaim, ProfilesByQuota
 from koord_manager.domain.gateway.status_writes import STATUS_KINDS
-from koord_manager.domain.gateway.volumes.claim_steps import CLAIMS, FAILED
-from koord_manager.domain.gateway.volumes.waiting_pods import PodsByClaim
-from koord_manager.domain.pod_evictions.disruption_budgets import PLURAL as BUDGETS
-from koord_manager.domain.quota_profiles.controller import PROFILES
-from koord_manager.domain.work_queue import WorkQueue
 
 BINDING: Final = "gateway-binding"
 EVICTION: Final = "gateway-eviction"
@@ -209,7 +207,7 @@ class PendingWrites:
                     self._note_budget(ref)
                 elif plural_of(ref.id) == CLAIMS:
                     self._note_claim(ref)
-                elif plural_of(ref.id) == PROFILES:
+                elif plural_of(ref.id) == QUOTA_PROFILES:
                     self._profiles.deleted(ref.id)
                 self._note_root_quota(ref)
             case _:

@@ -29,8 +29,8 @@ from koordcore.state.aggregates import (
 )
 from koordcore.values.quantity import of_milli, of_value
 
-from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, drain_ref, with_drain_status
-from koord_manager.domain.descheduling.migration_status import JOBS, with_migration_status
+from koord_manager.domain.gateway.drains import DRAIN_KINDS, drain_ref, with_drain_status
+from koord_manager.domain.gateway.migrations import JOBS, with_migration_status
 from koord_manager.domain.gateway.objects.reservation_object import with_reservation_status
 from koord_manager.domain.gateway.requests import Json
 from koord_manager.domain.gateway.scheduler_statuses import explanation_status, topology_status

@@ -13,8 +13,8 @@ from koordcore.events.schedule_explanation import DomainOutlook, ScheduleExplana
 from koordcore.state.migrations import MigrationState
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.descheduling.drain_status import DRAIN_KINDS, status_of_drain
-from koord_manager.domain.descheduling.migration_status import JOBS, migration_patch, migration_status
+from koord_manager.domain.gateway.drains import DRAIN_KINDS, status_of_drain
+from koord_manager.domain.gateway.migrations import JOBS, migration_patch, migration_status
 from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Request
 
 _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"

@@ -19,13 +19,12 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects import ConfigAccepted, ConfigRejected, CustomObjectObserved, PodSpecAdded, PodSpecChanged
 from koordcore.events.objects import plural_of as plural_of_ref
 
-from koord_manager.domain.admission.context.profile_index import ProfileIndex
-from koord_manager.domain.admission.context.profiles import ColocationProfile
+from koord_manager.domain.admission.context.profiles import ColocationProfile, ProfileIndex
 from koord_manager.domain.admission.options import Options, options_from
 from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.apply import apply_to_new_pod
-from koord_manager.domain.recommender.targets import Targets
+from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
+from koord_manager.domain.controllers.recommender.targets import Targets
 from koord_manager.domain.what_if.admission_cases import (
     APPLIED_KINDS,
     NOT_RETAINED,
@@ -35,9 +34,8 @@ from koord_manager.domain.what_if.admission_cases import (
     decision_case,
     fact_case,
 )
-from koord_manager.domain.what_if.admission_outcome import Change, Outcome, changes
-from koord_manager.domain.what_if.admission_record import Record, RecordedDecision
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.admission_outcome import Change, Outcome, Record, RecordedDecision, changes
+from koord_manager.domain.what_if.recording import Tally
 
 _FACTS: Final = frozenset(
     model.__name__ for model in (PodSpecAdded, PodSpecChanged, CustomObjectObserved, ConfigAccepted, ConfigRejected)

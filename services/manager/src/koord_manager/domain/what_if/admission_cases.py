@@ -24,16 +24,18 @@ from koordcore.values.timestamps import unix_seconds
 
 from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.options import Options, options_from
-from koord_manager.domain.admission.recording.pod_templates import with_recorded_templates
-from koord_manager.domain.admission.recording.recorded_object import LAST_APPLIED, recorded_part
+from koord_manager.domain.admission.recorded_object import LAST_APPLIED, recorded_part, with_recorded_templates
 from koord_manager.domain.admission.request import JsonObject, Operation, Request
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controllers.colocation_profiles import is_wanted, reconciled_pod
+from koord_manager.domain.controllers.standalone.workload_replicas import is_made_here, templated_pod
 from koord_manager.domain.documents.admitting import created_pod, pod_document
 from koord_manager.domain.documents.apply import APPLIED_DIGEST
-from koord_manager.domain.profile_controller import is_wanted, reconciled_pod
-from koord_manager.domain.standalone.workload_replicas import is_made_here, templated_pod
 from koord_manager.domain.what_if.admission_outcome import (
+    WEBHOOK,
     Outcome,
+    Record,
+    RecordedDecision,
     admit_again,
     apply_again,
     ask_again,
@@ -45,7 +47,6 @@ from koord_manager.domain.what_if.admission_outcome import (
     request_of,
     stored_object,
 )
-from koord_manager.domain.what_if.admission_record import WEBHOOK, Record, RecordedDecision
 
 NOT_RETAINED: Final = "not kept"
 NotRetained = Literal["not kept"]

@@ -20,7 +20,7 @@ from koordcore.events.nodepolicy import (
 )
 from koordcore.state.aggregates import NodePolicyState
 
-from koord_manager.domain.enabled import NODE_METRIC, NODE_RESOURCE, NODE_SLO
+from koord_manager.domain.controller_names import NODE_METRIC, NODE_RESOURCE, NODE_SLO
 
 Configured = NodeSloRendered | NodeMetricPolicyRendered | NodeRatiosComputed
 Rendered = Configured | NodeDevicesComputed

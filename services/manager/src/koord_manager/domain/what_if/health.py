@@ -17,11 +17,10 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.configuration.node_policies import NodePolicies
-from koord_manager.domain.slo_adjust import controller
-from koord_manager.domain.slo_adjust.facts import healthy_again, is_adjusted
-from koord_manager.domain.slo_adjust.guard import NodeWeight, guard_weights
-from koord_manager.domain.slo_adjust.step import FULL_WEIGHT, assess
+from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.slo_adjust import controller
+from koord_manager.domain.controllers.slo_adjust.assessment import FULL_WEIGHT, NodeWeight, assess, guard_weights
+from koord_manager.domain.controllers.slo_adjust.facts import healthy_again, is_adjusted
 
 OFF: Final = "off"
 CHANGES_THRESHOLDS: Final = frozenset(("level", "offsets", OFF))

@@ -30,13 +30,14 @@ from koordcore.events.quota import QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
+from koord_manager.domain.admission.config_maps import config_warnings
+from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.config_checks.cautions import config_warnings
-from koord_manager.domain.configuration.node_policies import NodePolicies, slo_config_state
-from koord_manager.domain.enabled import NODE_RESOURCE, QUOTA_PROFILE
-from koord_manager.domain.node_resources.decide import decide_overcommit
-from koord_manager.domain.nodes import policy_drafts
-from koord_manager.domain.quota_profiles.controller import PROFILES, render
+from koord_manager.domain.controller_names import NODE_RESOURCE, QUOTA_PROFILE
+from koord_manager.domain.controllers import node_policies
+from koord_manager.domain.controllers.configuration import NodePolicies, slo_config_state
+from koord_manager.domain.controllers.node_resources.decide import decide_overcommit
+from koord_manager.domain.controllers.quota_profiles import render
 from koord_manager.domain.what_if.fates import (
     CONTROLLER_OF,
     Configured,
@@ -49,9 +50,7 @@ from koord_manager.domain.what_if.fates import (
 )
 from koord_manager.domain.what_if.health import CHANGES_THRESHOLDS, TriedHealth, repeat_guard, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
-from koord_manager.domain.what_if.recorded_flags import RecordedFlags
-from koord_manager.domain.what_if.reports import Report
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.what_if.recording import RecordedFlags, Report, Tally
 
 MAX_RATIO_CYCLES: Final = 3
 """Amplification follows a new normalization one cycle later."""
@@ -196,7 +195,7 @@ class NodeDecisions:
             policies = self._policies_of(recorded.config_version)
             found = step_again(policies, self.view, token, self.rerun.get(token), recorded)
         elif isinstance(recorded, NodeDevicesComputed):
-            found = policy_drafts.device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
+            found = node_policies.device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
         else:
             policies = self._policies_of(recorded.config_version)
             found = self._rendered(type(recorded), policies, token, self.rerun.get(token))
@@ -241,7 +240,7 @@ class NodeDecisions:
             recorded: The recorded event.
         """
         self.tally.recorded += 1
-        profile = self.view.state.of_kind(CustomObjectState).get(f"{PROFILES}={id_}")
+        profile = self.view.state.of_kind(CustomObjectState).get(f"{QUOTA_PROFILES}={id_}")
         if profile is not None and QUOTA_PROFILE in self._flags.controllers:
             nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
             self.tally.rerun += 1
@@ -255,7 +254,7 @@ class NodeDecisions:
         """
         self.tally.recorded += 1
         if QUOTA_PROFILE in self._flags.controllers:
-            is_gone = f"{PROFILES}={id_}" not in self.view.state.of_kind(CustomObjectState)
+            is_gone = f"{QUOTA_PROFILES}={id_}" not in self.view.state.of_kind(CustomObjectState)
             self.tally.rerun += is_gone
             self.tally.same += is_gone
 
@@ -321,10 +320,10 @@ class NodeDecisions:
         node = self.view.node(token)
         assert node is not None
         if kind is NodeSloRendered:
-            return policy_drafts.slo_event(policies, node, published)
+            return node_policies.slo_event(policies, node, published)
         if kind is NodeMetricPolicyRendered:
-            return policy_drafts.measuring_event(policies, node, published)
-        return policy_drafts.ratio_event(policies, self.view, token, published)
+            return node_policies.measuring_event(policies, node, published)
+        return node_policies.ratio_event(policies, self.view, token, published)
 
     def _decide_changed_node(self, token: str, now: str) -> None:
         """Decide a node on which the tried configuration has another effect than the recorded one."""
@@ -341,7 +340,7 @@ class NodeDecisions:
             return False
         rerun, recorded = self.rerun.get(token), self.view.policy(token)
         annotations = node.metadata.annotations
-        if policy_drafts.normalization_in_force(rerun, annotations) != policy_drafts.normalization_in_force(
+        if node_policies.normalization_in_force(rerun, annotations) != node_policies.normalization_in_force(
             recorded, annotations
         ):
             return True
@@ -351,7 +350,7 @@ class NodeDecisions:
     def _overcommit(
         self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
     ) -> NodeOvercommitComputed | None:
-        look = policy_drafts.look_at(policies, self.view, token, self.rerun.get(token), report)
+        look = node_policies.look_at(policies, self.view, token, self.rerun.get(token), report)
         based_on = BasedOn(ev=self.view.state.position)
         return decide_overcommit(
             look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on

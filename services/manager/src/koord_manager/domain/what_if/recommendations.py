@@ -22,13 +22,18 @@ from koordcore.state.cluster import evolve
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.apply import REPLACING, replacement_drafts, why_replace
-from koord_manager.domain.recommender.book import RecommenderBook, checkpoint_settings
-from koord_manager.domain.recommender.decide import FETCHING, REFRESHED, cause_of, current_status, is_confident
-from koord_manager.domain.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_from
-from koord_manager.domain.recommender.targets import Wanted
-from koord_manager.domain.what_if.reports import Moment, Report, moment_of
-from koord_manager.domain.what_if.tally import Tally
+from koord_manager.domain.controllers.recommender.apply import REPLACING, replacement_drafts, why_replace
+from koord_manager.domain.controllers.recommender.book import RecommenderBook, checkpoint_settings
+from koord_manager.domain.controllers.recommender.decide import (
+    FETCHING,
+    REFRESHED,
+    cause_of,
+    current_status,
+    is_confident,
+)
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings, settings_from
+from koord_manager.domain.controllers.recommender.targets import Wanted
+from koord_manager.domain.what_if.recording import Moment, Report, Tally, moment_of
 
 _MATCHING: Final = frozenset(("podspec", "workloadspec", "customspec"))
 """Kinds of facts that can change which pods a Recommendation selects."""

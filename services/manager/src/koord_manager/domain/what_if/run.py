@@ -22,8 +22,8 @@ from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.events.recommendation import RecommendationComputed, RecommendationDropped
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.recommender.apply import INITIATOR
-from koord_manager.domain.recommender.settings import RecommenderSettings
+from koord_manager.domain.controllers.recommender.apply import INITIATOR
+from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
 from koord_manager.domain.what_if.fates import REPEATED_DECISIONS
 from koord_manager.domain.what_if.nodes import NodeDecisions
@@ -31,8 +31,7 @@ from koord_manager.domain.what_if.recommendations import (
     RecommendationDecisions,
     RecommendationFate,
 )
-from koord_manager.domain.what_if.recorded_flags import RecordedFlags
-from koord_manager.domain.what_if.reports import moment_of, read_reports
+from koord_manager.domain.what_if.recording import RecordedFlags, moment_of, read_reports
 
 _DECISIONS: Final = frozenset(
     model.__name__

@@ -45,8 +45,8 @@ from starlette.routing import Route
 
 from koord_manager.domain.cluster.mirrored_kinds import AGGREGATES, KubeObject, object_of, objects_of_kind, ref_of_name
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.documents.apply import Target
 from koord_manager.domain.documents.apply_custom import resource_of_kind
-from koord_manager.domain.documents.delete import Target
 from koord_manager.domain.gateway.published_status import with_published_status
 from koord_manager.shell.intake import FieldError, Intake, Result
 

@@ -18,12 +18,12 @@ from koordcore.requests.objects import ChangeNode, PatchObject
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
+from koord_manager.domain.admission.json_patch import Operation, json_patch, without_secrets
 from koord_manager.domain.admission.options import Options, changed_settings
-from koord_manager.domain.admission.recording.json_patch import Operation, json_patch, without_secrets
-from koord_manager.domain.admission.recording.recorded_object import digest_of, recorded_part, recorded_violations
+from koord_manager.domain.admission.recorded_object import digest_of, recorded_part, recorded_violations
 from koord_manager.domain.admission.request import AdmissionDecision, JsonObject
-from koord_manager.domain.documents.applied import Applied
-from koord_manager.domain.documents.delete import Target
+from koord_manager.domain.documents.admitting import Applied
+from koord_manager.domain.documents.apply import Target
 from koord_manager.shell.intake import Work
 
 MAX_PATCH_OPERATIONS: Final = 200

@@ -20,11 +20,9 @@ from koordcore.service.failpoints import failpoint
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.admission.quotas.evaluation import quota_to_evaluate
-from koord_manager.domain.documents.admitting import AdmissionRefused, pod_document
-from koord_manager.domain.documents.applied import Applied
-from koord_manager.domain.documents.apply import decide_apply
-from koord_manager.domain.documents.delete import Target, decide_delete
-from koord_manager.domain.object_changes.facts import decide_change
+from koord_manager.domain.documents.admitting import AdmissionRefused, Applied, pod_document
+from koord_manager.domain.documents.apply import Target, decide_apply, decide_delete
+from koord_manager.domain.documents.object_changes import decide_change
 from koord_manager.shell.appender import Decision, NotAppended, append_each
 from koord_manager.shell.context import ManagerContext, epoch_of, reached, reason_not_to_decide
 from koord_manager.shell.documents.explanations import Occasion, record_applied, record_refused

@@ -25,7 +25,7 @@ from koord_manager.domain.gateway import pod_status_writes
 from koord_manager.domain.gateway.pending_writes import MAX_EVENTS, PendingWrites
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary
 from koord_manager.shell.gateway.outbox import Counted
 
 V = TypeVar("V")

@@ -16,8 +16,9 @@ Source:
 """
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final
 
 from koordcore.bus.client.connection import NoAnswer, NotConnected
@@ -216,3 +217,35 @@ class FactAppender:
             based_on=position,
             traceparent=traceparent,
         )
+
+
+class ErrorBoundary:
+    """Catches, logs and counts the errors of one part of the gateway.
+
+    Call it with an object's name to get a context manager. `NotLeading` is not caught.
+
+    Args:
+        failed: Called with the name of the part for each error.
+    """
+
+    def __init__(self, part: str, logger: Logger, failed: Callable[[str], None] = lambda _: None) -> None:
+        self._part = part
+        self._logger = logger
+        self._failed = failed
+
+    @contextlib.contextmanager
+    def __call__(self, about: object) -> Generator[None]:
+        """Catch, log and count an error about one object, whose name is `about`; `NotLeading` is raised."""
+        try:
+            yield
+        except NotLeading:
+            raise
+        except Exception as error:
+            self._failed(self._part)
+            self._logger.error(
+                "gateway_object_failed",
+                part=self._part,
+                object=str(about),
+                error=f"{type(error).__name__}: {error}",
+                exc_info=error,
+            )

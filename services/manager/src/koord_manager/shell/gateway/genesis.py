@@ -27,7 +27,7 @@ from koord_manager.domain.gateway.mirror import Seen
 from koord_manager.domain.gateway.requests import MERGE_PATCH
 from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi
-from koord_manager.shell.gateway.listing import RequestRefused, list_pages
+from koord_manager.shell.gateway.reading import RequestRefused, list_pages
 
 BATCH: Final = 200
 _TOO_MANY_DIGITS: Final = 19

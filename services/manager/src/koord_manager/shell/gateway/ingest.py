@@ -21,8 +21,7 @@ from koord_manager.domain.gateway.node_metric import report_of
 from koord_manager.domain.gateway.objects.node_objects import Known
 from koord_manager.domain.gateway.resources import Intake
 from koord_manager.shell.appender import is_misconfigured
-from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
 from koord_manager.shell.gateway.listwatch import Complete, Sighting
 
 MOST_AT_ONCE = 500

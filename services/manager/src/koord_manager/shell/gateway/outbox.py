@@ -25,7 +25,8 @@ from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.gateway import binding as bindings
 from koord_manager.domain.gateway import eviction as evictions
-from koord_manager.domain.gateway.node_lock import label_request, lock_request, look_request
+from koord_manager.domain.gateway.binding import label_request, lock_request, look_request
+from koord_manager.domain.gateway.claim_steps import seconds_until_due
 from koord_manager.domain.gateway.node_writes import pending_metadata, pending_status
 from koord_manager.domain.gateway.objects.device_object import pending_device
 from koord_manager.domain.gateway.objects.node_objects import (
@@ -39,11 +40,9 @@ from koord_manager.domain.gateway.pending_writes import BINDING, EVICTION, NODE,
 from koord_manager.domain.gateway.pod_status_writes import disruption_target
 from koord_manager.domain.gateway.requests import Meaning, Request, meaning_of
 from koord_manager.domain.gateway.status_writes import pending_objects, quota_refused
-from koord_manager.domain.gateway.volumes.claim_steps import seconds_until_due
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
-from koord_manager.shell.gateway.decoding import read_pod
-from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
+from koord_manager.shell.gateway.reading import read_pod
 from koord_manager.shell.gateway.volume_binder import VolumeBinder
 
 WORKERS: Final = 32

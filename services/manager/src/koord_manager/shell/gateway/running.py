@@ -25,22 +25,20 @@ from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.work_queue import WorkQueue
 from koord_manager.domain.gateway.objects.node_objects import node_metric_status
 from koord_manager.domain.gateway.pending_writes import NODE, PendingWrites
 from koord_manager.domain.gateway.pod_status_writes import KubernetesEvent
 from koord_manager.domain.gateway.requests import meaning_of
 from koord_manager.domain.gateway.resources import Mirrored
-from koord_manager.domain.work_queue import WorkQueue
 from koord_manager.shell.appender import is_misconfigured
 from koord_manager.shell.gateway.api import KubernetesApi, send
 from koord_manager.shell.gateway.epoch import EpochCheck
 from koord_manager.shell.gateway.event_recorder import EventRecorder
-from koord_manager.shell.gateway.fact_appender import FactAppender, NotLeading
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender, NotLeading
 from koord_manager.shell.gateway.ingest import NODE_METRICS, Ingest
-from koord_manager.shell.gateway.listwatch import ListWatch, Sighting
+from koord_manager.shell.gateway.listwatch import ListWatch, OutageLog, Sighting
 from koord_manager.shell.gateway.metrics import GatewayMetrics
-from koord_manager.shell.gateway.outages import OutageLog
 from koord_manager.shell.gateway.outbox import Outbox, Writes
 from koord_manager.shell.gateway.scale_reader import ScaleReader
 from koord_manager.shell.gateway.sweep import Sweep

@@ -26,8 +26,7 @@ from koord_manager.domain.gateway.scales import (
     version_path,
 )
 from koord_manager.shell.gateway.api import ApiResponse, KubernetesApi, send
-from koord_manager.shell.gateway.fact_appender import FactAppender
-from koord_manager.shell.gateway.failures import ErrorBoundary
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender
 
 MOST_REFUSED: Final = 1024
 """Maximum number of refusals that are remembered, because namespaces come and go."""

@@ -14,10 +14,9 @@ from koord_manager.domain.gateway import drift as drifts
 from koord_manager.domain.gateway.mirror import Seen, known_of, next_draft
 from koord_manager.domain.gateway.resources import Mirrored
 from koord_manager.shell.gateway.api import KubernetesApi, Unreachable
-from koord_manager.shell.gateway.fact_appender import FactAppender
-from koord_manager.shell.gateway.failures import ErrorBoundary
-from koord_manager.shell.gateway.listing import RequestRefused, list_pages
+from koord_manager.shell.gateway.fact_appender import ErrorBoundary, FactAppender
 from koord_manager.shell.gateway.metrics import SWEPT, GatewayMetrics
+from koord_manager.shell.gateway.reading import RequestRefused, list_pages
 
 
 class Sweep:

@@ -7,9 +7,9 @@ from koordcore.service.failpoints import failpoint
 from koordcore.values.allocation import ClaimBinding
 
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.gateway import claim_steps
 from koord_manager.domain.gateway.binding import Binding, Later, Settled
 from koord_manager.domain.gateway.requests import Request
-from koord_manager.domain.gateway.volumes import claim_steps
 from koord_manager.shell.gateway.api import ApiResponse
 
 Send = Callable[[Request], Awaitable[ApiResponse]]

@@ -12,7 +12,7 @@ from koordcore.service.run import Shell
 
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.gateway.resources import mirrored_resources
-from koord_manager.kubernetes_settings import LEASE_NAME, KubernetesSettings
+from koord_manager.settings import LEASE_NAME, KubernetesSettings
 from koord_manager.shell.gateway.api import KubernetesApi, LeaseHttp, connect_api
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.gateway.outbox import Writes

@@ -1,10 +1,15 @@
 """Answer one AdmissionReview: run the pure chain on the present fold, ask the quota gate, and record the decision.
 
+Explanations are published after the answers, so that no request waits for them. Publishing ten explanations at once
+takes as long as three single ones, so they are collected for a tenth of a second.
+
 Source:
     manager spec, 7.1, 10.4, 10.7, 17.3
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -17,23 +22,63 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koord_manager.domain.admission.chain import UNREADABLE, Surroundings, mutate, read_pod, surroundings, validate
-from koord_manager.domain.admission.colocation.colocation_profile import pod_namespace
+from koord_manager.domain.admission.colocation_profile import pod_namespace
 from koord_manager.domain.admission.context.quota import Quota, read_quota, resources_of
 from koord_manager.domain.admission.json_object import seen, text
+from koord_manager.domain.admission.json_patch import json_patch
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.admission.pods.binding_validating import BoundPod, validate_binding
+from koord_manager.domain.admission.pods.validating import BoundPod, validate_binding
 from koord_manager.domain.admission.quotas.evaluation import evaluated_request, quota_to_evaluate
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
-from koord_manager.domain.admission.recording.json_patch import json_patch
 from koord_manager.domain.admission.request import AdmissionDecision, Operation, Request, Violation, violation_of
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.document_warnings import document_warnings
+from koord_manager.domain.documents.warnings import document_warnings
 from koord_manager.shell.documents.explanations import Occasion, Subject, tell
-from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
-from koord_manager.shell.webhooks.missing_quotas import missing_quotas, read_quotas
-from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate
+from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, missing_quotas, read_quotas
 from koord_manager.shell.webhooks.review import INTERNAL, Asked, read_review, write_review
+
+GATHER_SECONDS: Final = 0.1
+MAX_PENDING: Final = 1000
+"""While more explanations are pending, they are published without answering requests in between."""
+
+Publish = Callable[[], Awaitable[None]]
+
+
+class ExplanationQueue:
+    """Explanations of admission decisions that wait to be published, in order."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._pending: deque[Publish] = deque()
+        self._news = asyncio.Event()
+
+    def add(self, publish: Publish) -> None:
+        """Queue the function that publishes an explanation. It is called within `GATHER_SECONDS`."""
+        self._pending.append(publish)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Publish queued explanations, several at once, until cancelled."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Publish all queued explanations now. If one cannot be published, it is logged and dropped."""
+        self._news.clear()
+        while self._pending:
+            publish = self._pending.popleft()
+            try:
+                await publish()
+            except Exception as error:
+                self._logger.error(
+                    "explanation_not_published", error=f"{type(error).__name__}: {error}", exc_info=error
+                )
+            if len(self._pending) <= MAX_PENDING:
+                await asyncio.sleep(0)
+
 
 Kind = Literal["mutate", "validate"]
 _QUOTAS: Final = "elasticquotas"

@@ -5,8 +5,12 @@ any pod of the batch is admitted, with the resource version at which it was read
 the same free amount. The usage is read from the API server, because the fold has no resource versions. The last written
 usage counts as read. Before a pod is denied because of it, the usage is read again.
 
+A parent quota and its child may be created by one `kubectl apply`, and different replicas may admit them. The replica
+that admits the child learns of the parent from the log, perhaps a moment too late. So quotas that the fold does not
+contain yet are read from the API server before a request is refused because of them.
+
 Source:
-    manager spec, 10.4
+    manager spec, 10.4, 13.2 (last paragraph)
 """
 
 import asyncio
@@ -23,8 +27,9 @@ from koordcore.values.newest import Newest
 from koordcore.values.resources import ResourceList
 
 from koord_manager.domain.admission.context.quota import Quota, read_quota
+from koord_manager.domain.admission.json_object import seen, text
 from koord_manager.domain.admission.quotas.evaluation import Evaluation, QuotaAnswer, child_request_text, evaluate_quota
-from koord_manager.domain.admission.request import JsonObject
+from koord_manager.domain.admission.request import JsonObject, Request
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
 
 WAIT_SECONDS: Final = 10.0
@@ -239,3 +244,46 @@ def _decoded(body: bytes) -> JsonObject | None:
         return codec.decode(body, JsonObject)
     except codec.DecodeError:
         return None
+
+
+_PATH = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+
+
+def missing_quotas(request: Request, is_known: Callable[[str], bool]) -> list[str]:
+    """Return the names of the quotas that a request refers to and that are not known.
+
+    Args:
+        request: Request about a quota or a pod; other requests refer to no quota.
+        is_known: Whether the fold contains a quota of a name, or this replica accepted a request about it.
+    """
+    if request.resource not in ("elasticquotas", "pods") or request.subresource:
+        return []
+    try:
+        if request.resource == "pods":
+            names = [text(seen(request.object, "metadata", "labels"), keys.QUOTA_NAME)]
+        else:
+            quotas = [read_quota(found) for found in (request.object, request.old_object) if found]
+            names = [name for quota in quotas for name in (quota.parent, quota.name)]
+            if not request.old_object:
+                names = names[:1]  # a quota that is created is known by nobody
+    except InvalidInput:
+        return []
+    return [name for name in dict.fromkeys(names) if name and name != keys.ROOT_QUOTA and not is_known(name)]
+
+
+async def read_quotas(api: ObjectsApi, names: list[str]) -> list[Quota]:
+    """Return the quotas with these names that the API server has; none if it does not answer.
+
+    Args:
+        api: Client of the API server.
+        names: Names of quotas, in any namespace.
+    """
+    found: list[Quota] = []
+    for name in names:
+        try:
+            answer = await api.request("GET", _PATH, parameters={"fieldSelector": f"metadata.name={name}"})
+            items = codec.decode(answer.body, dict[str, Any]).get("items") if answer.ok else None
+            found += [read_quota(item) for item in cast("list[dict[str, Any]]", items or [])]
+        except (Unreachable, codec.DecodeError, InvalidInput):
+            continue  # the request is refused, as the fold says
+    return found

@@ -20,10 +20,8 @@ from koord_manager.domain.admission.options import Options
 from koord_manager.domain.admission.quotas.pending_quotas import PendingQuotas
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.settings import ManagerSettings
-from koord_manager.shell.webhooks.certificates import Bundle
-from koord_manager.shell.webhooks.environment import WebhookEnvironment, read_environment
-from koord_manager.shell.webhooks.explanation_queue import ExplanationQueue
-from koord_manager.shell.webhooks.handlers import Desk
+from koord_manager.shell.webhooks.certificates import Bundle, WebhookEnvironment, read_environment
+from koord_manager.shell.webhooks.handlers import Desk, ExplanationQueue
 from koord_manager.shell.webhooks.keeper import Keeper, KeptApi
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koord_manager.shell.webhooks.quota_gate import ObjectsApi, QuotaGate, UpdatePolicy

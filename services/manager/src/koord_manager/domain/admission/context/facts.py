@@ -4,7 +4,7 @@ It contains profiles, namespaces, priority classes, quotas and configuration. `f
 events, at a cost that does not grow with the cluster.
 
 Source:
-    manager spec, 8 to 13
+    manager spec, 8 to 13, 13.2 (rules are checked on the observed state); event-bus spec, 2.1
 """
 
 import copy
@@ -12,23 +12,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from koordcore.events import objects
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, plural_of
 from koordcore.protocol import keys
 from koordcore.protocol.config.admission import NodeLabels
 from koordcore.protocol.objects import Pod, PriorityClass
+from koordcore.state import ClusterState, aggregates
 from koordcore.values.invalid import InvalidInput
 
+from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.admission.context.enhanced_rules import EnhancedRules, read_rules
 from koord_manager.domain.admission.context.hardware_shapes import HardwareShapes
-from koord_manager.domain.admission.context.profile_index import ProfileIndex
 from koord_manager.domain.admission.context.profiles import (
     ColocationProfile,
+    ProfileIndex,
     QuotaProfile,
     read_profile,
     read_quota_profile,
 )
 from koord_manager.domain.admission.context.quota import Quotas, read_quota
+from koord_manager.domain.admission.json_object import seen
 from koord_manager.domain.admission.request import JsonObject
-from koord_manager.domain.config_checks.slo_config import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 
 ENHANCED_NAMESPACE: Final = "koordinator-system"
 ENHANCED_NAME: Final = "pod-enhanced-validator-config"
@@ -237,3 +242,69 @@ def _decrement(counts: dict[str, int], key: str) -> None:
         counts[key] = left
     else:
         del counts[key]
+
+
+def facts_of(state: ClusterState, names: ConfigNames) -> Facts:
+    """Build the cluster state of admission from a folded state of the log, for example from a snapshot."""
+    facts = Facts(names)
+    for namespace in state.of_kind(aggregates.NamespaceState).values():
+        facts.namespace_observed(namespace.object.metadata.name, namespace.object.metadata.labels)
+    for priority_class in state.of_kind(aggregates.PriorityClassState).values():
+        facts.priority_class_observed(priority_class.object.metadata.name, priority_class.object)
+    for node in state.of_kind(aggregates.NodeSpecState).values():
+        facts.node_observed(node.object.metadata.name, node.object.metadata.labels)
+    for config in state.of_kind(aggregates.ConfigState).values():
+        if config.object is not None:
+            meta = config.object.metadata
+            facts.config_observed(meta.namespace, meta.name, config.object.data)
+    for id_, custom in state.of_kind(aggregates.CustomObjectState).items():
+        _observe(facts, id_, custom.object)
+    for uid, pod in state.of_kind(aggregates.PodSpecState).items():
+        facts.pod_observed(uid, pod.object)
+    return facts
+
+
+def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
+    """Update the cluster state of admission with one event of the log; no-op for kinds of events that it does not read.
+
+    Args:
+        facts: Changed in place.
+        ref: Aggregate of the event, such as `podspec.<uid>`.
+        event: The event.
+    """
+    match event:
+        case objects.PodSpecAdded() | objects.PodSpecChanged():
+            facts.pod_observed(ref.id, event.object)
+        case objects.PodSpecDeleted():
+            facts.pod_gone(ref.id)
+        case CustomObjectObserved():
+            _observe(facts, ref.id, event.object)
+        case CustomObjectDeleted():
+            facts.forget(plural_of(ref.id), event.namespace, event.name)
+        case objects.NamespaceObserved():
+            facts.namespace_observed(event.object.metadata.name, event.object.metadata.labels)
+        case objects.NamespaceDeleted():
+            facts.namespace_observed(event.name, None)
+        case objects.PriorityClassObserved():
+            facts.priority_class_observed(event.object.metadata.name, event.object)
+        case objects.PriorityClassDeleted():
+            facts.priority_class_observed(event.name, None)
+        case objects.NodeSpecAdded() | objects.NodeSpecChanged():
+            facts.node_observed(event.object.metadata.name, event.object.metadata.labels)
+        case objects.NodeSpecDeleted():
+            facts.node_observed(event.name, None)
+        case objects.ConfigAccepted():
+            facts.config_observed(event.object.metadata.namespace, event.object.metadata.name, event.object.data)
+        case objects.ConfigDeleted():
+            facts.config_observed(event.namespace, event.name, None)
+        case _:
+            pass
+
+
+def _observe(facts: Facts, ref_id: str, document: JsonObject) -> None:
+    try:
+        metadata = seen(document, "metadata")
+    except InvalidInput as error:
+        facts.unreadable[ref_id] = str(error)
+        return
+    facts.observe(plural_of(ref_id), str(metadata.get("namespace") or ""), str(metadata.get("name") or ""), document)

@@ -1,1 +1,0 @@
-"""Apply ClusterColocationProfiles to pods and Reservations."""

@@ -1,1 +1,0 @@
-"""Admission of nodes."""

@@ -1,1 +1,0 @@
-"""Reduce objects and patches to the parts that enter the log with an admission decision: small, and without secrets."""

@@ -1,1 +1,0 @@
-"""Check slo-controller-config without cluster state."""

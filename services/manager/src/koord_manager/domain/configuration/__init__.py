@@ -1,1 +1,0 @@
-"""The configuration in force, applied to each node."""

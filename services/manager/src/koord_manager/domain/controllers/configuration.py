@@ -1,0 +1,222 @@
+"""The slo-controller-config in force, and the strategies that it gives each node.
+
+`node_policies` renders the policies of nodes from it. Its warnings are recorded as a fact.
+
+Source:
+    protocol spec, 6; manager spec, 3, 4, 5.2, 16.1, 18 (limits to state to users)
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
+from koordcore.events.nodepolicy import ConfigWarned
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
+from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.strategy import Strategy
+from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
+from koordcore.protocol.objects import Node
+from koordcore.state.aggregates import ConfigState, NodeHealth
+
+from koord_manager.domain.admission.config_maps import config_warnings
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controller_names import PLUGINS
+
+
+class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one signal of node health, such as CPU utilization, in the unit of the signal.
+
+    Attributes:
+        warn: Value at which the severity of the signal is 0; above it, the severity grows linearly.
+        critical: Value from which the severity is 1.
+    """
+
+    warn: float
+    critical: float
+
+
+class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The section slo-adjust-config: when nodes count as unhealthy, and by how much they are lowered.
+
+    Attributes:
+        enable: Whether node health is on.
+        interval_seconds: Time between two assessments.
+        smoothing_factor: Weight of the present assessment in the smoothed abnormality, from 0 to 1.
+        warn_level: Abnormality (0 to 1) from which a healthy node becomes Warning.
+        critical_level: Abnormality from which a node becomes Critical.
+        recover_level: Abnormality below which a node becomes Healthy again.
+        min_weight: Lowest weight of a node, of 100.
+        step_down: Percent points by which thresholds fall with each assessment as Critical.
+        step_up: Percent points by which they rise with each assessment as Healthy.
+        max_drop: Maximum fall of a threshold in percent points.
+        healthy_rounds_before_raise: Number of healthy assessments in a row before thresholds rise.
+        suppress_floor_percent: Health never lowers cpuSuppressThresholdPercent below this.
+        memory_evict_floor_percent: Health never lowers memoryEvictThresholdPercent below this.
+        max_abnormal_ratio: Maximum share of nodes with a lowered weight, from 0 to 1.
+        signals: Name of a signal -> its bounds.
+    """
+
+    enable: bool
+    interval_seconds: int
+    smoothing_factor: float
+    warn_level: float
+    critical_level: float
+    recover_level: float
+    min_weight: int
+    step_down: int
+    step_up: int
+    max_drop: int
+    healthy_rounds_before_raise: int
+    suppress_floor_percent: int
+    memory_evict_floor_percent: int
+    max_abnormal_ratio: float
+    signals: dict[str, SignalBounds]
+
+
+def slo_adjust_policy(strategy: Strategy) -> SloAdjustPolicy:
+    """Return the strategy of slo-adjust-config, into which its defaults are merged, as a typed value."""
+    return msgspec.convert(strategy, SloAdjustPolicy)
+
+
+_DEFAULT_COLOCATION: Final = default_config().sections[SectionName.COLOCATION].cluster
+
+
+class NodePolicies:
+    """The slo-controller-config in force, and the strategies that it gives each node.
+
+    Args:
+        sync_shared_gpus: Whether nodes get the resource `gpu.shared` (gate EnableSyncGPUSharedResource).
+        plugins: Names of the node resource plugins that run (`enabled.PLUGINS`). What other plugins compute is not
+            changed.
+
+    Attributes:
+        version: Position of the event that accepted the configuration, or 0 for the defaults.
+        config: All sections with their defaults.
+        slo_adjust: Settings of node health.
+    """
+
+    def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
+        self.plugins = plugins
+        self.version = 0
+        self.sync_shared_gpus = sync_shared_gpus
+        self.config: SloControllerConfig = default_config()
+        self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
+
+    def refresh(self, view: ManagerView) -> None:
+        """Read the folded ConfigMap slo-controller-config. If a section is not valid, its previous value stays.
+
+        If the ConfigMap is deleted, its last values stay in force until a restart.
+
+        Source:
+            manager spec, 3.3, 3.4
+        """
+        state = slo_config_state(view)
+        accepted = state.object if state else None
+        if accepted is None and self.version:
+            return
+        self.accept(accepted.data if accepted else None, state.accepted_seq if state and accepted else 0)
+
+    def accept(self, data: Mapping[str, str] | None, version: int) -> None:
+        """Put the data of a ConfigMap into force.
+
+        Args:
+            data: Section key -> JSON text, or None for a missing ConfigMap; then the defaults apply.
+            version: Position of the event that accepted the data, or 0 for the defaults.
+        """
+        self.version = version
+        self.config = read_config_map(self.config, data).config
+        self._strategies = NodeStrategies(self.config)
+        self.slo_adjust = _slo_adjust(self.config)
+
+    def configured(self, token: str, node: Node) -> ColocationStrategy:
+        """Return the configured colocation strategy of a node; a disabled one if there is no valid configuration.
+
+        The first node entry whose selector matches is merged into the cluster strategy. The node's own annotation and
+        ratio labels are merged into the result. If the cluster strategy is disabled, the result is disabled, too.
+
+        Args:
+            token: Name of the node, as a part of NATS subjects (`.` is `_`). Not read: all strategies follow from
+                `node`.
+            node: The node, for its labels and annotations.
+        """
+        found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
+        if found is None:
+            found = colocation_strategy(_DEFAULT_COLOCATION)
+        if found.enable and not self._strategies.cluster_colocation_enabled:
+            return msgspec.structs.replace(found, enable=False)
+        return found
+
+    def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
+        """Return the colocation strategy of a node, with reclaim thresholds lowered by the health of the node.
+
+        Args:
+            token: Name of the node, as a part of NATS subjects (`.` is `_`).
+            node: The node.
+            health: Published health of the node, or None if it has none.
+
+        Source:
+            manager spec, 16.4
+        """
+        found = self.configured(token, node)
+        if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
+            return found
+        offsets = health.offsets
+        return msgspec.structs.replace(
+            found,
+            cpu_reclaim_threshold_percent=max(0, found.cpu_reclaim_threshold_percent + offsets.get("cpu", 0)),
+            memory_reclaim_threshold_percent=max(0, found.memory_reclaim_threshold_percent + offsets.get("memory", 0)),
+        )
+
+    def measuring(self, node: Node, *, measures_already: bool) -> Strategy | None:
+        """Return the strategy by which the node's agent measures and reports, or None if its present one stays.
+
+        If colocation is off on the node, the defaults apply. If the configuration is invalid, the defaults apply to
+        nodes without a measuring policy, and the other nodes keep theirs.
+
+        Args:
+            node: The node.
+            measures_already: Whether a measuring policy is published for the node.
+
+        Source:
+            manager spec, 4.2
+        """
+        if self.config.colocation_error:
+            return None if measures_already else _DEFAULT_COLOCATION
+        strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
+        return strategy if strategy is not None and strategy["enable"] is True else _DEFAULT_COLOCATION
+
+
+def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:
+    """Return the Unix time in seconds after which a usage report is too old: its time plus `degradeTimeMinutes`."""
+    return datetime.fromisoformat(report.updated_at).timestamp() + strategy.degrade_time_minutes * 60
+
+
+def slo_config_state(view: ManagerView) -> ConfigState | None:
+    """Return the folded state of the ConfigMap slo-controller-config, or None if it was never observed."""
+    names = view.admission.names
+    return view.config(names.slo_namespace, names.slo_name)
+
+
+def _slo_adjust(config: SloControllerConfig) -> SloAdjustPolicy:
+    return slo_adjust_policy(config.sections[SectionName.SLO_ADJUST].cluster)
+
+
+def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
+    """Return the fact `ConfigWarned` if the warnings about slo-controller-config differ from the recorded ones.
+
+    Otherwise return an empty list.
+    """
+    state = slo_config_state(view)
+    warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
+    if state is None or warnings == state.warnings:
+        return []
+    names = view.admission.names
+    event = ConfigWarned(
+        namespace=names.slo_namespace, name=names.slo_name, warnings=warnings, config_version=policies.version
+    )
+    ref = AggregateRef("config", namespaced_token(names.slo_namespace, names.slo_name))
+    return [Draft(ref, event, view.state.last_seq(ref))]

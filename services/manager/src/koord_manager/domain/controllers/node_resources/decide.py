@@ -1,0 +1,297 @@
+"""Compute the overcommitted resources of a node, and decide whether to publish them.
+
+If overcommit is disabled, or the node has no fresh report, the resources are withdrawn. Otherwise batch and mid
+resources are computed from the report, and batch resources for each NUMA zone. Cpu is normalized, and the amounts
+that other systems hold are deducted. The result is published if it is the first one, if a resource changed by more
+than the threshold, or if the published one is old and differs.
+
+Source:
+    manager spec, 5.1 as a pure function, 5.2, 5.8, 5.9
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from koordcore.events.envelope import BasedOn
+from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol import resource_names as names
+from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.hardware.node_topology import NodeResourceTopology
+from koordcore.protocol.objects import Node, Pod
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koordcore.state.aggregates import NodePolicyState
+from koordcore.values import codec
+
+from koord_manager.domain.cluster import amounts
+from koord_manager.domain.cluster.nodes import GPU_RESOURCES
+from koord_manager.domain.controller_names import BATCH, MID, PLUGINS
+from koord_manager.domain.controllers.node_resources.batch import (
+    Batch,
+    PublishedBatch,
+    compute_batch,
+    normalized,
+    publish_batch,
+)
+from koord_manager.domain.controllers.node_resources.mid import Mid, compute_mid
+from koord_manager.domain.controllers.node_resources.zones import compute_zones, zone_names
+
+COMPARED: Final = (
+    names.MID_CPU,
+    names.MID_MEMORY,
+    names.BATCH_CPU,
+    names.BATCH_MEMORY,
+    *GPU_RESOURCES,
+    names.RDMA,
+)
+"""Resources whose change causes a write; native cpu and memory are the kubelet's."""
+
+
+class SyncNeed(NamedTuple):
+    """Reasons to publish the extended resources of a node again.
+
+    Attributes:
+        changed: Names of the resources that changed by more than the threshold.
+        expired: Whether the last publication is older than the limit, or nothing was published.
+    """
+
+    changed: tuple[str, ...]
+    expired: bool
+
+
+def sync_need(
+    old: Mapping[str, int],
+    new: Mapping[str, int],
+    *,
+    diff_threshold: float,
+    update_threshold_seconds: float,
+    seconds_since_last: float | None,
+) -> SyncNeed:
+    """Compare published resources of a node with newly computed ones. Return the reasons to publish the new ones.
+
+    Args:
+        old: Published resource -> milli-units.
+        new: Computed resource -> milli-units.
+        diff_threshold: Share of the old amount, such as 0.1. Only a larger change is a reason to publish.
+        update_threshold_seconds: Age from which the last publication is too old.
+        seconds_since_last: Time since the last publication, or None if there was none.
+
+    Source:
+        manager spec, 5.8; vectors manager/need_sync
+    """
+    changed = tuple(name for name in COMPARED if differs(old.get(name), new.get(name), diff_threshold))
+    return SyncNeed(changed, seconds_since_last is None or seconds_since_last > update_threshold_seconds)
+
+
+def differs(old: int | None, new: int | None, threshold: float) -> bool:
+    """Return whether an amount appears, disappears, or changes by more than `threshold` times the old amount.
+
+    Args:
+        old: Old amount, or None if there was none.
+        new: New amount, or None if there is none.
+        threshold: Share of the old amount.
+
+    Source:
+        manager spec, 5.8
+    """
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) > old * threshold
+
+
+_MILLI = 1000
+
+
+class NodeLook(NamedTuple):
+    """The inputs from which the overcommitted resources of a node are computed.
+
+    Attributes:
+        pods: Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
+        report: The newest usage report, or None if none was received.
+        topology: NUMA zones, or None if no zones are reported.
+        strategy: Colocation strategy of the node.
+        normalization: Text of the cpu normalization ratio, or None if there is none.
+        published: Last published policies of the node, or None if nothing was published.
+        is_told: Whether they were published in the present life of the node. If not, the result counts as the first
+            one.
+        plugins: Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are
+            offered.
+    """
+
+    node: Node
+    pods: Iterable[tuple[Pod, amounts.PodFacts]]
+    report: NodeUsageReported | None
+    topology: NodeResourceTopology | None
+    strategy: ColocationStrategy
+    normalization: str | None
+    published: NodePolicyState | None
+    plugins: frozenset[str] = frozenset(PLUGINS)
+    is_told: bool = True
+
+
+class Overcommit(NamedTuple):
+    """The computed resources of a node.
+
+    Attributes:
+        event: Event that publishes them, or None if the published ones are up to date.
+        batch: Batch resources, or None if they are withdrawn.
+        mid: Mid resources, or None if they are withdrawn.
+    """
+
+    event: NodeOvercommitComputed | None = None
+    batch: Batch | None = None
+    mid: Mid | None = None
+
+
+def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
+    """Return the reason why the usage report of a node cannot be used (missing or too old), or None if it is usable.
+
+    A report whose age is exactly `degradeTimeMinutes` can be used.
+
+    Source:
+        manager spec, 5.2
+    """
+    if report is None or report.node_usage is None:
+        return "degraded: no metric"
+    age = (now - datetime.fromisoformat(report.updated_at)).total_seconds()
+    return "degraded: metric expired" if age > strategy.degrade_time_minutes * 60 else None
+
+
+def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
+    """Compute the overcommitted resources of a node, and the event that publishes them if a publication is due.
+
+    For a node without capacity, the result is empty: nothing is published or withdrawn. If overcommit is disabled or
+    there is no fresh report, the event withdraws what is published.
+
+    Args:
+        look: The inputs.
+        now: The time.
+        config_version: Position of the accepted configuration, for the event.
+        based_on: Positions of the facts and reports that were read, for the event.
+    """
+    capacity = amounts.node_capacity(look.node)
+    if capacity is None:
+        return Overcommit()
+    withdrawn = "disabled" if not look.strategy.enable else degradation(look.report, look.strategy, now)
+    if withdrawn is not None or look.report is None:
+        return Overcommit(_withdrawal(look, withdrawn or "disabled", config_version, based_on))
+    uses = list(amounts.high_priority_pods(look.pods, look.report))
+    batch = mid = None
+    if BATCH in look.plugins:
+        batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
+    if MID in look.plugins:
+        used = amounts.amount_of_usage(look.report.node_usage)
+        mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
+    computed = amounts.Amount(batch.cpu_milli, batch.memory_bytes) if batch else None
+    published = publish_batch(computed, look.normalization, look.node.metadata.annotations)
+    zones = _zones(look, uses) if batch else {}
+    reason, changed = _reason(look, published, mid, zones, now)
+    if reason is None:
+        return Overcommit(None, batch, mid)
+    event = NodeOvercommitComputed(
+        batch_cpu_milli=published.batch.cpu if published.batch else None,
+        batch_memory_bytes=published.batch.memory if published.batch else None,
+        mid_cpu_milli=mid.cpu_milli if mid else None,
+        mid_memory_bytes=mid.memory_bytes if mid else None,
+        reason=reason,
+        changed=changed,
+        terms=batch.terms if batch else {},
+        mid_terms=mid.terms if mid else {},
+        normalization=look.normalization or "",
+        origin={BATCH_CPU: published.origin.cpu, BATCH_MEMORY: published.origin.memory},
+        third_party={
+            name: amount
+            for name, amount in zip((BATCH_CPU, BATCH_MEMORY), published.third_party, strict=True)
+            if amount
+        },
+        zones=zones,
+        metric_updated_at=look.report.updated_at,
+        strategy=fingerprint(look.strategy),
+        config_version=config_version,
+        based_on=based_on,
+    )
+    return Overcommit(event, batch, mid)
+
+
+def fingerprint(strategy: ColocationStrategy) -> str:
+    """Return eight hexadecimal digits of a hash of a colocation strategy.
+
+    Source:
+        manager spec, 17.3
+    """
+    return hashlib.blake2b(codec.encode_canonical(strategy), digest_size=4).hexdigest()
+
+
+def _withdrawal(look: NodeLook, reason: str, config_version: int, based_on: BasedOn) -> NodeOvercommitComputed | None:
+    published = look.published
+    if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
+        return None
+    return NodeOvercommitComputed(
+        reason=reason,
+        zones={name: ZoneOvercommit() for name in zone_names(look.topology)},
+        metric_updated_at=look.report.updated_at if look.report else "",
+        strategy=fingerprint(look.strategy),
+        config_version=config_version,
+        based_on=based_on,
+    )
+
+
+def _zones(look: NodeLook, uses: list[amounts.PodUse]) -> dict[str, ZoneOvercommit]:
+    if look.topology is None or look.report is None:
+        return {}
+    computed = compute_zones(look.node, look.topology, uses, look.report, look.strategy) or {}
+    return {
+        name: ZoneOvercommit(normalized(zone.cpu_milli, look.normalization), zone.memory_bytes)
+        for name, zone in computed.items()
+    }
+
+
+def _reason(
+    look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
+) -> tuple[str | None, list[str]]:
+    """Return the reason to publish the result and the changed resources.
+
+    Return (None, []) if the published resources are up to date.
+    """
+    published = look.published
+    if batch.batch is None and mid is None:
+        return None, []
+    if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
+        return "first", []
+    if not look.is_told:
+        return "first", []
+    new = _milli_units(batch.batch.cpu if batch.batch else None, batch.batch.memory if batch.batch else None)
+    new |= _milli_units(mid.cpu_milli if mid else None, mid.memory_bytes if mid else None, mid=True)
+    old = _milli_units(published.batch_cpu_milli, published.batch_memory_bytes)
+    old |= _milli_units(published.mid_cpu_milli, published.mid_memory_bytes, mid=True)
+    need = sync_need(
+        old,
+        new,
+        diff_threshold=look.strategy.resource_diff_threshold,
+        update_threshold_seconds=look.strategy.update_time_threshold_seconds,
+        seconds_since_last=(now - datetime.fromisoformat(published.computed_at)).total_seconds(),
+    )
+    changed = [*need.changed, *_changed_zones(published.zones, zones, look.strategy.resource_diff_threshold)]
+    if changed:
+        return "changed", changed
+    # written again only when there is something to say: an equal value in the log tells nobody anything
+    if need.expired and (old != new or published.zones != zones):
+        return "refreshed", []
+    return None, []
+
+
+def _milli_units(cpu: int | None, memory: int | None, *, mid: bool = False) -> dict[str, int]:
+    names = (MID_CPU, MID_MEMORY) if mid else (BATCH_CPU, BATCH_MEMORY)
+    return {name: amount * _MILLI for name, amount in zip(names, (cpu, memory), strict=True) if amount is not None}
+
+
+def _changed_zones(old: dict[str, ZoneOvercommit], new: dict[str, ZoneOvercommit], threshold: float) -> list[str]:
+    return [
+        name
+        for name, zone in new.items()
+        if (before := old.get(name)) is None
+        or differs(before.batch_cpu_milli, zone.batch_cpu_milli, threshold)
+        or differs(before.batch_memory_bytes, zone.batch_memory_bytes, threshold)
+    ]

@@ -1,0 +1,251 @@
+"""Carry out recommendations: set the requests of new pods, and replace running pods with other requests.
+
+Only prod pods with at least a day of history are changed. A running pod itself is never changed. One pod at a time is
+evicted, and its successor is created with the recommended requests.
+
+Source:
+    manager spec, 15.7
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.recommendation import ContainerRecommendation
+from koordcore.protocol import keys
+from koordcore.protocol.objects import Pod, pod_from_json
+from koordcore.protocol.priority import PriorityBand, priority_class
+from koordcore.protocol.qos import QosClass, qos
+from koordcore.protocol.recommendations import ContainerPolicy, ControlledValues, UpdateMode, policy_of
+from koordcore.state.aggregates import EvictionState, PodSpecState, PodState, RecommendationState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli, parse_value
+from koordcore.values.resources import parse_amounts
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controllers.recommender.decide import is_confident
+from koord_manager.domain.controllers.recommender.targets import Targets, Wanted
+
+_CPU: Final = "cpu"
+_MEMORY: Final = "memory"
+_CORE_MILLI: Final = 1000
+_EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
+REPLACING: Final = (UpdateMode.RECREATE, UpdateMode.AUTO)
+INITIATOR: Final = "recommender"
+LEAST_LIVE: Final = 2
+SETTLED_SECONDS: Final = 12 * 3600
+DRIFT: Final = 0.1
+
+
+def apply_to_new_pod(
+    view: ManagerView, targets: Targets, document: dict[str, Any], namespace: str, *, tells_usage: bool = False
+) -> str | None:
+    """Set the requests of a new pod to the recommended ones, in place, if the mode of its Recommendation permits it.
+
+    Of several Recommendations that select the pod, the oldest whose mode is not Off applies. Only a prod pod is
+    changed, and only by a Recommendation with at least a day of history. A request stays within its limit, unless the
+    policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores.
+
+    Args:
+        view: The folded state of the cluster.
+        targets: Finds the Recommendations that select the pod.
+        document: A Pod as JSON, after the colocation profiles were applied.
+        namespace: Namespace of the pod.
+        tells_usage: Whether to add the annotation `recommended-usage` for the scheduler, in every mode.
+
+    Returns:
+        Name of the Recommendation that changed the pod, or None if nothing changed.
+
+    Source:
+        manager spec, 15.7
+    """
+    targets.refresh(view)
+    try:
+        pod = pod_from_json(document)
+        pod.metadata.namespace = pod.metadata.namespace or namespace
+        if priority_class(pod) is not PriorityBand.PROD:
+            return None
+        matching = targets.of(view, pod)
+    except (codec.DecodeError, InvalidInput):
+        return None  # what is wrong with the pod is for the validators to say
+    told = _tell_usage(view, matching, document) if tells_usage else None
+    wanted = next((wanted for wanted in matching if wanted.mode is not UpdateMode.OFF), None)
+    return _set_requests(view, wanted, pod, document) or told
+
+
+def _tell_usage(view: ManagerView, matching: Sequence[Wanted], document: dict[str, Any]) -> str | None:
+    """Write the sum of the recommended requests to the annotation `recommended-usage`, if every container has one.
+
+    An existing annotation stays. Return the name of the Recommendation that was used, or None if nothing changed.
+    """
+    metadata: dict[str, Any] = document.setdefault("metadata", {})
+    if keys.RECOMMENDED_USAGE in (metadata.get("annotations") or {}):
+        return None
+    containers: list[dict[str, Any]] = document["spec"].get("containers") or []
+    names = [str(container.get("name", "")) for container in containers]
+    for wanted in matching:
+        state = view.state.of_kind(RecommendationState).get(wanted.id)
+        if state is None or not is_confident(state):
+            continue
+        targets = {container.name: container.target for container in state.containers}
+        if names and targets.keys() >= set(names):
+            cpu = sum(targets[name].cpu_milli for name in names)
+            memory = sum(targets[name].memory_bytes for name in names)
+            usage = codec.encode({_CPU: _text(_CPU, cpu), _MEMORY: _text(_MEMORY, memory)}).decode()
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), keys.RECOMMENDED_USAGE: usage}
+            return wanted.name
+    return None
+
+
+def _set_requests(view: ManagerView, wanted: Wanted | None, pod: Pod, document: dict[str, Any]) -> str | None:
+    state = view.state.of_kind(RecommendationState).get(wanted.id) if wanted else None
+    if wanted is None or state is None or not is_confident(state):
+        return None
+    recommended = {container.name: container for container in state.containers}
+    containers: list[dict[str, Any]] = document["spec"].get("containers") or []
+    changed = False
+    for container in containers:
+        recommendation = recommended.get(container.get("name", ""))
+        policy = policy_of(wanted.policies, container.get("name", ""))
+        if recommendation is not None and not policy.is_off:
+            changed |= _set_resources(container, recommendation, policy, whole_cores=qos(pod) in _EXCLUSIVE)
+    return wanted.name if changed else None
+
+
+def _set_resources(
+    container: dict[str, Any], recommendation: ContainerRecommendation, policy: ContainerPolicy, *, whole_cores: bool
+) -> bool:
+    resources: dict[str, Any] = container.get("resources") or {}
+    requests: dict[str, Any] = dict(resources.get("requests") or {})
+    limits: dict[str, Any] = dict(resources.get("limits") or {})
+    before = (dict(requests), dict(limits))
+    cpu = recommendation.target.cpu_milli
+    if whole_cores:
+        cpu = -(-cpu // _CORE_MILLI) * _CORE_MILLI
+    for name, amount in ((_CPU, cpu), (_MEMORY, recommendation.target.memory_bytes)):
+        limit = _amount(limits, name)
+        if limit is not None:
+            if policy.controlled_values == ControlledValues.REQUESTS_AND_LIMITS:
+                old = _amount(requests, name) or limit  # without a request the limit is the request
+                limits[name] = _text(name, int(amount * limit / old) if old else limit)
+            else:
+                amount = min(amount, limit)
+        requests[name] = _text(name, amount)
+    if (requests, limits) == before:
+        return False
+    container["resources"] = {**resources, "requests": requests, **({"limits": limits} if limits else {})}
+    return True
+
+
+def _amount(resources: Mapping[str, Any], name: str) -> int | None:
+    if name not in resources:
+        return None
+    try:
+        return parse_milli(resources[name]) if name == _CPU else parse_value(resources[name])
+    except InvalidInput:
+        return None
+
+
+def _text(name: str, amount: int) -> str:
+    return f"{amount}m" if name == _CPU else str(amount)
+
+
+def replacement_drafts(
+    view: ManagerView,
+    wanted: Wanted,
+    pods: Sequence[tuple[str, PodSpecState]],
+    now: datetime,
+    state: RecommendationState | None,
+) -> list[Draft]:
+    """Return the fact that requests to evict one pod whose requests are outdated; empty if none may be evicted now.
+
+    The mode of the Recommendation must be Recreate or Auto, and its status needs a day of history. One pod is evicted
+    at a time. There must be at least two live pods, and all of them must have a node. The eviction respects disruption
+    budgets.
+
+    Args:
+        view: The folded state of the cluster.
+        wanted: The Recommendation.
+        pods: Uid and state of its pods, oldest first.
+        now: The time.
+        state: Published status of the Recommendation, or None if there is none.
+
+    Source:
+        manager spec, 15.7
+    """
+    if wanted.mode not in REPLACING or state is None or not is_confident(state):
+        return []
+    evictions, places = view.state.of_kind(EvictionState), view.state.of_kind(PodState)
+    if any(uid in evictions for uid, _ in pods):
+        return []
+    live = [(uid, spec) for uid, spec in pods if (place := places.get(uid)) is not None and place.node]
+    waiting = len(pods) - len(live)
+    if len(live) < LEAST_LIVE or waiting > 0:
+        return []  # the last successor is not placed yet, or there is nobody to take over
+    for uid, spec in live:
+        reason = why_replace(spec, wanted, state, now)
+        if reason is not None:
+            meta = spec.object.metadata
+            event = PodEvictionRequested(
+                namespace=meta.namespace,
+                name=meta.name,
+                node=places[uid].node,
+                initiator=INITIATOR,
+                reason="ResourcesOutdated",
+                message=reason,
+                give_up_after_seconds=SETTLED_SECONDS,
+            )
+            ref = AggregateRef("eviction", uid)
+            return [Draft(ref, event, view.state.last_seq(ref))]
+    return []
+
+
+def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, now: datetime) -> str | None:
+    """Return the reason to replace a pod, or None if its requests are good enough.
+
+    A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
+    requests differ from the targets by more than 10 % in sum over containers and resources. Other pods than prod pods
+    are never replaced.
+
+    Args:
+        spec: State of the pod.
+        wanted: The Recommendation.
+        state: Published status of the Recommendation.
+        now: The time.
+    """
+    pod = spec.object
+    if priority_class(pod) is not PriorityBand.PROD:
+        return None
+    recommended = {container.name: container for container in state.containers}
+    drift = 0.0
+    for name, requests in _requests(pod).items():
+        found = recommended.get(name)
+        if found is None or policy_of(wanted.policies, name).is_off:
+            continue
+        for resource, low, target, high in (
+            (_CPU, found.lower_bound.cpu_milli, found.target.cpu_milli, found.upper_bound.cpu_milli),
+            (_MEMORY, found.lower_bound.memory_bytes, found.target.memory_bytes, found.upper_bound.memory_bytes),
+        ):
+            request = requests.get(resource, 0)
+            if not low <= request <= high:
+                unit = "m" if resource == _CPU else " bytes"
+                return f"container {name} requests {request}{unit} of {resource}, recommended are {low} to {high}{unit}"
+            if target:
+                drift += abs(request - target) / target
+    age = (now - datetime.fromisoformat(spec.added_at)).total_seconds()
+    if drift > DRIFT and age > SETTLED_SECONDS:
+        return f"requests differ from what is recommended by {100 * drift:.0f} % in sum"
+    return None
+
+
+def _requests(pod: Pod) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for container in pod.spec.containers:
+        try:
+            found[container.name] = parse_amounts(container.resources.requests)
+        except InvalidInput:
+            continue
+    return found

@@ -1,0 +1,270 @@
+"""Keep the learned models: one for each container of each target, fed from the usage reports of nodes.
+
+A target is the workload, or the pods, that a Recommendation selects. The models are a fold of the usage reports. A
+checkpoint contains its position, and after a restart the later reports are read again.
+
+Source:
+    manager spec, 15.4, 15.6
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+from koordcore.events.observation import ContainerUsage, NodeUsageReported, PodUsage
+from koordcore.protocol.objects import Container, Pod
+from koordcore.protocol.pod_resources import is_sidecar
+from koordcore.state.aggregates import PodSpecState
+from koordcore.values import codec
+from koordcore.values.codec import schema_digest
+from koordcore.values.decaying_histogram import DecayingHistogram
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import parse_milli, parse_value
+
+from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controllers.recommender.model import (
+    ContainerModel,
+    InstanceState,
+    cpu_options,
+    memory_options,
+)
+from koord_manager.domain.controllers.recommender.settings import DEFAULT_SETTINGS, RecommenderSettings
+from koord_manager.domain.controllers.recommender.targets import Targets
+
+CHECKPOINT_FOLD: Final = "recommender"
+"""Name of the checkpoints in the snapshot store."""
+KEPT_SECONDS: Final = 8 * 86400
+"""Time after its last sample for which the models of a target without a pod are kept."""
+
+
+class ModelKey(NamedTuple):
+    """Key of a model: namespace, key of the target (workload or selector), and name of the container."""
+
+    namespace: str
+    target: str
+    container: str
+
+
+class _StoredHistogram(msgspec.Struct, frozen=True):
+    weights: dict[int, float]
+    total: float
+    reference: float
+
+
+class _StoredModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    namespace: str
+    target: str
+    container: str
+    cpu: _StoredHistogram
+    memory: _StoredHistogram
+    instances: dict[str, InstanceState] = {}
+    first_at: float | None = None
+    last_at: float | None = None
+    count: int = 0
+
+
+class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
+    position: int
+    settings: RecommenderSettings
+    models: list[_StoredModel]
+
+
+class RecommenderBook:
+    """The learned usage models of all containers that a Recommendation selects. Only one task may use an instance.
+
+    Attributes:
+        settings: Settings under which samples are learned.
+        targets: Finds the Recommendations that select a pod.
+        position: Position of the last usage report that was read.
+        samples: Number of samples that this process has learned.
+        models: Key -> model.
+    """
+
+    def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
+        self.settings = settings
+        self.targets = Targets()
+        self.position = 0
+        self.samples = 0
+        self.models: dict[ModelKey, ContainerModel] = {}
+        self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
+
+    def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
+        """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
+
+        Args:
+            view: The folded state of the cluster.
+            position: Position of the report in the stream of observations.
+            report: The report.
+
+        Source:
+            manager spec, 15.4
+        """
+        self.position = max(self.position, position)
+        self.targets.refresh(view)
+        at: float | None = None
+        for sample in report.pods:
+            found = view.pod(sample.namespace, sample.name) if not sample.uid else None
+            uid = found[0] if found else sample.uid
+            targets = self.targets.of_pod(view, uid)
+            if not targets:
+                continue
+            if at is None:
+                at = datetime.fromisoformat(report.updated_at).timestamp()
+            pod = view.state.of_kind(PodSpecState)[uid].object
+            for container, usage in container_usages(pod, sample):
+                for key in {(wanted.target.namespace, wanted.target.key) for wanted in targets if wanted.target}:
+                    self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
+
+    def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
+        """Return name of the container -> model for one target, in order of name.
+
+        Args:
+            namespace: Namespace of the target.
+            target: Key of the target (`Target.key`).
+        """
+        if self._of_target is None:
+            self._of_target = {}
+            for key in sorted(self.models):
+                self._of_target.setdefault((key.namespace, key.target), {})[key.container] = self.models[key]
+        return self._of_target.get((namespace, target), {})
+
+    def forget(self, view: ManagerView, now: float) -> None:
+        """Drop the state of deleted pods, and drop models without pods whose last sample is too old.
+
+        Args:
+            view: The folded state of the cluster.
+            now: Unix time in seconds.
+
+        Source:
+            manager spec, 15.4, 15.6
+        """
+        specs = view.state.of_kind(PodSpecState)
+        for key in list(self.models):
+            model = self.models[key]
+            for instance in [name for name in model.instances if name.partition("/")[0] not in specs]:
+                del model.instances[instance]
+            if not model.instances and (model.last_at is None or now - model.last_at > KEPT_SECONDS):
+                del self.models[key]
+                self._of_target = None
+
+    def use(self, settings: RecommenderSettings) -> None:
+        """Use other settings from now on.
+
+        If one of `RecommenderSettings.learning` differs, all models are dropped, and the position is 0: the caller lets
+        the book learn again from the reports that are still there.
+        """
+        if settings.learning != self.settings.learning:
+            self.models, self.position = {}, 0
+            self._of_target = None
+        self.settings = settings
+        for model in self.models.values():
+            model.settings = settings
+
+    def checkpoint(self) -> bytes:
+        """Return all models with position and settings as bytes, which `restore` reads."""
+        models = [
+            _StoredModel(
+                namespace=key.namespace,
+                target=key.target,
+                container=key.container,
+                cpu=_StoredHistogram(model.cpu.weights, model.cpu.total, model.cpu.reference),
+                memory=_StoredHistogram(model.memory.weights, model.memory.total, model.memory.reference),
+                instances=model.instances,
+                first_at=model.first_at,
+                last_at=model.last_at,
+                count=model.count,
+            )
+            for key, model in sorted(self.models.items())
+        ]
+        return codec.encode(_StoredBook(position=self.position, settings=self.settings, models=models))
+
+    def restore(self, data: bytes) -> bool:
+        """Replace the models and the position by those of a checkpoint.
+
+        Returns:
+            False if the checkpoint was learned under other settings. Then there are no models, and the position is 0.
+
+        Raises:
+            codec.DecodeError: The checkpoint is not valid.
+        """
+        stored = codec.decode(data, _StoredBook)
+        self.models, self.position = {}, 0
+        self._of_target = None
+        if stored.settings.learning != self.settings.learning:
+            return False
+        self.position = stored.position
+        for entry in stored.models:
+            self.models[ModelKey(entry.namespace, entry.target, entry.container)] = ContainerModel(
+                settings=self.settings,
+                cpu=DecayingHistogram(
+                    cpu_options(self.settings), dict(entry.cpu.weights), entry.cpu.total, entry.cpu.reference
+                ),
+                memory=DecayingHistogram(
+                    memory_options(self.settings),
+                    dict(entry.memory.weights),
+                    entry.memory.total,
+                    entry.memory.reference,
+                ),
+                instances=dict(entry.instances),
+                first_at=entry.first_at,
+                last_at=entry.last_at,
+                count=entry.count,
+            )
+        return True
+
+    def _take(self, key: ModelKey, instance: str, container: Container, usage: ContainerUsage, at: float) -> None:
+        model = self.models.get(key)
+        if model is None:
+            model = self.models[key] = ContainerModel.empty(self.settings)
+            self._of_target = None
+        cores = usage.usage.cpu_milli / 1000
+        if model.add_cpu(instance, cores, at, requested_cores=_requested(container, "cpu") / 1000):
+            self.samples += 1
+        model.add_memory(instance, float(usage.usage.memory_bytes), at)
+        if usage.oom_killed_at:
+            killed_at = datetime.fromisoformat(usage.oom_killed_at).timestamp()
+            state = model.instances[instance]
+            if state.oom_at is None or killed_at > state.oom_at:
+                state.oom_at = killed_at
+                model.add_oom(instance, killed_at, requested_bytes=float(_requested(container, "memory")))
+
+
+def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, ContainerUsage]]:
+    """Yield each container of a pod with its usage in a sample.
+
+    Sidecars count as containers, other init containers do not. If the sample has no usage of containers, yield the
+    usage of the pod for its only container, and nothing for a pod with several containers.
+
+    Source:
+        manager spec, 15.4
+    """
+    running = [*pod.spec.containers, *(container for container in pod.spec.init_containers if is_sidecar(container))]
+    if sample.containers:
+        by_name = {container.name: container for container in running}
+        yield from ((by_name[usage.name], usage) for usage in sample.containers if usage.name in by_name)
+    elif len(running) == 1:
+        yield running[0], ContainerUsage(name=running[0].name, usage=sample.usage)
+
+
+def _requested(container: Container, resource: str) -> int:
+    """Return a container's request in milli-cores or bytes, or 0 if there is none or it is not valid."""
+    written = container.resources.requests.get(resource)
+    try:
+        return 0 if written is None else parse_milli(written) if resource == "cpu" else parse_value(written)
+    except InvalidInput:
+        return 0
+
+
+def checkpoint_settings(data: bytes) -> RecommenderSettings:
+    """Return the settings under which the models of a checkpoint were learned.
+
+    Raises:
+        codec.DecodeError: The checkpoint is not valid.
+    """
+    return codec.decode(data, _StoredBook).settings
+
+
+def book_fingerprint() -> str:
+    """Return a digest of the schema of checkpoints. Checkpoints with another digest are not loaded."""
+    return schema_digest([_StoredBook])

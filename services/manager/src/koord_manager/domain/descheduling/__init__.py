@@ -1,1 +1,0 @@
-"""Status of the objects that the descheduler works on, rendered from its facts."""

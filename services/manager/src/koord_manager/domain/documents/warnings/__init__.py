@@ -1,0 +1,37 @@
+"""Warnings about parts of a document that are accepted and ignored, whether the document is accepted or refused.
+
+`metadata` checks labels and annotations by `metadata_rules`. `unknown_fields` checks names of fields by
+`koordcore.protocol.kubernetes_fields` and the custom resource definitions. `label_selectors` finds selectors that match
+nothing, and `spelling` suggests names. `hardware` checks requests for devices and reports of hardware. `lifetimes`
+checks the ends of Reservations.
+`koord_manager.domain.admission.config_maps` checks the data of slo-controller-config.
+"""
+
+from itertools import chain, islice
+
+from koord_manager.domain.documents.warnings.fields import lifetime_warnings, unknown_fields, unreadable_selectors
+from koord_manager.domain.documents.warnings.hardware import hardware_warnings
+from koord_manager.domain.documents.warnings.metadata import metadata_warnings
+
+MOST = 50
+"""Maximum number of warnings about one document, because each costs a search for a suggestion."""
+
+
+def document_warnings(document: object) -> tuple[str, ...]:
+    """Return a sentence for each part of a document that is accepted and ignored.
+
+    Args:
+        document: Any JSON value, as `koordcore.protocol.manifests.read_documents` returns it.
+    """
+    return tuple(
+        islice(
+            chain(
+                unknown_fields(document),
+                unreadable_selectors(document),
+                metadata_warnings(document),
+                hardware_warnings(document),
+                lifetime_warnings(document),
+            ),
+            MOST,
+        )
+    )

@@ -1,0 +1,106 @@
+"""Which pending writes a change retries at once.
+
+A change of a quota leads to the ElasticQuotaProfiles that rendered it, and a change of a claim to the placed pods that
+wait for it.
+"""
+
+from collections.abc import Iterable
+
+from koordcore.events.envelope import AggregateRef
+from koordcore.state.aggregates import PodSpecState, PodState, QuotaProfileState
+from koordcore.values.allocation import ClaimBinding
+
+from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
+from koord_manager.domain.cluster.view import ManagerView
+
+Quota = tuple[str, str]
+"""Namespace and name of an ElasticQuota."""
+
+
+class ProfilesByQuota:
+    """The aggregates of the existing profiles, by the root quota that each one rendered last.
+
+    Args:
+        view: The folded cluster to begin with, or None for no profiles.
+    """
+
+    def __init__(self, view: ManagerView | None = None) -> None:
+        self._profiles: dict[Quota, dict[AggregateRef, None]] = {}
+        self._quota_of: dict[AggregateRef, Quota] = {}
+        if view is not None:
+            rendered = view.state.of_kind(QuotaProfileState)  # also of profiles that are deleted
+            for id_, _ in view.customs(QUOTA_PROFILES):
+                if (profile := rendered.get(id_)) is not None:
+                    self.rendered(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
+
+    def of(self, namespace: str, name: str) -> Iterable[AggregateRef]:
+        """Return the profiles whose root quota is the quota with this namespace and name."""
+        return tuple(self._profiles.get((namespace, name), ()))
+
+    def rendered(self, profile: AggregateRef, namespace: str, name: str) -> None:
+        """Record the root quota that a profile rendered. It replaces the one that the profile rendered before.
+
+        Args:
+            profile: Aggregate `quotaprofile.<namespace>=<name>` of the profile.
+            namespace: Namespace of the root quota.
+            name: Name of the root quota.
+        """
+        if self._quota_of.get(profile) != (namespace, name):
+            self._forget(profile)
+            self._quota_of[profile] = namespace, name
+            self._profiles.setdefault((namespace, name), {})[profile] = None
+
+    def deleted(self, id_: str) -> None:
+        """Forget a profile that was deleted.
+
+        Args:
+            id_: Id of its custom resource, `elasticquotaprofiles=<namespace>=<name>`.
+        """
+        self._forget(AggregateRef("quotaprofile", id_.partition("=")[2]))
+
+    def _forget(self, profile: AggregateRef) -> None:
+        quota = self._quota_of.pop(profile, None)
+        if quota is not None:
+            profiles = self._profiles[quota]
+            del profiles[profile]
+            if not profiles:
+                del self._profiles[quota]
+
+
+class PodsByClaim:
+    """Claim -> uids of the placed pods that wait for it.
+
+    Args:
+        view: The fold, from which the pods that wait now are taken; None for none.
+    """
+
+    def __init__(self, view: ManagerView | None = None) -> None:
+        self._waiting: dict[tuple[str, str], dict[str, None]] = {}
+        self._claims: dict[str, tuple[ClaimBinding, ...]] = {}
+        if view is not None:
+            specs = view.state.of_kind(PodSpecState)
+            for uid, placed in view.state.of_kind(PodState).items():
+                spec = specs.get(uid)
+                is_open = spec is not None and (spec.binding is None or spec.binding.placement != placed.seq)
+                if placed.node and is_open:
+                    self.placed(uid, placed.allocation.volume_claims)
+
+    def placed(self, uid: str, claims: tuple[ClaimBinding, ...]) -> None:
+        """Record that a pod was placed with these unbound claims; no-op if there are none."""
+        if claims:
+            self.ended(uid)
+            self._claims[uid] = claims
+            for each in claims:
+                self._waiting.setdefault((each.namespace, each.claim), {})[uid] = None
+
+    def ended(self, uid: str) -> None:
+        """Forget a pod, because its binding has an outcome or its placement ended. No-op if it does not wait."""
+        for each in self._claims.pop(uid, ()):
+            waiting = self._waiting[each.namespace, each.claim]
+            waiting.pop(uid, None)
+            if not waiting:
+                del self._waiting[each.namespace, each.claim]
+
+    def of(self, namespace: str, claim: str) -> Iterable[str]:
+        """Return the uids of the pods that wait for a claim."""
+        return self._waiting.get((namespace, claim), ())

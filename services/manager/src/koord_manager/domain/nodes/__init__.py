@@ -1,1 +1,0 @@
-"""Policies of nodes as facts, and the desired state of each node's agent."""

@@ -1,1 +1,0 @@
-"""Eviction requests of node agents, and the execution of evictions under disruption budgets."""

@@ -1,1 +1,0 @@
-"""Maintain the root quota of each ElasticQuotaProfile."""

@@ -1,1 +1,0 @@
-"""The controllers: each takes its keys from the work queue, decides the objects, and returns the number of changes."""

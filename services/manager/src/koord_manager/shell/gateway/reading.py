@@ -1,0 +1,295 @@
+"""Read objects of the API server into the types of the mirror, reduced to what the log keeps.
+
+As in Kubernetes, null counts as absent. The typed decoder reads almost every object. If it finds null where the type
+has a value, the object is decoded again without nulls.
+
+Source:
+    https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+from koordcore.events.envelope import AggregateRef
+from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, PriorityClass, without_nulls
+from koordcore.values import codec
+
+from koord_manager.domain.gateway.mirror import Object, clean_meta, cleaned, named_ref
+from koord_manager.domain.gateway.resources import Intake, Mirrored
+from koord_manager.shell.gateway.api import LIST_SECONDS, ApiResponse, KubernetesApi
+
+T = TypeVar("T")
+
+_MODELS: dict[str, type[Any]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "Namespace": Namespace,
+    "PriorityClass": PriorityClass,
+    "ConfigMap": ConfigMap,
+}
+
+
+class ListMeta(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The field `metadata` of a list: version of the list, and token of the next page or empty.
+
+    Both are opaque texts.
+    """
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class Unreadable(NamedTuple):
+    """An object that could not be decoded.
+
+    Attributes:
+        namespace: Its namespace, or "".
+        name: Its name, or "" if not even its metadata can be decoded.
+        uid: Its uid.
+        problem: The decoding error as a sentence.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    problem: str
+
+    def __str__(self) -> str:
+        """Return a description for the log."""
+        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{path or 'an object without a name'}: {self.problem}"
+
+
+class Page(NamedTuple):
+    """One page of a list of the API server.
+
+    Attributes:
+        objects: The decoded objects, reduced by `cleaned`.
+        version: Version of the list, from which a watch can start.
+        following: Token of the next page, or empty for the last one.
+        unreadable: The objects that could not be decoded and were left out.
+    """
+
+    objects: list[Object]
+    version: str
+    following: str
+    unreadable: list[Unreadable]
+
+    def unreadable_refs(self, resource: Mirrored) -> set[AggregateRef]:
+        """Return the aggregates of the objects of a resource that could not be decoded, as far as they have a name.
+
+        If the result is smaller than `unreadable`, it is unknown which objects the others are.
+        """
+        named = [each for each in self.unreadable if each.name and each.uid]
+        return {named_ref(resource, each.namespace, each.name, each.uid) for each in named}
+
+
+class Change(NamedTuple):
+    """The change that one line of a watch describes.
+
+    Attributes:
+        version: Version of the object.
+        object: The object, reduced by `cleaned`; None for a bookmark, and if the object could not be decoded. If it was
+            deleted, and only its names could be decoded, it has no more than these.
+        gone: Whether the object was deleted.
+        unreadable: The object if it could not be decoded, and exists or has no readable name.
+    """
+
+    version: str
+    object: Object | None = None
+    gone: bool = False
+    unreadable: Unreadable | None = None
+
+
+class WatchEnded(Exception):
+    """Raised if the API server ends a watch with an error, for example because the version is too old."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+_LINE = msgspec.json.Decoder(_Line)
+_OBJECT = msgspec.json.Decoder(_Object)
+_STATUS = msgspec.json.Decoder(_Status)
+_RAW_PAGE = msgspec.json.Decoder(_Page[msgspec.Raw])
+_ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    """Return the decoded value.
+
+    Raise codec.DecodeError for bytes of any wrong kind.
+    """
+    try:
+        return decoder.decode(body)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise codec.DecodeError(str(error)) from error
+
+
+class ResourceDecoder:
+    """Decodes lists and watches of one resource to typed objects."""
+
+    def __init__(self, resource: Mirrored) -> None:
+        self._resource = resource
+        self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
+        self._page: msgspec.json.Decoder[_Page[Any]] = msgspec.json.Decoder(_Page[self._model])
+        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._model)
+
+    def page(self, body: bytes) -> Page:
+        """Decode one page of a list.
+
+        Raises:
+            codec.DecodeError: The body is not a list.
+        """
+        try:
+            found = _decoded(self._page, body)
+            reduced = [self._reduced(item) for item in found.items or []]
+            return Page(reduced, found.metadata.resource_version, found.metadata.continue_, [])
+        except codec.DecodeError:
+            raw = _decoded(_RAW_PAGE, body)
+        objects: list[Object] = []
+        unreadable: list[Unreadable] = []
+        for item in raw.items or []:
+            try:
+                objects.append(self._read(bytes(item)))
+            except codec.DecodeError as error:
+                unreadable.append(_unreadable(bytes(item), error))
+        return Page(objects, raw.metadata.resource_version, raw.metadata.continue_, unreadable)
+
+    def line(self, line: bytes) -> Change:
+        """Decode one line of a watch.
+
+        Raises:
+            WatchEnded: The line is an event of type ERROR.
+            codec.DecodeError: The line is not part of a watch.
+        """
+        event = _decoded(_LINE, line)
+        body = bytes(event.object)
+        if event.type == "ERROR":
+            status = _decoded(_STATUS, body)
+            raise WatchEnded(status.code, status.message)
+        version = _decoded(_OBJECT, body).metadata.resource_version
+        if event.type == "BOOKMARK":
+            return Change(version)
+        is_gone = event.type == "DELETED"
+        try:
+            return Change(version, self._read(body), is_gone)
+        except codec.DecodeError as error:
+            unreadable = _unreadable(body, error)
+        if is_gone and unreadable.name and unreadable.uid:
+            return Change(version, self._named(unreadable), is_gone)
+        return Change(version, unreadable=unreadable)
+
+    def _named(self, unreadable: Unreadable) -> Object:
+        """Return an object with only the names of one that could not be decoded."""
+        metadata = {"namespace": unreadable.namespace, "name": unreadable.name, "uid": unreadable.uid}
+        return self._reduced(codec.convert({"metadata": metadata}, self._model))
+
+    def _read(self, body: bytes) -> Object:
+        try:
+            found = _decoded(self._one, body)
+        except msgspec.ValidationError:
+            found = codec.convert(without_nulls(_decoded(_ANYTHING, body)), self._model)
+        return self._reduced(found)
+
+    def _reduced(self, found: Any) -> Object:
+        """Return the part of an object that enters the log.
+
+        Raises:
+            codec.DecodeError: The object has no name, or a field of a storage object has a wrong type.
+        """
+        if isinstance(found, dict):
+            metadata: object = cast("dict[str, Any]", found).get("metadata")
+            if not isinstance(metadata, dict) or not cast("dict[str, Any]", metadata).get("name"):
+                raise codec.DecodeError("metadata.name: must be set")
+        return cleaned(self._resource, cast("Object", found))
+
+
+def read_pod(body: bytes) -> Pod:
+    """Decode the pod in the answer to a GET request, reduced to what the log keeps.
+
+    Raises:
+        codec.DecodeError: The body is not a pod.
+    """
+    pod = codec.convert(without_nulls(_decoded(_ANYTHING, body)), Pod)
+    clean_meta(pod.metadata)
+    return pod
+
+
+def _unreadable(body: bytes, error: Exception) -> Unreadable:
+    try:
+        meta = _decoded(_OBJECT, body).metadata
+    except msgspec.DecodeError:
+        return Unreadable("", "", "", str(error))
+    return Unreadable(meta.namespace, meta.name, meta.uid, str(error))
+
+
+PAGE: Final = 500
+"""Number of objects in one page."""
+
+
+class RequestRefused(Exception):
+    """Raised if the API server answers a list or a watch with an error."""
+
+    def __init__(self, answer: ApiResponse) -> None:
+        super().__init__(f"{answer.status}: {answer.message()}")
+        self.answer = answer
+
+
+def selection(resource: Mirrored) -> dict[str, str]:
+    """Return the query parameters that restrict a list or a watch to the objects of a resource."""
+    return {"fieldSelector": resource.field_selector} if resource.field_selector else {}
+
+
+async def list_pages(api: KubernetesApi, resource: Mirrored, size: int = PAGE) -> AsyncIterator[Page]:
+    """List all objects of a resource, and yield the pages, which are consistent with each other.
+
+    Args:
+        api: Client of the API server.
+        resource: The resource to list.
+        size: Maximum number of objects in one page.
+
+    Raises:
+        RequestRefused: The API server answered with an error, for example because the list expired.
+        Unreachable: The API server does not answer.
+        codec.DecodeError: The answer is not a list.
+    """
+    decoder = ResourceDecoder(resource)
+    parameters = {"limit": str(size), **selection(resource)}
+    while True:
+        answer = await api.request("GET", resource.path, parameters=parameters, seconds=LIST_SECONDS)
+        if not answer.ok:
+            raise RequestRefused(answer)
+        page = decoder.page(answer.body)
+        yield page
+        if not page.following:
+            return
+        parameters["continue"] = page.following
