@@ -26,12 +26,12 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.usage import cgroup_usage, node_usage
+from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.state.desired import view_of
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos

@@ -4,7 +4,7 @@
 
 Every node runs latency-sensitive pods whose load follows the day and best-effort pods that take what they get. The same
 agents as in a real cluster measure and write; only the machines are simulated, with the interference model of
-`koord_agent.domain.simulating.simulated_interference`.
+`koord_agent.simulator.load`.
 """
 
 import argparse
@@ -15,11 +15,12 @@ from pathlib import Path
 
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.state.desired import view_of
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.domain.node.desired import view_of
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from picture import COLOURS

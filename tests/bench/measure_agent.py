@@ -65,13 +65,14 @@ def measure() -> Iterator[Result]:
 def _many_agents() -> Iterator[Result]:
     from koord_agent.domain.metrics.monitor import NodeMonitor
     from koord_agent.domain.metrics.series import SeriesStore
+    from koord_agent.domain.node.desired import view_of
     from koord_agent.domain.prediction.predictor import PeakPredictor
-    from koord_agent.domain.state.desired import view_of
-    from koord_agent.shell.host.simulated import SimulatedFleet
-    from koord_agent.shell.host.simulated_node import SimulatedNode
+    from koord_agent.shell.node.measure import Measurement
     from koord_agent.shell.node.node_agent import NodeAgent
-    from koord_agent.shell.node.parts import Measurement, PodControl
+    from koord_agent.shell.node.pods import PodControl
     from koord_agent.shell.node.predicting import Predicting
+    from koord_agent.simulator.host import SimulatedFleet
+    from koord_agent.simulator.nodes import SimulatedNode
     from koordcore.events.node_ledger import PodOnNode
     from koordcore.ports.desired import DesiredNode
 
@@ -125,15 +126,14 @@ def _one_node(folder: Path) -> dict[str, float]:
     from bench.fake_node import CPUS, MEMORY_KIB, FakeNode
     from koord_agent.domain.metrics.monitor import NodeMonitor
     from koord_agent.domain.metrics.series import SeriesStore
+    from koord_agent.domain.node.desired import view_of
+    from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
     from koord_agent.domain.prediction.predictor import PeakPredictor
-    from koord_agent.domain.state.desired import view_of
-    from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
     from koord_agent.shell.host.linux import LinuxHost
     from koord_agent.shell.host.probe import HostRoots
+    from koord_agent.shell.node.measure import Measurement
     from koord_agent.shell.node.node_agent import NodeAgent
-    from koord_agent.shell.node.parts import Measurement
-    from koord_agent.shell.node.predicting import Predicting
-    from koord_agent.shell.store.checkpoints import CheckpointFolder
+    from koord_agent.shell.node.predicting import CheckpointFolder, Predicting
     from koord_agent.shell.store.series_archive import SeriesArchive
     from koordcore.ports.desired import DesiredNode
 

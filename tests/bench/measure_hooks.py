@@ -13,21 +13,18 @@ from typing import Any
 
 import grpc
 from bench.results import Better, Result
-from koord_agent.config.gates import DEFAULT_GATES
-from koord_agent.domain.hook_stages.call import HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, StageResult, enabled_plugins
-from koord_agent.domain.hook_stages.stages import Stage
-from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.hooks.call import HookRules, Stage
+from koord_agent.domain.hooks.plugins import FailurePolicy, StageResult, enabled_plugins
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.state.cpu_pools import CpuPools, SharedPool
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import agent_pod_of_ledger
-from koord_agent.shell.hooking.answering import HookAnswers
-from koord_agent.shell.hooking.hook_server import HookServer
-from koord_agent.shell.hooking.messages import call_of_request
-from koord_agent.shell.hooking.pod_files import LinuxPodFiles
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import agent_pod_of_ledger
+from koord_agent.domain.strategies.group_identity import BvtKernel
+from koord_agent.gates import DEFAULT_GATES
+from koord_agent.shell.hooks.answering import HookAnswers
+from koord_agent.shell.hooks.hook_server import HookServer, call_of_request
+from koord_agent.shell.hooks.pod_files import LinuxPodFiles
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.audit_log import no_audit

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.state.desired import DesiredView, apply_push, view_of, with_last_fact
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.node.desired import DesiredView, apply_push, view_of, with_last_fact
+from koord_agent.domain.node.pods import AgentPod
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers.configuration import NodePolicies
 from koord_manager.domain.controllers.desired_state import desired_node

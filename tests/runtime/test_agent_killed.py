@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy
-from koord_agent.domain.hook_stages.stages import Mode
+from koord_agent.domain.hooks.call import Mode
+from koord_agent.domain.hooks.plugins import FailurePolicy
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, open_bus
 from koordcore.embedded.nats import NatsServer
 from koordcore.events.catalogue import CATALOGUE

@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy
-from koord_agent.domain.state.known_pods import known_after
+from koord_agent.domain.hooks.plugins import FailurePolicy
+from koord_agent.domain.node.kubelet import known_after
 from koordcore.events.nodestate import ContainerHookApplied
 from koordcore.values import codec
 from koordctl.embedded.containers import missing_program

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from koord_agent.compose import compose
-from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
+from koord_agent.domain.hooks.call import HookValues
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.nri.plugin import NriSettings
+from koord_agent.shell.hooks.nri_plugin import NriSettings
 from koordcore.protocol import keys
 from koordctl.embedded.containers import missing_program
 from support.agent.cri import Containers, containerd, message

@@ -11,7 +11,7 @@ from koord_agent.cycle import Cycle
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
-from koord_agent.shell.host.simulated_host import SimulatedHost
+from koord_agent.simulator.host import SimulatedHost
 from koordcore.bus.factory import Bus
 from koordcore.bus.write.own_facts import OwnFactLog, OwnFacts
 from koordcore.events.catalogue import CATALOGUE

@@ -5,7 +5,7 @@ import json
 import threading
 from typing import Any
 
-from koord_agent.shell.kubelets.kubelet import KubeletAddress
+from koord_agent.shell.kubelet.kubelet import KubeletAddress
 from support.until import DEADLINE_SECONDS
 
 

@@ -11,21 +11,19 @@ import sys
 import time
 from pathlib import Path
 
-from koord_agent.config.gates import GATES
-from koord_agent.domain.hook_stages.call import HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins
-from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hooks.call import HookRules, Stage
+from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.node.desired import view_of
+from koord_agent.gates import GATES
 from koord_agent.shell.collect.topology import TopologyReporter
-from koord_agent.shell.hooking.answering import HookAnswers
-from koord_agent.shell.hooking.device_files import LinuxDeviceFiles
-from koord_agent.shell.hooking.hook_server import HookServer
-from koord_agent.shell.hooking.pod_files import LinuxPodFiles
+from koord_agent.shell.hooks.answering import HookAnswers
+from koord_agent.shell.hooks.hook_server import HookServer
+from koord_agent.shell.hooks.pod_files import LinuxDeviceFiles, LinuxPodFiles
 from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement
 from koord_agent.shell.store.audit_log import no_audit
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.flags import parse_feature_gates

@@ -10,10 +10,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.hook_stages.call import HookCall
-from koord_agent.domain.hook_stages.pipeline import HookDone, StageResult
-from koord_agent.domain.hook_stages.values import NOTHING
-from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
+from koord_agent.domain.hooks.call import NOTHING, HookCall
+from koord_agent.domain.hooks.plugins import HookDone, StageResult
+from koord_agent.shell.hooks.nri_plugin import NriPlugin, NriSettings
 from support.agent.cri import message
 from support.until import DEADLINE_SECONDS
 

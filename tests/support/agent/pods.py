@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 
 
 def colocated_pod(uid: str, qos: str) -> AgentPod:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy
-from koord_agent.domain.hook_stages.registration import registration
-from koord_agent.domain.hook_stages.stages import Stage
+from koord_agent.domain.hooks.call import Stage
+from koord_agent.domain.hooks.plugins import FailurePolicy, registration
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.shell.hooking.registering import write_registration
+from koord_agent.shell.hooks.hook_server import write_registration
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from koord_agent.domain.extending.extension_points import HttpReply, HttpRequest, TopologyAdditions, TopologyHook
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.metrics.series import Metrics
+from koord_agent.domain.node.pods import AgentPod
 from koordcore.events.nodestate import NodeTopologyReported
 
 from power_budget.measuring import SERIES, Power

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
-from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
 from koordcore.protocol.qos import KubeQos
 
 from power_budget.measuring import SERIES
@@ -37,7 +37,7 @@ class PowerBudget:
     needs = Needs()
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """See `koord_agent.domain.qos.strategy.Strategy`."""
+        """See `koord_agent.domain.strategies.strategy.Strategy`."""
         budget = max_watts(look)
         watts = look.metrics.last(Kind.EXTENSION, SERIES, within_ms=REMEMBERED_MS)
         used_milli = look.metrics.last(Kind.BE_CPU_USAGE)

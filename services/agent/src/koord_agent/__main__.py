@@ -5,8 +5,8 @@ import sys
 from koordcore.service.run import run_service
 
 from koord_agent.compose import compose
+from koord_agent.doctor import run_doctor
 from koord_agent.settings import AgentSettings
-from koord_agent.wiring.doctor import run_doctor
 
 
 def main() -> None:

@@ -1,18 +1,20 @@
 """The composition root of the agent: it chooses the adapters and the order in which components start and stop.
 
-`wiring` has its parts: `node_agents` (the agent of a node), `machine` (kubelet and pod events), `auditing`.
+`compose_node` creates the agent of a node, `compose_machine` what follows a real machine: kubelet, cgroups, hooks.
 """
 
 import asyncio
 import math
 import os
 import random
+import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import msgspec
 from koordcore.bus.client.connection import BusConnection
 from koordcore.bus.factory import Bus
 from koordcore.bus.setup.manifest import agent_name
@@ -20,35 +22,78 @@ from koordcore.bus.write.own_facts import OwnFactLog
 from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
+from koordcore.values.timestamps import rfc3339
 
-from koord_agent.config.gates import NODE_METRIC_PROM_METRICS
-from koord_agent.cycle import Cycle
+from koord_agent.compose_machine import (
+    answer_nri,
+    follow_machine,
+    hook_answers,
+    publish_hook_facts,
+    serve_hooks,
+    serve_pod_resources,
+    serve_proxy_facts,
+)
+from koord_agent.compose_node import linux_agent, simulated_agent
+from koord_agent.cycle import Cycle, NodeCycles
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.gates import AUDIT_EVENTS, AUDIT_EVENTS_HTTP, NODE_METRIC_PROM_METRICS
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.desired_state import DesiredStates
-from koord_agent.shell.bus.fact_publisher import FactPublisher
-from koord_agent.shell.bus.outbox import Outbox
+from koord_agent.shell.bus.fact_publisher import FactPublisher, Outbox
 from koord_agent.shell.bus.report_publisher import ReportPublisher
-from koord_agent.shell.cycles.node_cycles import NodeCycles
 from koord_agent.shell.extending.extension_controllers import controller_components
 from koord_agent.shell.extending.extension_threads import ThreadGuard
-from koord_agent.shell.extending.installed import installed_extensions
-from koord_agent.shell.metrics.agent_metrics import MOST_NODES, AgentMetrics, ExtensionFailures
+from koord_agent.shell.extending.installed import extension_routes, installed_extensions
+from koord_agent.shell.metrics.agent_metrics import (
+    MOST_NODES,
+    AgentMetrics,
+    ExtensionFailures,
+    ProblemLog,
+    metrics_routes,
+)
 from koord_agent.shell.metrics.node_series import NodeSeries
-from koord_agent.shell.metrics.problem_log import ProblemLog
-from koord_agent.shell.routes.extension_routes import extension_routes
-from koord_agent.shell.routes.metrics_routes import metrics_routes
-from koord_agent.shell.store.audit_log import no_audit
-from koord_agent.shell.store.desired_saver import DesiredSaver
-from koord_agent.shell.store.local_store import LocalStore
-from koord_agent.wiring.auditing import audit_log_of, audit_sink
-from koord_agent.wiring.hooks import answer_nri, hook_answers, publish_hook_facts, serve_hooks
-from koord_agent.wiring.machine import follow_machine, serve_pod_resources, serve_proxy_facts
-from koord_agent.wiring.node_agents import linux_agent, simulated_agent
-from koord_agent.wiring.nodes_file import read_nodes, shard_of
+from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, AuditSink, audit_routes, no_audit
+from koord_agent.shell.store.local_store import DesiredSaver, LocalStore
+from koord_agent.simulator.nodes import read_nodes, shard_of
 
 if TYPE_CHECKING:
-    from koord_agent.shell.host.simulated import SimulatedFleet
+    from koord_agent.simulator.host import SimulatedFleet
+
+
+def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
+    """Create the audit log and add its route; None if its gates are off or its folder is not writable."""
+    settings = shell.settings
+    if not settings.feature_gates.enabled(AUDIT_EVENTS):
+        return None
+    try:
+        log = AuditLog(
+            settings.audit_log_dir,
+            verbose=settings.audit_verbose,
+            max_disk_mb=settings.audit_max_disk_space_mb,
+            now=shell.clock.now,
+        )
+    except OSError as error:
+        shell.log.error("audit_log_unusable", reason=str(error))
+        return None
+    if settings.feature_gates.enabled(AUDIT_EVENTS_HTTP):
+        queries = AuditQueries(
+            settings.audit_log_dir,
+            readers=settings.audit_max_concurrent_readers,
+            largest_page=settings.audit_max_events_limit,
+        )
+        shell.http.routes.extend(audit_routes(log, queries, time.monotonic))
+    return log
+
+
+def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
+    """Return a function that writes events to the audit log, with the time of the service's clock."""
+
+    def write(event: AuditEvent, verbosity: int) -> None:
+        log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
+
+    return write
+
 
 LINUX_CYCLE_SECONDS = 1.0
 SIMULATED_CYCLE_SECONDS = 2.0
@@ -224,7 +269,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         serve_pod_resources(shell, agents[name])
         serve_proxy_facts(shell, name, link)
     else:
-        from koord_agent.shell.routes.simulation_routes import simulation_routes
+        from koord_agent.simulator.routes import simulation_routes
 
         shell.http.routes.extend(simulation_routes(fleet))
     shell.health.add_readiness("desired", looked_at_all)
@@ -266,6 +311,6 @@ def _fleet(settings: AgentSettings, now: float) -> "SimulatedFleet | None":
     if file is None:
         raise ValueError("simulated_nodes_file: needed with host_mode=simulated")
     # the arrays that it brings along are 15 MiB that a real node keeps for its pods
-    from koord_agent.shell.host.simulated import SimulatedFleet
+    from koord_agent.simulator.host import SimulatedFleet
 
     return SimulatedFleet(shard_of(read_nodes(file), settings.shard), start_seconds=now)

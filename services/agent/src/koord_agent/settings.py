@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from koordcore.service.settings import Flag, Seconds, ServiceSettings, TextList
 from pydantic import Field, PrivateAttr
 
-from koord_agent.config.flags import IDLE_FLAGS, accepted, container_paths
-from koord_agent.config.gates import GATES
+from koord_agent.flags import IDLE_FLAGS, accepted, container_paths
+from koord_agent.gates import GATES
 
 
 class AgentSettings(ServiceSettings):
@@ -242,7 +242,7 @@ class AgentSettings(ServiceSettings):
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
         """Return the settings of a command line and environment variables.
 
-        A command line of Koordinator's agent is accepted, too (`koord_agent.config.flags`).
+        A command line of Koordinator's agent is accepted, too (`koord_agent.flags`).
 
         Args:
             words: The command line without the name of the program.

@@ -13,7 +13,7 @@ from bench.fake_node import CPUS, MEMORY_KIB, FakeNode
 from koord_agent.compose import assemble
 from koord_agent.cycle import Cycle
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.node.desired import view_of
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koordcore.bus.factory import memory_bus

@@ -18,18 +18,19 @@ from koord_agent.domain.extending.extension_points import (
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.metrics.series import Metrics
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
 from koord_agent.shell.extending.extension_threads import ThreadGuard
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.extending.installed import extension_routes
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
-from koord_agent.shell.routes.extension_routes import extension_routes
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.ports.desired import DesiredNode

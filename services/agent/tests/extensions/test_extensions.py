@@ -9,16 +9,17 @@ import pytest
 from koord_agent.domain.extending.extension_points import Point, StateKind, Target
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
 from koord_agent.shell.extending.installed import ENTRY_POINTS, installed_extensions
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.service.telemetry.logging import logger
@@ -26,7 +27,7 @@ from koordcore.values.invalid import InvalidInput
 from structlog.testing import capture_logs
 
 OFFERED = """
-from koord_agent.domain.qos.strategy import Needs, Proposal
+from koord_agent.domain.strategies.strategy import Needs, Proposal
 
 class Nothing:
     needs = Needs()

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.hooking.core_cookies import KEPT_MS, CoreCookies
-from koord_agent.shell.host.core_sched import CoreSchedKernel
+from koord_agent.shell.hooks.core_cookies import KEPT_MS, CoreCookies, CoreSchedKernel
 from koordcore.protocol import keys
 
 ON: dict[str, Any] = {

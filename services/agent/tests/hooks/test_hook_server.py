@@ -13,21 +13,18 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from koord_agent.domain.hook_stages.call import HookOptions, HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins
-from koord_agent.domain.hook_stages.stages import Stage
-from koord_agent.domain.hook_stages.values import HookValues
-from koord_agent.domain.hooks.cpuset import CpusetRule
-from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
+from koord_agent.domain.hooks.call import HookOptions, HookRules, HookValues, Stage
+from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
+from koord_agent.domain.node.cpu_pools import SharedPool
 from koord_agent.domain.reporting.audit import AuditEvent
-from koord_agent.domain.state.cpu_pools import SharedPool
+from koord_agent.domain.strategies.cpuset import CpusetRule
+from koord_agent.domain.strategies.group_identity import BvtKernel, bvt_rule
 from koord_agent.shell.grpc import unix_server
-from koord_agent.shell.hooking.answering import HookAnswers
-from koord_agent.shell.hooking.hook_server import HookServer
-from koord_agent.shell.hooking.pod_files import LinuxPodFiles
-from koord_agent.shell.hooking.pod_groups import PodGroups
-from koord_agent.shell.hooking.registering import write_registration
+from koord_agent.shell.hooks.answering import HookAnswers
+from koord_agent.shell.hooks.hook_server import HookServer, write_registration
+from koord_agent.shell.hooks.pod_files import LinuxPodFiles
+from koord_agent.shell.hooks.pod_groups import PodGroups
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed

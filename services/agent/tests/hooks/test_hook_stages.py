@@ -4,12 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
-from koord_agent.domain.hook_stages.plugins import PLUGINS
-from koord_agent.domain.hook_stages.stages import Mode, Stage
-from koord_agent.domain.hook_stages.values import NOTHING, HookValues
-from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.domain.hooks.call import (
+    NOTHING,
+    HookCall,
+    HookedContainer,
+    HookedPod,
+    HookRules,
+    HookValues,
+    Mode,
+    Stage,
+)
+from koord_agent.domain.hooks.plugins import PLUGINS, FailurePolicy, enabled_plugins, run_stage
+from koord_agent.domain.node.pods import agent_pod_of_ledger
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.values.allocation import Allocation

@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.gate_names import OOM_SCORE_ADJ, RESCTRL, TERWAY_QOS
-from koord_agent.domain.hook_stages.call import ResctrlMachine
+from koord_agent.domain.hooks.call import ResctrlMachine
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.intervals import Interval
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.hooking import oom_scores, pod_groups
-from koord_agent.shell.hooking.machine_hooks import MachineHooks
-from koord_agent.shell.hooking.oom_scores import OomScores
-from koord_agent.shell.hooking.pod_groups import REMOVE_AFTER_MS, PodGroupReconciler
-from koord_agent.shell.hooking.terway_files import TerwayFiles
+from koord_agent.domain.strategies.runner import Interval
+from koord_agent.shell.hooks import oom_scores, pod_groups
+from koord_agent.shell.hooks.machine_hooks import MachineHooks
+from koord_agent.shell.hooks.oom_scores import OomScores
+from koord_agent.shell.hooks.pod_groups import REMOVE_AFTER_MS, PodGroupReconciler
+from koord_agent.shell.hooks.terway_files import TerwayFiles
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol import keys

@@ -9,20 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from koord_agent.domain.hooks.tc_plan import FIRST_OWN_MINOR, TcPod, TcPresent, ipset_lines, tc_lines, tc_plan
+from koord_agent.domain.hooks.traffic_control import FIRST_OWN_MINOR, TcPod, TcPresent, ipset_lines, tc_lines, tc_plan
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.hooking.traffic_control import (
-    CHECK_MS,
-    CommandFailed,
-    CommandRefused,
-    TrafficControl,
-    run_command,
-)
+from koord_agent.shell.hooks.traffic_control import CHECK_MS, CommandFailed, CommandRefused, TrafficControl, run_command
 from koordcore.protocol import keys
 
 COMMANDS = ("ip", "tc", "ipset", "iptables")

@@ -4,18 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.hooks.group_identity import BvtKernel
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.plans.plan import CgroupFile, Plan
-from koord_agent.domain.qos.contention.contentions import Effects
-from koord_agent.domain.qos.strategies.block_io_strategy import BlockIoStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.strategies.block_io import BlockIoStrategy
+from koord_agent.domain.strategies.group_identity import BvtKernel
+from koord_agent.domain.strategies.strategy import CycleState, Effects
 from koord_agent.shell.collect.storage import REFRESH_MS, Storage
 from koord_agent.shell.host.executor import CgroupExecutor, Result
-from koord_agent.shell.node.root_block_io import RootBlockIo
+from koord_agent.shell.node.machine_settings import RootBlockIo
 from support.agent.ruled_kernel import RuledKernel
 
 BE = "kubepods/besteffort"

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_agent.config.gates import GATES
 from koord_agent.domain.kernel.cgroup_files import to_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.known_pods import KnownPods
+from koord_agent.gates import GATES
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, Protection
+from koord_agent.shell.node.protect import Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.flags import parse_feature_gates

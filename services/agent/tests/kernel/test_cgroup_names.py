@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.kernel import cgroup_files as files
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver, HostApplication
-from koord_agent.domain.kernel.cpu_info import parse_lscpu
+from koord_agent.domain.kernel.cpus import parse_lscpu
 from koord_agent.domain.plans.plan import OutsideTree, require_inside
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput

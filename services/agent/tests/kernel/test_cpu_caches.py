@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_agent.domain.kernel.cpu_caches import CacheFiles, l3_caches
-from koord_agent.domain.state.desired import view_of
+from koord_agent.domain.kernel.cpus import CacheFiles, l3_caches
+from koord_agent.domain.node.desired import view_of
 from koord_agent.shell.collect.topology import TopologyReporter
-from koord_agent.shell.host.caches import CPUS, read_l3_caches
 from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.numa import CPUS, read_l3_caches
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.events.nodestate import CpuCache
 from koordcore.ports.desired import DesiredNode

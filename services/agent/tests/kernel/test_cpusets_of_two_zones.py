@@ -5,20 +5,19 @@ from pathlib import Path
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import writable_trees
-from koord_agent.domain.qos.strategies.cpuset_strategy import CPUSET, CpusetStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger
+from koord_agent.domain.strategies.cpuset import CPUSET, CpusetStrategy
+from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.host import linux
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.shell.node.protect import HostReadings
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys

@@ -5,20 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_agent.config.gates import GATES
 from koord_agent.domain.gate_names import RDT_RESCTRL, SYSTEM_CONFIG
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.intervals import Interval
 from koord_agent.domain.reporting.audit import AuditEvent
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.domain.strategies.runner import Interval
+from koord_agent.gates import GATES
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.machine_settings import MachineSettings
-from koord_agent.shell.node.node_settings import NodeSettings
+from koord_agent.shell.node.machine_settings import MachineSettings, NodeSettings
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.service.flags import parse_feature_gates

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.cpu_pools import cpu_pools
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile, writable_trees
-from koord_agent.domain.qos.strategies.cpuset_strategy import CPUSET, RENEW_AFTER_MS, CpusetStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.state.cpu_pools import cpu_pools
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_of_ledger
+from koord_agent.domain.strategies.cpuset import CPUSET, RENEW_AFTER_MS, CpusetStrategy
+from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import cgroup_version
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.shell.node.protect import HostReadings
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.allocation import NOTHING, Allocation

@@ -12,15 +12,14 @@ from typing import Any
 import grpc
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.known_pods import KnownPods
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.kubelet import KnownPods
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.grpc import container_runtime, unix_grpc
 from koord_agent.shell.grpc.container_runtime import STOP, ContainerRuntimes, messages, socket_of
 from koord_agent.shell.host.linux import LinuxHost
-from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.host.sockets import RUNTIME_SOCKETS
-from koord_agent.shell.node.node_pods import NodePods
+from koord_agent.shell.host.probe import RUNTIME_SOCKETS, HostRoots
+from koord_agent.shell.node.pods import NodePods
 from koordcore.ports.desired import DesiredNode
 from support.until import DEADLINE_SECONDS
 

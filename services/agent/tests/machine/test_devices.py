@@ -4,12 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from koord_agent.domain.devices.device import DeviceReport
-from koord_agent.domain.devices.inventory import KEPT_MS, VANISHED
+from koord_agent.domain.devices.device import KEPT_MS, VANISHED, DeviceReport
 from koord_agent.domain.reporting.topology_report import report_digest
 from koord_agent.shell.collect.devices import CYCLES_KEPT, SYNC_EVERY_MS, DeviceReporter, MachineDevices, XpuFolder
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.nodestate import DeviceInventoryChanged
 from koordcore.protocol import keys
 

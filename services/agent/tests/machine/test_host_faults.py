@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from koord_agent.domain.kernel import pressure
+from koord_agent.domain.kernel import counters
 from koord_agent.domain.kernel.cgroup_files import RESOURCES, Unsupported, from_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.kernel.cpu_info import parse_lscpu
+from koord_agent.domain.kernel.cpus import parse_lscpu
 from koord_agent.domain.kernel.resctrl_files import parse_monitoring, parse_schemata, resctrl_support
 from koord_agent.domain.metrics.monitor import HostReading, NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
@@ -47,7 +47,7 @@ TEXTS = {
     "cpu.cfs_quota_us": "-1\n",
     "cpuset.cpus": "0-1\n",
     **dict.fromkeys(
-        pressure.RESOURCES.values(),
+        counters.RESOURCES.values(),
         "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\nfull avg10=1.00 avg60=2.00 avg300=3.00 total=4\n",
     ),
     "memory.idle_page_stats": "".join(f"row{i} 1 2 3\n" for i in range(14)) + "cfei 1 2 3 4 5 6 7\n" * 17,

@@ -12,15 +12,15 @@ import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.known_pods import STALE_MS, KnownPods, known_after
-from koord_agent.shell.host.inotify import CgroupEvent, PodWatcher
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.kubelets.kubelet import Kubelet, KubeletAddress, KubeletAway
-from koord_agent.shell.kubelets.kubelet_states import KubeletStates
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.kubelet import STALE_MS, KnownPods, known_after
+from koord_agent.shell.kubelet.kubelet import Kubelet, KubeletAddress, KubeletAway
+from koord_agent.shell.kubelet.kubelet_states import KubeletStates
+from koord_agent.shell.kubelet.pod_events import CgroupEvent, PodWatcher
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.telemetry.logging import logger

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from koord_agent.domain.kernel.features import Feature, features_of
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.reporting.facts import usage_reported
-from koord_agent.domain.reporting.report import node_report
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.kubelet import KubeletConfiguration
+from koord_agent.domain.node.pods import agent_pod_from_json
+from koord_agent.domain.node.policies import CollectPolicy
+from koord_agent.domain.reporting.report import node_report, usage_reported
 from koord_agent.domain.reporting.topology_report import report_digest
-from koord_agent.domain.state.collect_policy import CollectPolicy
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.kubelet import KubeletConfiguration
-from koord_agent.domain.state.pods import agent_pod_from_json
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.topology import CPU_INFO_EVERY_MS, SYNC_EVERY_MS, TopologyReporter
 from koord_agent.shell.host.linux import LinuxHost

@@ -17,7 +17,7 @@ import json, sys, time
 from pathlib import Path
 from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, XpuFolder
 from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
-from koord_agent.shell.collect.pci import PciBus
+from koord_agent.shell.collect.devices import PciBus
 
 pci = PciBus(Path(sys.argv[1]))
 gpus = NvidiaGpus(pci, every_ms=20)
@@ -34,7 +34,7 @@ USAGE_PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from koord_agent.shell.collect.nvidia_gpus import NvidiaGpus
-from koord_agent.shell.collect.pci import PciBus
+from koord_agent.shell.collect.devices import PciBus
 
 gpus = NvidiaGpus(PciBus(Path(sys.argv[1])), every_ms=20)
 gpus.start()

@@ -7,12 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from koord_agent.domain.state.pod_resources import HeldByPod, pinned_cpus, unknown_pods
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET
-from koord_agent.shell.kubelets.kubelet import KubeletAway
-from koord_agent.shell.kubelets.kubelet_states import KubeletStates
-from koord_agent.shell.kubelets.pod_resources import LIST, PodResources, messages
+from koord_agent.domain.node.kubelet import HeldByPod, pinned_cpus, unknown_pods
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.host.probe import POD_RESOURCES_SOCKET
+from koord_agent.shell.kubelet.kubelet import LIST, KubeletAway, PodResources, messages
+from koord_agent.shell.kubelet.kubelet_states import KubeletStates
 from koordcore.service.telemetry.logging import logger
 from support.until import DEADLINE_SECONDS
 

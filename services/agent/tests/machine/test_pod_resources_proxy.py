@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.kubelets.pod_resources_proxy import PodResourcesProxy
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
+from koord_agent.shell.kubelet.pod_resources_proxy import PodResourcesProxy
 from koordcore.protocol import keys
 from support.agent.cri import message
 from support.until import DEADLINE_SECONDS

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from koord_agent.domain.devices.device import DeviceReport
-from koord_agent.domain.devices.inventory import INACTIVE, device_inventory
-from koord_agent.shell.collect.devices import MachineDevices, XpuFolder
-from koord_agent.shell.collect.pci import PciBus
+from koord_agent.domain.devices.device import INACTIVE, DeviceReport, device_inventory
+from koord_agent.shell.collect.devices import MachineDevices, PciBus, XpuFolder
 
 
 class Sysfs:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.state.collect_policy import CollectPolicy, collect_policy_of
-from koord_agent.domain.state.desired import apply_push, view_of
+from koord_agent.domain.node.desired import apply_push, view_of
+from koord_agent.domain.node.policies import CollectPolicy, collect_policy_of
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered

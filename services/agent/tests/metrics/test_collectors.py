@@ -7,23 +7,21 @@ from pathlib import Path
 import pytest
 from koord_agent.domain.kernel.features import Feature, features_of
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.desired import host_applications_of, view_of
+from koord_agent.domain.node.kubelet import KnownPods
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
-from koord_agent.domain.state.desired import host_applications_of, view_of
-from koord_agent.domain.state.known_pods import KnownPods
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
 from koord_agent.shell.collect.collectors import CollectOptions, Collectors
 from koord_agent.shell.collect.sensing import node_signals
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
-from koord_agent.shell.node.predicting import Predicting
-from koord_agent.shell.store.checkpoints import CheckpointFolder
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.shell.node.predicting import CheckpointFolder, Predicting
 from koord_agent.shell.store.series_archive import SeriesArchive
+from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.values.invalid import InvalidInput

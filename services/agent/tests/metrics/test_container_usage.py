@@ -2,10 +2,9 @@
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.reporting.facts import usage_reported
-from koord_agent.domain.reporting.report import node_report
-from koord_agent.domain.state.collect_policy import CollectPolicy
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.node.policies import CollectPolicy
+from koord_agent.domain.reporting.report import node_report, usage_reported
 from koordcore.events.observation import ContainerUsage, Usage
 
 MIB = 1 << 20

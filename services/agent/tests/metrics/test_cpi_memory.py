@@ -2,13 +2,18 @@
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metric_kinds import CYCLES, INSTRUCTIONS, Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.qos.contention.cpi_baselines import DAY_MS, MINUTE_MS, MOST_SAMPLES, Baselines, Workload
-from koord_agent.domain.qos.contention.cpi_detection import CpiDetection
-from koord_agent.domain.qos.contention.interference import CpiSettings
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
+from koord_agent.domain.strategies.contention.contentions import CpiSettings
+from koord_agent.domain.strategies.contention.cpi_detection import (
+    DAY_MS,
+    MINUTE_MS,
+    MOST_SAMPLES,
+    Baselines,
+    CpiDetection,
+    Workload,
+)
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded
 
 WEB = Workload("ReplicaSet/web", "main")

@@ -5,11 +5,10 @@ from pathlib import Path
 from koord_agent.domain.metrics.gpu_usage import GpuOwner, GpuProcess, GpuReading, gpu_samples
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.reporting.facts import usage_reported
-from koord_agent.domain.reporting.report import node_report
-from koord_agent.domain.state.collect_policy import CollectPolicy
-from koord_agent.domain.state.pods import AgentPod, ReportedPod, agent_pod_from_json
-from koord_agent.shell.collect.process_owners import owners_of
+from koord_agent.domain.node.pods import AgentPod, ReportedPod, agent_pod_from_json
+from koord_agent.domain.node.policies import CollectPolicy
+from koord_agent.domain.reporting.report import node_report, usage_reported
+from koord_agent.shell.collect.devices import owners_of
 from koordcore.events.observation import GpuUsage
 
 NOW_MS = 60_000

@@ -6,18 +6,18 @@ from typing import Any
 import httpx
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.pods import agent_pod_from_json
 from koord_agent.shell.collect.collectors import CollectOptions
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates
+from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates, metrics_routes
 from koord_agent.shell.metrics.node_series import NodeSeries
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
+from koord_agent.shell.node.pods import PodControl
 from koord_agent.shell.node.predicting import Predicting
-from koord_agent.shell.routes.metrics_routes import metrics_routes
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.nodestate import EvictedPod, InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
 from koordcore.ports.desired import DesiredNode
 from prometheus_client import CollectorRegistry, Gauge, generate_latest

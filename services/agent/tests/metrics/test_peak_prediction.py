@@ -5,13 +5,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.prediction.model import HalfLives, Peak, UsageModel, model_of_checkpoint
 from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
 from koord_agent.domain.prediction.reclaimable import ProdPod, predict_prod
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.store.checkpoints import CheckpointFolder
+from koord_agent.shell.node.predicting import CheckpointFolder
 
 DAY = 86_400
 START = 1_700_000_000

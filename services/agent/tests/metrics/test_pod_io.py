@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.kernel.counters import MalformedCounter
-from koord_agent.domain.kernel.io_counters import common_disks, parse_devices, parse_diskstats, parse_tcp
-from koord_agent.domain.qos.contention.interference import disk_await_ms
+from koord_agent.domain.kernel.counters import MalformedCounter, common_disks, parse_devices, parse_diskstats, parse_tcp
+from koord_agent.domain.strategies.contention.contentions import disk_await_ms
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 

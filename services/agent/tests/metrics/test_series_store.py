@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.metrics.metric_kinds import LABELS, Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.series import (
+    Metrics,
     NoSamples,
     Points,
     Sample,

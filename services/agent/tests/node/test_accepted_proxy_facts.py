@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from koord_agent.domain.reporting.proxy_facts import accepted_fact
+from koord_agent.domain.hooks.facts import accepted_fact
 from koordcore.events import CATALOGUE
 from koordcore.events.criproxy import ProxyFactsDropped
 from koordcore.events.envelope import AggregateRef, Draft, Event, NewEvent, Origin

@@ -6,18 +6,17 @@ from collections.abc import Mapping
 import pytest
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.node.desired import DesiredView, apply_push, suppress_policy, view_of
+from koord_agent.domain.node.pods import agent_pod, agent_pod_of_ledger
+from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.strategies import cpu_burst_strategy
-from koord_agent.domain.state.desired import DesiredView, apply_push, suppress_policy, view_of
-from koord_agent.domain.state.pods import agent_pod, agent_pod_of_ledger
-from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.strategies import cpu_burst
 from koord_agent.shell.host.host import WriteFailed
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node.cycle_result import CycleResult
-from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl
+from koord_agent.shell.node.measure import Measurement
+from koord_agent.shell.node.node_agent import CycleResult, NodeAgent
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pod_on_node
@@ -338,7 +337,7 @@ def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
 
 
 def test_pods_that_left_leave_nothing_in_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_burst_strategy, "MOST_SCALED", 20)
+    monkeypatch.setattr(cpu_burst, "MOST_SCALED", 20)
     node, lives, slack = Node(desired()), 400, 100
 
     def run(first: int) -> Counter[str]:

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.wiring.nodes_file import read_nodes, shard_of
+from koord_agent.simulator.nodes import SimulatedNode, read_nodes, shard_of
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

@@ -10,23 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_agent.domain.kernel.cgroup_layout import Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.pods import AgentPod, agent_pod
+from koord_agent.domain.node.policies import CollectPolicy, CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
-from koord_agent.domain.qos.suppress.cpu_suppress import SuppressMemory, decide
 from koord_agent.domain.reporting.report import node_report
-from koord_agent.domain.simulating.simulation import parse_profile, share_cpu
-from koord_agent.domain.state.collect_policy import CollectPolicy
-from koord_agent.domain.state.pods import AgentPod, agent_pod
-from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.strategies.cpu_suppress import SuppressMemory, decide
 from koord_agent.shell.collect.sensing import read_best_effort, read_host, suppress_view
 from koord_agent.shell.host.executor import CgroupExecutor, Result
 from koord_agent.shell.host.host import Host, Vanished, WriteFailed
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_host import SimulatedHost
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
+from koord_agent.simulator.load import parse_profile, share_cpu
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
-from support.depth import examples
 
 GIB = 1 << 30
 BE_QUOTA = CgroupFile("kubepods.slice/kubepods-besteffort.slice", "cpu.cfs_quota_us")
@@ -110,7 +107,7 @@ def test_best_effort_gets_what_the_quota_leaves_from_the_next_interval_on() -> N
     assert sum(used_ns(host, job) for job in jobs) == pytest.approx(80e9 + 15e9 + 80e9)
 
 
-@settings(max_examples=examples(60))
+@settings(deadline=None, max_examples=60)
 @given(
     requests=st.lists(st.integers(1, 60_000), min_size=1, max_size=6),
     fractions=st.lists(st.floats(0, 4), min_size=6, max_size=6),

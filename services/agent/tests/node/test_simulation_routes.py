@@ -2,9 +2,9 @@
 
 import httpx
 import pytest
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.routes.simulation_routes import simulation_routes
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
+from koord_agent.simulator.routes import simulation_routes
 from starlette.applications import Starlette
 
 

@@ -5,8 +5,8 @@ import random
 import struct
 from pathlib import Path
 
-from koord_agent.shell.nri.plugin import NriSettings
-from koord_agent.shell.nri.ttrpc import REQUEST, MessageReader, ProtocolBroken, decode_request
+from koord_agent.shell.hooks.nri_plugin import NriSettings
+from koord_agent.shell.hooks.ttrpc import REQUEST, MessageReader, ProtocolBroken, decode_request
 from support.agent.cri import message
 from support.agent.nri import PLUGIN, NriRuntime, RecordingHooks, running_plugin
 from support.mutations import damaged

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_agent.domain.hook_stages.call import HookedContainer, HookedPod
-from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
-from koord_agent.shell.nri import ttrpc
-from koord_agent.shell.nri.messages import envs_of, nri_messages
-from koord_agent.shell.nri.plugin import NriPlugin, NriSettings
+from koord_agent.domain.hooks.call import HookedContainer, HookedPod, HookValues
+from koord_agent.shell.hooks import ttrpc
+from koord_agent.shell.hooks.nri_messages import envs_of, nri_messages
+from koord_agent.shell.hooks.nri_plugin import NriPlugin, NriSettings
 from support.agent.cri import message
 from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
 from support.until import DEADLINE_SECONDS, until_blocking

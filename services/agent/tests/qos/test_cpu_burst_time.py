@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
-from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import agent_pod_of_ledger
+from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
+from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.shell.node.protect import HostReadings
 from koordcore.events.node_ledger import PodOnNode
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)

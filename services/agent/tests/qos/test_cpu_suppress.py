@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.plans.plan import Band, require_inside
-from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners, choose_be_cpus, select_cpus
-from koord_agent.domain.qos.suppress.cpu_suppress import (
+from koord_agent.domain.strategies.be_cpuset import CpuOwners, choose_be_cpus, select_cpus
+from koord_agent.domain.strategies.cpu_suppress import (
     Action,
     BeCgroup,
     NodeView,
@@ -16,7 +17,6 @@ from koord_agent.domain.qos.suppress.cpu_suppress import (
     decide,
     next_quota_us,
 )
-from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
 from koordcore.values.topology import CpuPlace
 
 BE_ROOT = "kubepods/besteffort"

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.cpu_pools import CpuPools, cpu_pools
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentContainer, AgentPod, agent_pod_of_ledger
 from koord_agent.domain.plans.plan import Band, CgroupFile
-from koord_agent.domain.qos.strategies.cpuset_strategy import RENEW_AFTER_MS, CpusetStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentContainer, AgentPod, agent_pod_of_ledger
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.domain.strategies.cpuset import RENEW_AFTER_MS, CpusetStrategy
+from koord_agent.domain.strategies.strategy import CycleState
+from koord_agent.shell.node.protect import HostReadings
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation, ZoneAmounts

@@ -7,31 +7,29 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from koord_agent.config.gates import GATES
 from koord_agent.domain.devices.device import Device, DeviceReport
 from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.node.desired import view_of
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.contention.contentions import Contentions, Effects, PodSignals
-from koord_agent.domain.qos.contention.cpi_caps import Caps
-from koord_agent.domain.qos.contention.interference import InterferenceSettings, Signal
-from koord_agent.domain.qos.evict.evictor import Evictor
-from koord_agent.domain.qos.intervals import DEFAULT_OPTIONS
-from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
-from koord_agent.domain.qos.strategies.eviction_strategies import MemoryEvictStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.qos.strategy_runner import StrategyRunner
-from koord_agent.domain.state.desired import view_of
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import agent_pod_of_ledger
+from koord_agent.domain.strategies.contention.contentions import Contentions, InterferenceSettings, PodSignals, Signal
+from koord_agent.domain.strategies.contention.cpi_caps import Caps
+from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
+from koord_agent.domain.strategies.evict.strategies import Evictor, MemoryEvictStrategy
+from koord_agent.domain.strategies.runner import DEFAULT_OPTIONS, StrategyRunner
+from koord_agent.domain.strategies.strategy import CycleState, Effects
+from koord_agent.gates import GATES
 from koord_agent.shell.collect.collectors import CollectOptions
 from koord_agent.shell.collect.devices import SYNC_EVERY_MS, DeviceReporter
 from koord_agent.shell.host.executor import CgroupExecutor
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
+from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
-from koord_agent.shell.node.parts import Measurement, PodControl, Protection
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.shell.node.pods import PodControl
+from koord_agent.shell.node.protect import HostReadings, Protection
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.events.envelope import Event
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.events.nodestate import (
@@ -48,7 +46,6 @@ from koordcore.events.nodestate import (
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.service.flags import parse_feature_gates
-from support.depth import examples
 
 GIB = 1 << 30
 SECOND_MS = 1_000
@@ -240,7 +237,7 @@ def limits_of(node: Node, uid: str) -> dict[str, float]:
     return found
 
 
-@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(absurd_slos())
 def test_an_absurd_node_slo_harms_no_latency_sensitive_pod(slo: dict[str, Any]) -> None:
     web, crunch = pod("web", "LS", 4_000, GIB, limit=6_000), pod("crunch", "BE", 4_000, GIB, level=1.0)

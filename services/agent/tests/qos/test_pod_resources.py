@@ -2,20 +2,19 @@
 
 from typing import Any
 
-from koord_agent.domain.hooks.cpu_burst import QuotaStep, burst_policy, step_quota
+from koord_agent.domain.hooks.facts import HookRepairs, SetValue
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.metrics.series import Metrics, SeriesStore
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.strategies.cpu_burst_strategy import CpuBurstStrategy
-from koord_agent.domain.qos.strategies.pod_resources_strategy import RENEW_AFTER_MS, PodResourcesStrategy
-from koord_agent.domain.qos.strategy import CycleState
-from koord_agent.domain.reporting.hook_repairs import HookRepairs, SetValue
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod, agent_pod_from_json
-from koord_agent.shell.host.simulated import SimulatedFleet
-from koord_agent.shell.host.simulated_node import SimulatedNode
-from koord_agent.shell.node.readings import HostReadings
+from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
+from koord_agent.domain.strategies.cpu_burst_rules import QuotaStep, burst_policy, step_quota
+from koord_agent.domain.strategies.pod_resources import RENEW_AFTER_MS, PodResourcesStrategy
+from koord_agent.domain.strategies.strategy import CycleState
+from koord_agent.shell.node.protect import HostReadings
+from koord_agent.simulator.host import SimulatedFleet
+from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.protocol import keys
 
 HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from koord_agent.config.flags import ADDRESS
-from koord_agent.domain.qos.intervals import Interval
+from koord_agent.domain.strategies.runner import Interval
+from koord_agent.flags import ADDRESS
 from koord_agent.settings import AgentSettings
-from koord_agent.wiring.roots import host_roots
+from koord_agent.shell.host.probe import host_roots
 from koordcore.service.settings import InvalidSettings
 
 SPECIFIED = """

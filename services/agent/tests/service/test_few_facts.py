@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koord_agent.domain.plans.arbiter import Loser, Loss, Winner
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.qos.suppress.cpu_suppress import Action, Decision
 from koord_agent.domain.reporting.knob_summary import SAY_AFTER_MS, KnobSummary, KnobWrite
 from koord_agent.domain.reporting.suppression_summary import SIGNIFICANT_PERCENT, SuppressionSummary
+from koord_agent.domain.strategies.cpu_suppress import Action, Decision
 from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 
 CAPACITY = 100_000

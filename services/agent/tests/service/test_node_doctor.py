@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from koord_agent.doctor import Examination
 from koord_agent.domain.kernel.cgroup_files import RESOURCES
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.kernel.features import Feature, Finding
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout
-from koord_agent.wiring.doctor import Examination
 from koordcore.values import codec
 from support.until import DEADLINE_SECONDS
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
+from koord_agent.shell.node.node_agent import CycleResult, nothing_done
 from koordcore.bus.factory import memory_bus
 from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
 from structlog.testing import capture_logs

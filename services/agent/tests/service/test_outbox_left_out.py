@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from koord_agent.shell.bus.bus_link import BusLink, Ports
-from koord_agent.shell.bus.outbox import Fact, Outbox
+from koord_agent.shell.bus.fact_publisher import Fact, Outbox
 from koord_agent.shell.store.local_store import LocalStore
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus

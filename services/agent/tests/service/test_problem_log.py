@@ -1,7 +1,6 @@
 """What an operator reads about the problems of a node: each source tells its own, each problem is told once."""
 
-from koord_agent.shell.metrics.agent_metrics import AgentMetrics
-from koord_agent.shell.metrics.problem_log import ProblemLog
+from koord_agent.shell.metrics.agent_metrics import AgentMetrics, ProblemLog
 from koordcore.service.telemetry.logging import logger
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs

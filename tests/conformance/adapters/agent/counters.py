@@ -8,8 +8,8 @@ from conformance.nulls import none_if
 from conformance.registry import Json, adapter
 from koord_agent.domain.kernel import counters, numa_usage
 from koord_agent.domain.metrics import usage
-from koord_agent.domain.metrics.best_effort import be_real_limit_milli, be_request_milli, be_usage_milli
-from koord_agent.domain.state.pods import agent_pod
+from koord_agent.domain.metrics.usage import be_real_limit_milli, be_request_milli, be_usage_milli
+from koord_agent.domain.node.pods import agent_pod
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput

@@ -6,10 +6,10 @@ import json
 
 from conformance.adapters.agent.cgroups import host_application
 from conformance.registry import Json, adapter
-from koord_agent.domain.qos.suppress import cpu_suppress
-from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners, select_cpus
-from koord_agent.domain.state.pods import agent_pod, node_reserved_milli
-from koord_agent.domain.state.suppress_policy import CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.node.pods import agent_pod, node_reserved_milli
+from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.strategies import cpu_suppress
+from koord_agent.domain.strategies.be_cpuset import CpuOwners, select_cpus
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.quantity import parse_milli

@@ -7,14 +7,15 @@ from typing import cast
 
 from conformance.registry import Json, adapter
 from koord_agent.domain.devices import xpu as devices
-from koord_agent.domain.kernel import pressure, resctrl_files
+from koord_agent.domain.kernel import counters as pressure
+from koord_agent.domain.kernel import resctrl_files
 from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.metrics import cpi
-from koord_agent.domain.prediction import model, reclaimable, training
+from koord_agent.domain.node.cpu_pools import cpu_pools
+from koord_agent.domain.node.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
+from koord_agent.domain.node.pods import agent_pod_from_json
+from koord_agent.domain.prediction import model, predictor, reclaimable
 from koord_agent.domain.reporting import topology_report
-from koord_agent.domain.state.cpu_pools import cpu_pools
-from koord_agent.domain.state.kubelet import kubelet_configuration, static_reserved_cpus, topology_policy
-from koord_agent.domain.state.pods import agent_pod_from_json
 from koordcore.protocol.config.kinds import JsonValue
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.values import codec
@@ -287,7 +288,7 @@ def _histogram(given: dict[str, Json]) -> dict[str, Json]:
 def _training(given: dict[str, Json]) -> dict[str, Json]:
     node = given.get("node")
     pods = [
-        training.PodUsed(
+        predictor.PodUsed(
             uid=pod.get("uid", ""),
             priority_class=pod["class"],
             cpu_cores=pod.get("cpu"),
@@ -295,7 +296,7 @@ def _training(given: dict[str, Json]) -> dict[str, Json]:
         )
         for pod in given["pods"]
     ]
-    samples = training.training_samples(None if node is None else training.Used(*node), pods)
+    samples = predictor.training_samples(None if node is None else predictor.Used(*node), pods)
     return {"samples": {uid: list(used) for uid, used in samples.items()}}
 
 

@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.hooks import blkio, cpu_burst, memory_qos, resctrl
+from koord_agent.domain.hooks import resctrl
 from koord_agent.domain.kernel.cgroup_files import is_equal
-from koord_agent.domain.kernel.pressure import Stall, stall_ratio
+from koord_agent.domain.kernel.counters import SchedCounters, Stall, sched_delay_ms, stall_ratio
 from koord_agent.domain.kernel.resctrl_files import Schemata
-from koord_agent.domain.kernel.sched_delay import SchedCounters, sched_delay_ms
 from koord_agent.domain.kernel.storage_info import StorageInfo, parse_storage
-from koord_agent.domain.qos.contention import interference
-from koord_agent.domain.qos.evict import allocatable_evict, cpu_evict, memory_evict
-from koord_agent.domain.qos.evict.eviction import EvictionTask, Target, release
-from koord_agent.domain.qos.evict.eviction_policy import Judgement, eviction_policy
-from koord_agent.domain.qos.strategies import system_config
-from koord_agent.domain.qos.strategies.burst_limiter import BurstLimiter
-from koord_agent.domain.state.pods import AgentPod, agent_pod
+from koord_agent.domain.node.pods import AgentPod, agent_pod
+from koord_agent.domain.strategies import block_io, cpu_burst_rules, memory_qos, system_config
+from koord_agent.domain.strategies.contention import contentions
+from koord_agent.domain.strategies.cpu_burst import BurstLimiter
+from koord_agent.domain.strategies.evict import cpu_evict, memory_evict, thresholds
+from koord_agent.domain.strategies.evict.eviction import Judgement, eviction_policy, release
+from koord_agent.domain.strategies.strategy import EvictionTask, Target
 from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import node_from_json, pod_from_json
@@ -103,10 +102,8 @@ def cpu_evict_task(given: dict[str, Json]) -> dict[str, Json]:
                 pods=pods,
                 used_milli=used,
             )
-        case allocatable_evict.CPU_ALLOCATABLE_EVICT as feature:
-            judgement = allocatable_evict.judge_allocatable(
-                feature, policy, allocatable=allocatable, pods=pods, measured=used
-            )
+        case thresholds.CPU_ALLOCATABLE_EVICT as feature:
+            judgement = thresholds.judge_allocatable(feature, policy, allocatable=allocatable, pods=pods, measured=used)
         case cpu_evict.CPU_EVICT:
             judgement = cpu_evict.judge_cpu_usage(
                 policy,
@@ -141,11 +138,9 @@ def memory_evict_task(given: dict[str, Json]) -> dict[str, Json]:
     policy = eviction_policy(given["threshold"])
     used = _used(given, "memory_bytes")
     feature, node_used = given["feature"], given.get("node_memory_used_bytes")
-    if feature == allocatable_evict.MEMORY_ALLOCATABLE_EVICT:
+    if feature == thresholds.MEMORY_ALLOCATABLE_EVICT:
         allocatable = parse_amounts(node.status.allocatable)
-        judgement = allocatable_evict.judge_allocatable(
-            feature, policy, allocatable=allocatable, pods=pods, measured=used
-        )
+        judgement = thresholds.judge_allocatable(feature, policy, allocatable=allocatable, pods=pods, measured=used)
     else:
         assert feature in {memory_evict.BE_MEMORY_EVICT, memory_evict.MEMORY_EVICT}
         capacity = parse_amounts(node.status.capacity).get(MEMORY, 0)
@@ -168,7 +163,7 @@ def cpu_burst_op(given: dict[str, Json]) -> dict[str, Json]:
                 for pod in given["pods"]
                 if pod.get("cpu_used_cores") is not None
             }
-            load = cpu_burst.pool_load(
+            load = cpu_burst_rules.pool_load(
                 node_cpus=given["node_cpus"],
                 node_cpu_used_cores=given["node_cpu_used_cores"],
                 pods=pods,
@@ -191,11 +186,11 @@ def _burst_section(fields: Mapping[str, Json] | None) -> Mapping[str, Json]:
 
 def _burst_value(given: dict[str, Json]) -> dict[str, Json]:
     pod = agent_pod(pod_from_json(given["pod"]))
-    if not cpu_burst.is_managed(pod):
+    if not cpu_burst_rules.is_managed(pod):
         return {"managed": False}
-    policy = cpu_burst.policy_of_pod(pod, _burst_section(given.get("node_config")))
+    policy = cpu_burst_rules.policy_of_pod(pod, _burst_section(given.get("node_config")))
     values = {
-        container.name: cpu_burst.burst_value_us(policy, container.limits.get(CPU))
+        container.name: cpu_burst_rules.burst_value_us(policy, container.limits.get(CPU))
         for container in pod.containers
         if not container.is_init
     }
@@ -206,14 +201,14 @@ def _quota(given: dict[str, Json]) -> dict[str, Json]:
     limit = given["container_limit_milli_cpu"]
     if limit is None or limit <= 0:
         return {"skipped": True}
-    policy = cpu_burst.burst_policy(_burst_section(given["config"]))
-    step = cpu_burst.choose_step(
+    policy = cpu_burst_rules.burst_policy(_burst_section(given["config"]))
+    step = cpu_burst_rules.choose_step(
         policy,
         given["throttled_last"],
         limiter_allows=given["limiter_allows"],
-        pool=cpu_burst.PoolState(given["node_state"]),
+        pool=cpu_burst_rules.PoolState(given["node_state"]),
     )
-    change = cpu_burst.step_quota(
+    change = cpu_burst_rules.step_quota(
         policy,
         step,
         limit_milli=limit,
@@ -287,8 +282,8 @@ def blkio_op(given: dict[str, Json]) -> dict[str, Json]:
         case "plan":
             numbers = given["disk_numbers"]
             files: dict[str, Json] = given.get("files") or {}
-            lines = blkio.io_plan(
-                blkio.blocks_of(given),
+            lines = block_io.io_plan(
+                block_io.blocks_of(given),
                 is_root=given["target"] == "root",
                 enable=given.get("enable", True),
                 disk_of=lambda block: numbers.get(block.name),
@@ -341,8 +336,8 @@ def _sched_delay_ms(previous: Sequence[int], current: Sequence[int]) -> float | 
 
 SIGNALS: Final[dict[str, tuple[str, Callable[..., float | None]]]] = {
     "sched_delay": ("avg_delay_ms", _sched_delay_ms),
-    "disk_await": ("await_ms", interference.disk_await_ms),
-    "retrans": ("retrans_ratio", interference.retransmit_ratio),
+    "disk_await": ("await_ms", contentions.disk_await_ms),
+    "retrans": ("retrans_ratio", contentions.retransmit_ratio),
 }
 
 
@@ -351,10 +346,10 @@ def interference_op(given: dict[str, Json]) -> dict[str, Json]:
     """States of a signal, or a signal's value from counters (agent spec, 18)."""
     match given["op"]:
         case "psi_state":
-            patience = interference.Patience(
+            patience = contentions.Patience(
                 enter_samples=given.get("enter_samples", 3), leave_samples=given.get("leave_samples", 3)
             )
-            contention, states = interference.Contention(), list[str]()
+            contention, states = contentions.Contention(), list[str]()
             for value in given["avg10"]:
                 contention = contention.after(value, given["threshold"], patience)
                 states.append(contention.state.value)

@@ -6,14 +6,14 @@ from conformance.nulls import none_if
 from conformance.registry import Json, adapter
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import NoSamples, Points, SeriesStore, aggregate, is_cold
+from koord_agent.domain.node.pods import agent_pod
+from koord_agent.domain.node.policies import collect_policy_of
 from koord_agent.domain.reporting.report import (
     AggregatedUsage,
     ReportedHostApplication,
     Usage,
     node_report,
 )
-from koord_agent.domain.state.collect_policy import collect_policy_of
-from koord_agent.domain.state.pods import agent_pod
 from koordcore.protocol.objects import pod_from_json
 
 

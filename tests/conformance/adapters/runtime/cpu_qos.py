@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.hooks.group_identity import BvtKernel, application_bvt, bvt_rule, pod_bvt, qos_bvt
+from koord_agent.domain.strategies.group_identity import BvtKernel, application_bvt, bvt_rule, pod_bvt, qos_bvt
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from conformance.registry import Json, adapter
 from koord_agent.domain.devices.device import Device
-from koord_agent.domain.devices.gpu import Gpu, GpuFault, gpu_device, gpu_labels
-from koord_agent.domain.devices.rdma import NetworkFunction, rdma_device
+from koord_agent.domain.devices.hardware import Gpu, GpuFault, NetworkFunction, gpu_device, gpu_labels, rdma_device
 from koord_agent.domain.devices.xpu import report_devices, xpu_of
 from koordcore.protocol.hardware.devices import PciLocation, pci_location
 from koordcore.values import codec

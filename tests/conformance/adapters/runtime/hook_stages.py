@@ -7,15 +7,20 @@ from typing import Any
 
 from conformance.adapters.runtime.topology_annotations import cpuset_rule
 from conformance.registry import Json, adapter
-from koord_agent.config.gates import GATES
-from koord_agent.domain.hook_stages.call import HookOptions, HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage, stages_of
-from koord_agent.domain.hook_stages.registration import REGISTRATION_FILE, registration
 from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, gpu_injection, rdma_devices
-from koord_agent.domain.hooks.batch_resource import is_suppressed_by_quota
-from koord_agent.domain.hooks.cpu_normalization import normalization_ratio
-from koord_agent.domain.hooks.group_identity import BvtKernel, bvt_rule
-from koord_agent.shell.hooking.messages import call_of_request, response_of
+from koord_agent.domain.hooks.call import HookOptions, HookRules
+from koord_agent.domain.hooks.plugins import (
+    REGISTRATION_FILE,
+    FailurePolicy,
+    enabled_plugins,
+    registration,
+    run_stage,
+    stages_of,
+)
+from koord_agent.domain.strategies.group_identity import BvtKernel, bvt_rule
+from koord_agent.domain.strategies.pod_resources import is_suppressed_by_quota, normalization_ratio
+from koord_agent.gates import GATES
+from koord_agent.shell.hooks.hook_server import call_of_request, response_of
 from koordcore.runtime_api.hooks import POD_CALLS, messages_of_call
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.hooks import core_sched, tc_qos, terway_qos
-from koord_agent.domain.hooks.group_identity import qos_idle
+from koord_agent.domain.hooks import core_sched, network_qos, traffic_control
+from koord_agent.domain.strategies.group_identity import qos_idle
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -23,14 +23,14 @@ def coresched(given: dict[str, Json]) -> dict[str, Json]:
 @adapter("runtime.terwayqos", exact_text=("global_bps_config",), whole=("pods",))
 def terwayqos(given: dict[str, Json]) -> dict[str, Json]:
     slo = given["node_slo"]
-    if not terway_qos.is_terway_enabled(slo):
+    if not network_qos.is_terway_enabled(slo):
         return {"enabled": False, "global_bps_config": None, "pods": None, "error": False}
     try:
-        text = terway_qos.global_bandwidths(slo)
+        text = network_qos.global_bandwidths(slo)
     except InvalidInput:
         return {"enabled": None, "global_bps_config": None, "pods": None, "error": True}
     pods = [
-        terway_qos.NetworkPod(
+        network_qos.NetworkPod(
             uid=pod["uid"],
             name=pod["name"],
             namespace=pod["namespace"],
@@ -41,13 +41,13 @@ def terwayqos(given: dict[str, Json]) -> dict[str, Json]:
         )
         for pod in given.get("pods") or ()
     ]
-    return {"enabled": True, "global_bps_config": text, "pods": terway_qos.terway_pods(pods), "error": False}
+    return {"enabled": True, "global_bps_config": text, "pods": network_qos.terway_pods(pods), "error": False}
 
 
 @adapter("runtime.tc_qos")
 def tc(given: dict[str, Json]) -> dict[str, Json]:
     if given["op"] == "bandwidth":
-        return {"bits_per_second": tc_qos.bandwidth_bits(given["value"], given["total_bits_per_second"])}
+        return {"bits_per_second": traffic_control.bandwidth_bits(given["value"], given["total_bits_per_second"])}
     if given["op"] == "classes":
         classes = [
             {
@@ -57,10 +57,10 @@ def tc(given: dict[str, Json]) -> dict[str, Json]:
                 "ceil_bytes_per_second": one.ceil,
                 "prio": one.prio,
             }
-            for one in tc_qos.htb_classes(given["node_slo"])
+            for one in traffic_control.htb_classes(given["node_slo"])
         ]
         return {"classes": classes}
-    found = tc_qos.pod_net_class(given["labels"], given["annotations"])
+    found = traffic_control.pod_net_class(given["labels"], given["annotations"])
     shared = None if found.egress_bytes_per_second is not None else found.net_class
     return {
         "net_class": found.net_class and found.net_class.name,

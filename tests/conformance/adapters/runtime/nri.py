@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from conformance.registry import Json, adapter
-from koord_agent.domain.hook_stages.values import HookValues
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
-from koord_agent.domain.nri.adjusting import container_adjustment, container_updates
-from koord_agent.domain.nri.events import event_mask
+from koord_agent.domain.hooks.call import HookValues
+from koord_agent.domain.hooks.nri import container_adjustment, container_updates, event_mask
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 

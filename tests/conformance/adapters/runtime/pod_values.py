@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from conformance.adapters.runtime.topology_annotations import cpuset_rule
 from conformance.registry import Json, adapter
-from koord_agent.domain.hooks import cpuset
-from koord_agent.domain.hooks.batch_resource import (
+from koord_agent.domain.hooks.oom_score import oom_score_adj
+from koord_agent.domain.hooks.resctrl import group_name, pod_schemata
+from koord_agent.domain.node.pods import agent_pod_from_json
+from koord_agent.domain.strategies import cpuset
+from koord_agent.domain.strategies.pod_resources import (
     batch_containers,
     container_batch_values,
     is_suppressed_by_quota,
+    normalization_ratio,
+    normalized_quota_us,
     pod_batch_values,
 )
-from koord_agent.domain.hooks.cpu_normalization import normalization_ratio, normalized_quota_us
-from koord_agent.domain.hooks.oom_score import oom_score_adj
-from koord_agent.domain.hooks.pod_resctrl import group_name, pod_schemata
-from koord_agent.domain.state.pods import agent_pod_from_json
 from koordcore.protocol.keys import QOS_CLASS
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.values.invalid import InvalidInput

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koord_agent.domain.hooks.cpuset import CpusetRule, cpuset_rule_of
-from koord_agent.domain.state.cpu_pools import CpuPools, SharedPool
+from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
+from koord_agent.domain.strategies.cpuset import CpusetRule, cpuset_rule_of
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import parse_kubelet_cpu_manager_policy
 from koordcore.protocol.lenient_json import decode

@@ -1,4 +1,4 @@
-"""Names of the feature gates that rules of the agent use. `config.gates` lists all gates with their defaults."""
+"""Names of the feature gates that rules of the agent use. `gates` lists all gates with their defaults."""
 
 from typing import Final
 

@@ -1,1 +1,1 @@
-"""Adapters of the agent: the machine, the bus, the local store, HTTP routes."""
+"""Adapters of the agent: the machine, the bus, the local store."""

@@ -1,4 +1,1 @@
-"""Devices of the node: description files of vendors (`xpu`), NVIDIA GPUs (`gpu`), RDMA functions (`rdma`).
-
-`device` has the types of all of them. `inventory` makes the reported event.
-"""
+"""Devices of the node: files of vendors (`xpu`), NVIDIA GPUs and RDMA functions (`hardware`), and their report."""

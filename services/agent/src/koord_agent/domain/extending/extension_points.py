@@ -3,10 +3,10 @@
 `extensions.Extensions` is the registry, `node_extensions` calls what is registered. A failing extension never ends a
 cycle. In each cycle, an extension may use half a second in total, and `EvictPod` ten seconds for all victims.
 
-Extensions get a *look*: an immutable snapshot of the node (`domain.state.node_look.NodeLook`). If an extension is
+Extensions get a *look*: an immutable snapshot of the node (`domain.node.node_look.NodeLook`). If an extension is
 slower, the cycle goes on without its answer, and the late answer is dropped. The cycle then appends to the series
 behind `Metrics` while the thread of the extension still reads them. So the extension must not keep the look or act on
-it itself. Pods and the other fields of a look never change. Strategies are `domain.qos.strategy.Strategy`.
+it itself. Pods and the other fields of a look never change. Strategies are `domain.strategies.strategy.Strategy`.
 
 Source: agent spec, 4.1, 10.1, 22.
 """
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol
 from koordcore.events.nodestate import NodeTopologyReported
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
-from koord_agent.domain.metrics.metrics_view import Metrics
+from koord_agent.domain.metrics.series import Metrics
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.state.pods import AgentPod
 
 
 class Point(StrEnum):

@@ -37,7 +37,7 @@ from koord_agent.domain.extending.extension_points import (
     TopologyHook,
 )
 from koord_agent.domain.failure import failure
-from koord_agent.domain.qos.strategy import Needs, Strategy
+from koord_agent.domain.strategies.strategy import Needs, Strategy
 
 T = TypeVar("T")
 OWN_PATHS: Final = ("/metrics", "/internal-metrics", "/external-metrics", "/events", "/healthz", "/readyz")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
-from koordcore.events.nodestate import NodeTopologyReported
+import msgspec
+from koordcore.events.nodestate import NodeTopologyReported, TopologyZone
 from koordcore.protocol import keys
 from koordcore.values import codec
 
@@ -25,14 +26,60 @@ from koord_agent.domain.extending.extension_points import (
     TopologyAdditions,
 )
 from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions, NotAsked
-from koord_agent.domain.extending.topology_amendments import amended, amendment
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
-from koord_agent.domain.metrics.series import Sample
+from koord_agent.domain.metrics.series import Metrics, Sample
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile, Plan
-from koord_agent.domain.qos.strategy import CycleState, Needs, Proposal, Strategy
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Strategy
+
+
+def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[TopologyAdditions, NodeTopologyReported]:
+    """Return the additions of a hook with checked types, and the topology report with them.
+
+    Args:
+        report: The report of the agent.
+        added: The additions, as the hook returned them.
+
+    Raises:
+        ValueError: They replace what the agent reports, or name a zone that does not exist.
+    """
+    kept = TopologyAdditions(
+        annotations={str(key): str(value) for key, value in added.annotations.items()},
+        zone_resources={
+            zone: {str(name): int(amount) for name, amount in more.items()}
+            for zone, more in added.zone_resources.items()
+        },
+    )
+    return kept, amended(report, kept)
+
+
+def amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
+    """Return a topology report with additions.
+
+    Args:
+        report: The report of the agent.
+        added: The additions.
+
+    Raises:
+        ValueError: They replace what the agent reports, or name a zone that does not exist.
+    """
+    taken = sorted(set(added.annotations) & set(report.annotations))
+    if taken:
+        raise ValueError(f"the agent itself reports: {', '.join(taken)}")
+    unknown = sorted(set(added.zone_resources) - {zone.name for zone in report.zones})
+    if unknown:
+        raise ValueError(f"there is no zone {', '.join(unknown)}")
+    zones = [_with_resources(zone, added.zone_resources.get(zone.name, {})) for zone in report.zones]
+    return msgspec.structs.replace(report, annotations={**report.annotations, **added.annotations}, zones=zones)
+
+
+def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone:
+    taken = sorted(set(more) & set(zone.capacity))
+    if taken:
+        raise ValueError(f"the agent itself reports of {zone.name}: {', '.join(taken)}")
+    return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})
+
 
 T = TypeVar("T")
 MOST_VALUES: Final = 1_000

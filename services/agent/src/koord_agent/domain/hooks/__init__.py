@@ -1,1 +1,1 @@
-"""Values of kernel files as pure functions of a pod, the NodeSLO and the node."""
+"""Hooks: the call of a stage, the plug-ins that answer it, and the rules that only hooks and reconcilers need."""

@@ -13,7 +13,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, core_sched
 from koordcore.protocol.qos import KubeQos
 
-from koord_agent.domain.hooks.group_identity import CORE_SCHED
+from koord_agent.domain.strategies.group_identity import CORE_SCHED
 
 EXPELLER_SUFFIX: Final = "-expeller"
 _CLASS_OF_LABEL: Final = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass"}

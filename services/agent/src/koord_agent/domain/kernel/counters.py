@@ -1,14 +1,17 @@
 """Raw kernel counters as values: one reading of /proc and of one cgroup directory.
 
 This is the first step of measuring: a host (`koord_agent.shell.host`) reads texts, this module parses them,
-`domain.metrics.usage` turns two readings into usage, and `domain.metrics.monitor` keeps the series. This module
-computes no rates. `at_ns` is the time of a reading: real on a real host, simulated on a simulated one.
+`domain.metrics.usage` turns two readings into usage, and `domain.metrics.monitor` keeps the series.
+`domain.strategies.contention.contentions` turns two readings of waiting times, disks and connections into signals. This
+module computes no rates. `at_ns` is the time of a reading: real on a real host, simulated on a simulated one.
+
+Source: agent spec, 6.8, 18.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 BUSY_FIELDS = (0, 1, 2, 5, 6)
 """Columns of a `cpu` line that count as used: user, nice, system, irq, softirq (agent spec, 6.1)."""
@@ -275,3 +278,187 @@ def parse_throttling(cpu_stat: str, version: int) -> Throttling:
         if name not in entries:
             raise MalformedCounter(f"cpu.stat: no entry {name}")
     return Throttling(nr_periods=int(entries["nr_periods"]), nr_throttled=int(entries["nr_throttled"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedCounters:
+    """Time for which threads waited for a CPU, and the number of their time slices, since they started.
+
+    Attributes:
+        wait_ns: Nanoseconds in which they were ready and did not run.
+        slices: Number of their time slices.
+    """
+
+    wait_ns: int
+    slices: int
+
+
+def parse_schedstat(text: str) -> SchedCounters:
+    """Parse the text of /proc/<pid>/schedstat of one thread: `run ns, wait ns, slices`.
+
+    Raises:
+        MalformedCounter: The text has another form.
+    """
+    numbers = [whole_number(field) for field in text.split()]
+    if len(numbers) != 3 or None in numbers:
+        raise MalformedCounter(f"schedstat: not three numbers: {text[:60]!r}")
+    return SchedCounters(wait_ns=numbers[1] or 0, slices=numbers[2] or 0)
+
+
+def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | None:
+    """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6.
+
+    Returns:
+        The delay. None if no time slice passed or a sum fell: threads that ended take their counters with them.
+    """
+    wait, slices = current.wait_ns - previous.wait_ns, current.slices - previous.slices
+    if wait < 0 or slices <= 0:
+        return None
+    return wait / slices / 1e6
+
+
+_FIRST_COUNTER: Final = 3
+_LEAST_FIELDS: Final = 11
+_TCP: Final = "Tcp:"
+_DEVICE: Final = re.compile(r"\d+:\d+")
+
+
+class DiskCounters(NamedTuple):
+    """Counters of a disk: finished reads and writes, and the milliseconds that they took together.
+
+    The order of the fields is that of `interference.disk_await_ms`.
+    """
+
+    reads: int
+    read_ms: int
+    writes: int
+    write_ms: int
+
+
+class TcpCounters(NamedTuple):
+    """Numbers of TCP segments that were sent and retransmitted, in the order of `interference.retransmit_ratio`."""
+
+    out: int
+    retransmitted: int
+
+
+def parse_devices(text: str) -> frozenset[str]:
+    """Return MAJ:MIN of every device in the text of `io.stat` (v2) or `blkio.throttle.io_serviced_recursive` (v1)."""
+    firsts = (line.split(" ", 1)[0] for line in text.splitlines())
+    return frozenset(first for first in firsts if _DEVICE.fullmatch(first))
+
+
+def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
+    """Return MAJ:MIN -> counters from the text of /proc/diskstats. Invalid lines are left out."""
+    found: dict[str, DiskCounters] = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) < _LEAST_FIELDS:
+            continue
+        numbers = [whole_number(field) for field in fields[_FIRST_COUNTER:_LEAST_FIELDS]]
+        reads, _, _, read_ms, writes, _, _, write_ms = numbers
+        if reads is not None and read_ms is not None and writes is not None and write_ms is not None:
+            found[f"{fields[0]}:{fields[1]}"] = DiskCounters(reads, read_ms, writes, write_ms)
+    return found
+
+
+def parse_tcp(text: str) -> TcpCounters:
+    """Return the counters of the protocol `Tcp:` in the text of /proc/<pid>/net/snmp.
+
+    Raises:
+        MalformedCounter: The text has another form.
+    """
+    lines = [line.split() for line in text.splitlines() if line.startswith(_TCP)]
+    if len(lines) != 2:
+        raise MalformedCounter(f"snmp: no names and values of Tcp: {text[:60]!r}")
+    values = dict(zip(*lines, strict=False))
+    out, again = whole_number(values.get("OutSegs", "")), whole_number(values.get("RetransSegs", ""))
+    if out is None or again is None:
+        raise MalformedCounter("snmp: OutSegs or RetransSegs is no number")
+    return TcpCounters(out, again)
+
+
+def common_disks(
+    previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
+) -> tuple[DiskCounters, DiskCounters]:
+    """Return the sums of two readings of disk counters, earlier and later, over the devices that both readings have."""
+    devices = previous.keys() & current.keys()
+    before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
+    return _sum(before), _sum(after)
+
+
+def _sum(counters: list[DiskCounters]) -> DiskCounters:
+    return DiskCounters(*(sum(column) for column in zip(DiskCounters(0, 0, 0, 0), *counters, strict=True)))
+
+
+RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
+"""Name of the resource in series -> file."""
+DEGREES: Final = ("some", "full")
+
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"
+_LINE: Final = re.compile(
+    rf"(some|full)[ \t]+avg10={_NUMBER}[ \t]+avg60={_NUMBER}[ \t]+avg300={_NUMBER}[ \t]+total=([0-9]+)[ \t]*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """One line of a kernel pressure (PSI) file: the share of time in which tasks waited.
+
+    Attributes:
+        avg10: Percent of the last 10 seconds.
+        avg60: Percent of the last 60 seconds.
+        avg300: Percent of the last 300 seconds.
+        total_us: Microseconds of waiting since the cgroup was created.
+    """
+
+    avg10: float = 0.0
+    avg60: float = 0.0
+    avg300: float = 0.0
+    total_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """The content of one pressure file.
+
+    Attributes:
+        some: Time in which at least one task waited.
+        full: Time in which all tasks waited at once.
+        full_supported: Whether the kernel reports `full`; otherwise it is zeros.
+    """
+
+    some: Stall
+    full: Stall
+    full_supported: bool
+
+
+def parse_pressure(text: str) -> Pressure:
+    """Parse the two lines of a pressure file. A missing line `full` gives zeros and is marked as unsupported.
+
+    Raises:
+        MalformedCounter: The line `some` is missing, or there is any other line (D-8).
+    """
+    found: dict[str, Stall] = {}
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise MalformedCounter(f"pressure: not 'some|full avg10= avg60= avg300= total=': {line!r}")
+        degree, avg10, avg60, avg300, total = match.groups()
+        found[degree] = Stall(avg10=float(avg10), avg60=float(avg60), avg300=float(avg300), total_us=int(total))
+    if "some" not in found:
+        raise MalformedCounter("pressure: no line 'some'")
+    return Pressure(some=found["some"], full=found.get("full", Stall()), full_supported="full" in found)
+
+
+def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
+    """Return the share of an interval in which a task waited, from 0 to 1.
+
+    Return None if the counter fell or the interval is not positive.
+
+    Source:
+        agent spec, 18 (mem-alloc).
+    """
+    if interval_ns <= 0 or current.total_us < previous.total_us:
+        return None
+    return (current.total_us - previous.total_us) * 1000 / interval_ns

@@ -1,19 +1,23 @@
-"""The usage report of a node: the status of a NodeMetric, computed from the series once per report interval.
+"""The usage report of a node and its event: the status of a NodeMetric, from the series, once per report interval.
 
 Source: agent spec, 7 (items 1 to 7). Vectors: node_metric_report.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from koordcore.events import observation
 from koordcore.events.observation import GpuUsage
 from koordcore.protocol.config.typed import MemoryCollectPolicy
 
 from koord_agent.domain.metrics.gpu_usage import GpuReading, gpu_usages
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import Points, SeriesStore, aggregate, is_cold
-from koord_agent.domain.state.collect_policy import CollectPolicy
-from koord_agent.domain.state.pods import ReportedPod
+from koord_agent.domain.node.pods import ReportedPod
+from koord_agent.domain.node.policies import CollectPolicy
+from koord_agent.domain.prediction.model import Peak
+from koord_agent.domain.prediction.reclaimable import Prediction
 
 AGGREGATES = ("avg", "p50", "p90", "p95", "p99")
 
@@ -211,3 +215,96 @@ def _usage(cpu: Points, memory: Points, name: str) -> Usage | None:
     if not len(cpu.values) or not len(memory.values):
         return None
     return Usage(cpu_milli=int(aggregate(cpu, name) * 1000), memory_bytes=int(aggregate(memory, name)))
+
+
+UNLIMITED = -1
+
+
+def usage_reported(
+    report: NodeReport,
+    *,
+    updated_at: str,
+    be_quota_us: int,
+    prediction: Prediction | None = None,
+    signals: Mapping[str, float] | None = None,
+    pod_extensions: Mapping[str, dict[str, Any]] | None = None,
+) -> observation.NodeUsageReported:
+    """Return the event with the usage report of a node.
+
+    Args:
+        report: The report.
+        updated_at: RFC 3339 text of report.update_time_ms.
+        be_quota_us: CPU quota of the best-effort class in microseconds per period; -1 = unlimited.
+        prediction: Prediction for prod pods; None if there is none yet.
+        signals: Health signal of the node -> percent.
+        pod_extensions: UID -> values of extensions.
+    """
+    return observation.NodeUsageReported(
+        updated_at=updated_at,
+        report_interval_seconds=report.policy.report_interval_seconds,
+        aggregate_duration_seconds=report.policy.aggregate_duration_seconds,
+        node_usage=_sample_or_none(report.node_usage),
+        aggregated_node_usages=_windows(report.aggregated_node_usages),
+        system_usage=_sample_or_none(report.system_usage),
+        aggregated_system_usages=_windows(report.aggregated_system_usages),
+        pods=[
+            observation.PodUsage(
+                uid=metric.pod.uid,
+                namespace=metric.pod.namespace,
+                name=metric.pod.name,
+                priority_class=metric.pod.priority,
+                qos=metric.pod.qos,
+                usage=_sample(metric.usage),
+                containers=[
+                    observation.ContainerUsage(name=name, usage=_sample(used)) for name, used in metric.containers
+                ],
+                extensions=(pod_extensions or {}).get(metric.pod.uid, {}),
+                gpus=list(metric.gpus),
+            )
+            for metric in report.pods
+        ],
+        host_applications=[
+            observation.HostApplicationUsage(
+                name=metric.application.name,
+                priority_class=metric.application.priority,
+                qos=metric.application.qos,
+                usage=_sample(metric.usage),
+            )
+            for metric in report.host_applications
+        ],
+        numa=[
+            observation.NumaUsage(
+                numa_node=numa.numa_node,
+                node_usage=_sample(numa.node_usage),
+                system_usage=_sample_or_none(numa.system_usage),
+            )
+            for numa in report.numa_usages
+        ],
+        be_quota_us=be_quota_us,
+        prod_reclaimable=None if prediction is None else _peak(prediction.reclaimable),
+        signals=dict(signals or {}),
+        gpus=list(report.gpus),
+        prod_peak=None if prediction is None else _peak(prediction.peak),
+    )
+
+
+def _windows(windows: Iterable[AggregatedUsage]) -> list[observation.AggregatedUsage]:
+    return [
+        observation.AggregatedUsage(
+            duration_seconds=window.duration_seconds,
+            usage={name: _sample(used) for name, used in window.usage.items() if used is not None},
+        )
+        for window in windows
+    ]
+
+
+def _peak(peak: Peak) -> observation.Usage:
+    return observation.Usage(cpu_milli=peak.cpu_milli, memory_bytes=peak.memory_bytes)
+
+
+def _sample(used: Usage) -> observation.Usage:
+    return observation.Usage(cpu_milli=used.cpu_milli, memory_bytes=used.memory_bytes)
+
+
+def _sample_or_none(used: Usage | None) -> observation.Usage | None:
+    return None if used is None else _sample(used)

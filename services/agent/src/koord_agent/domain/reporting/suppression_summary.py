@@ -10,14 +10,40 @@ from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed
 from koordcore.protocol.resource_names import cfs_quota_text
 
 from koord_agent.domain.plans.arbiter import Winner
-from koord_agent.domain.qos.suppress.cpu_suppress import Decision
-from koord_agent.domain.reporting.facts import quota_changed
+from koord_agent.domain.strategies.cpu_suppress import Decision, SuppressTerms
 
 SIGNIFICANT_PERCENT = 10
 """Size of a significant change since the last fact, in percent of the node's capacity."""
 SAY_AFTER_MS = 600_000
 QUOTA_US_PER_MILLI = 100
 UNLIMITED = -1
+
+
+def quota_changed(decision: Decision) -> BeCpuSuppressed | BeCpuReleased | None:
+    """Return the fact about a written CPU quota of the best-effort class.
+
+    Return None if the decision did not change the quota. Call it only after the executor has reported the write.
+    """
+    old, new = decision.old_quota_us, decision.new_quota_us
+    if old is None or new is None or old == new:
+        return None
+    if new == UNLIMITED:
+        return BeCpuReleased(old_quota_us=old, reason=decision.reason)
+    terms = _terms(decision.terms) if decision.terms is not None else {}
+    return BeCpuSuppressed(old_quota_us=old, new_quota_us=new, terms=terms, reason=decision.reason)
+
+
+def _terms(terms: SuppressTerms) -> dict[str, int]:
+    named = {
+        "capacity": terms.capacity_milli,
+        "threshold_percent": terms.threshold_percent,
+        "pod_non_be_used": terms.pod_non_be_milli,
+        "host_non_be_used": terms.host_non_be_milli,
+        "system_used": terms.system_milli,
+        "reserved": terms.reserved_milli,
+        "budget": terms.budget_milli,
+    }
+    return named if terms.min_percent is None else {**named, "min_percent": terms.min_percent}
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:

@@ -21,12 +21,8 @@ from koordcore.values.quantity import ZERO
 from koordcore.values.resources import ResourceList
 from koordcore.values.topology import CpuTopology
 
-from koord_agent.domain.state.cpu_pools import CpuPools
-from koord_agent.domain.state.kubelet import (
-    KubeletConfiguration,
-    static_reserved_cpus,
-    topology_policy,
-)
+from koord_agent.domain.node.cpu_pools import CpuPools
+from koord_agent.domain.node.kubelet import KubeletConfiguration, static_reserved_cpus, topology_policy
 
 HUGEPAGES: Final = {2048: "hugepages-2Mi", 1_048_576: "hugepages-1Gi"}
 """Page size in KiB -> resource name."""

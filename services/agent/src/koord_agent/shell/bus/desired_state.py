@@ -25,7 +25,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.state import desired
+from koord_agent.domain.node import desired
 from koord_agent.shell.bus.bus_link import BusLink, Ports
 
 READS_AT_ONCE = 32

@@ -18,7 +18,7 @@ from koordcore.runtime_api.proxy_facts import APPEND, LARGEST_FACT, LAST_OF, SER
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_agent.domain.reporting.proxy_facts import accepted_fact, aggregate_of_proxy
+from koord_agent.domain.hooks.facts import accepted_fact, aggregate_of_proxy
 from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.grpc.unix_server import UnixServer
 

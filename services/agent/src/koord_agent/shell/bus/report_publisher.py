@@ -15,7 +15,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_agent.domain.failure import failure
 from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.bus.fact_publisher import FactPublisher
-from koord_agent.shell.metrics.problem_log import ProblemLog
+from koord_agent.shell.metrics.agent_metrics import ProblemLog
 from koord_agent.shell.node.node_agent import NodeAgent
 from koord_agent.shell.node.threads import finished_in_thread
 

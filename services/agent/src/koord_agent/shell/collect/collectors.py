@@ -6,7 +6,7 @@
     5 s              cold pages
 
 A collector runs only if the machine can do it and its gate is on. `Features` tells the reasons. `sensing` reads, the
-rules are in `domain.metrics.monitor` and `domain.metrics.collected`.
+rules are in `domain.metrics.monitor` and `domain.metrics.monitor`.
 
 Source: agent spec, 6.
 """
@@ -21,16 +21,28 @@ from koordcore.values.topology import CpuPlace
 from koord_agent.domain.extending.extension_points import PodCollector
 from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
+from koord_agent.domain.kernel.counters import (
+    DiskCounters,
+    SchedCounters,
+    Stall,
+    TcpCounters,
+    common_disks,
+    sched_delay_ms,
+    stall_ratio,
+)
 from koord_agent.domain.kernel.features import Feature, Features
-from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters, common_disks
-from koord_agent.domain.kernel.pressure import Stall, stall_ratio
-from koord_agent.domain.kernel.sched_delay import SchedCounters, sched_delay_ms
-from koord_agent.domain.metrics.collected import cold_page_samples, cpi_samples, pressure_samples, resctrl_samples
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.monitor import Latest, NodeMonitor
+from koord_agent.domain.metrics.monitor import (
+    Latest,
+    NodeMonitor,
+    cold_page_samples,
+    cpi_samples,
+    pressure_samples,
+    resctrl_samples,
+)
 from koord_agent.domain.metrics.series import Sample
-from koord_agent.domain.qos.contention.interference import disk_await_ms, retransmit_ratio
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.contention.contentions import disk_await_ms, retransmit_ratio
 from koord_agent.shell.collect.sensing import BestEffortTree, container_directories, read_host
 from koord_agent.shell.host.host import CycleSource, Host
 

@@ -1,9 +1,11 @@
-"""Read the devices of a machine, and report them when they have changed.
+"""Read the devices of a machine and their users, and report the devices when they have changed.
 
-Source: runtime spec, 9.2; agent spec, 4.8.
+PCI functions come from sysfs, the containers of processes from the names of their cgroups.
+
+Source: runtime spec, 9.2, 9.3; agent spec, 4.8, 6.12.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,14 +13,19 @@ from typing import Any, Final
 import msgspec
 from koordcore.events.nodestate import DeviceInventoryChanged, ReportedDevice
 from koordcore.protocol import keys
+from koordcore.protocol.hardware.devices import PciLocation, pci_location
 from koordcore.values import codec
 from koordcore.values.timestamps import rfc3339
 
-from koord_agent.domain.devices.device import Device, DeviceReport
-from koord_agent.domain.devices.inventory import KEPT_MS, device_inventory, with_vanished
+from koord_agent.domain.devices.device import KEPT_MS, Device, DeviceReport, device_inventory, with_vanished
+from koord_agent.domain.devices.hardware import NETWORK_CLASS, NetworkFunction, rdma_device
 from koord_agent.domain.devices.xpu import Xpu, report_devices, xpu_of
 from koord_agent.domain.failure import failure
+from koord_agent.domain.kernel.counters import whole_number
+from koord_agent.domain.metrics.gpu_usage import GpuOwner
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.reporting.topology_report import report_digest
+from koord_agent.shell.host.kernel_files import read_kernel_file
 
 ReadDevices = Callable[[], DeviceReport]
 """Returns the devices that a machine has now; the same object if nothing changed for certain."""
@@ -152,3 +159,101 @@ class DeviceReporter:
         if vanished and not report.devices:
             report = msgspec.structs.replace(report, labels=self._last.labels, annotations=self._last.annotations)
         return with_vanished(report, vanished)
+
+
+class PciBus:
+    """The PCI functions of a machine.
+
+    Args:
+        sys: Folder of sysfs.
+    """
+
+    def __init__(self, sys: Path) -> None:
+        self._functions = sys / "bus" / "pci" / "devices"
+
+    def locate(self, bus_id: str) -> PciLocation | None:
+        """Return the location of a PCI function; None if sysfs does not tell it.
+
+        Args:
+            bus_id: PCI address in lower case.
+        """
+        folder = self._functions / bus_id
+        numa_node = _text(folder / "numa_node")
+        return None if numa_node is None else pci_location(numa_node, str(folder.resolve()))
+
+    def rdma_devices(self) -> Sequence[Device]:
+        """Return the RDMA devices of the machine, in the order of their addresses."""
+        try:
+            folders = sorted(self._functions.iterdir())
+        except OSError:
+            return ()
+        functions = (_network_function(folder) for folder in folders)
+        found = (rdma_device(each, self.locate(each.bus_id)) for each in functions if each is not None)
+        return tuple(device for device in found if device is not None)
+
+
+def _network_function(folder: Path) -> NetworkFunction | None:
+    """Return a function that is a network controller with RDMA names; None for any other function."""
+    try:
+        base_class = int(_text(folder / "class") or "", 16) >> 16
+    except ValueError:
+        return None
+    names = _names(folder / "infiniband")
+    if base_class != NETWORK_CLASS or not names:
+        return None
+    ports = folder / "infiniband" / names[0] / "ports"
+    virtual = whole_number((_text(folder / "sriov_numvfs") or "0").strip())
+    return NetworkFunction(
+        bus_id=folder.name,
+        base_class=base_class,
+        is_virtual=(folder / "physfn").exists(),
+        rdma_names=names,
+        port_states=tuple(_text(ports / port / "state") or "" for port in _names(ports)),
+        virtual_functions=tuple(link.resolve().name for link in folder.glob("virtfn*")) if virtual else (),
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict[int, GpuOwner]:
+    """Return process -> its container. Processes outside of known containers are left out.
+
+    Args:
+        pids: Ids of processes.
+        pods: The pods of the node.
+        proc: Folder of procfs.
+    """
+    wanted = sorted(pids)
+    if not wanted:
+        return {}
+    owners = {
+        container.container_id.rpartition("/")[2]: GpuOwner(pod.uid, container.container_id)
+        for pod in pods
+        for container in pod.containers
+        if container.container_id
+    }
+    found: dict[int, GpuOwner] = {}
+    for pid in wanted:
+        text = read_kernel_file(str(proc / str(pid) / "cgroup")) or ""
+        owner = next((owners[name] for name in _cgroup_names(text) if name in owners), None)
+        if owner is not None:
+            found[pid] = owner
+    return found
+
+
+def _cgroup_names(text: str) -> list[str]:
+    """Return the names of all directories in /proc/<pid>/cgroup, without what systemd puts around the id."""
+    parts = (part for line in text.splitlines() for part in line.rpartition(":")[2].split("/"))
+    return [part.removesuffix(".scope").rpartition("-")[2] for part in parts if part]

@@ -14,10 +14,10 @@ import pynvml
 from koordcore.service.telemetry.logging import logger
 
 from koord_agent.domain.devices.device import DeviceReport
-from koord_agent.domain.devices.gpu import Gpu, GpuFault, gpu_device, gpu_labels, xid_fault
+from koord_agent.domain.devices.hardware import Gpu, GpuFault, gpu_device, gpu_labels, xid_fault
 from koord_agent.domain.failure import failure
 from koord_agent.domain.metrics.gpu_usage import GpuProcess, GpuReading
-from koord_agent.shell.collect.pci import PciBus
+from koord_agent.shell.collect.devices import PciBus
 
 T = TypeVar("T")
 _log: Final = logger("agent.gpus")

@@ -13,12 +13,12 @@ from koord_agent.domain.kernel.cgroup_files import Unsupported, from_file_text
 from koord_agent.domain.kernel.cgroup_layout import HostApplication, UnknownContainerId
 from koord_agent.domain.kernel.counters import CgroupCounters
 from koord_agent.domain.metrics.metric_kinds import Kind
-from koord_agent.domain.metrics.metrics_view import Metrics
 from koord_agent.domain.metrics.monitor import BestEffortReading, HostReading, Latest, NumaReading
+from koord_agent.domain.metrics.series import Metrics
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.qos.suppress.be_cpuset import CpuOwners
-from koord_agent.domain.qos.suppress.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.strategies.be_cpuset import CpuOwners
+from koord_agent.domain.strategies.cpu_suppress import BeCgroup, HostAppCpu, NodeView, PodCpu
 from koord_agent.shell.host.host import Host
 
 CFS_PERIOD_US = 100_000

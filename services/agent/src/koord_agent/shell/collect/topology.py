@@ -15,20 +15,20 @@ from koordcore.values.resources import Amounts, ResourceList
 from koordcore.values.topology import CpuPlace, CpuTopology
 
 from koord_agent.domain.kernel.resctrl_files import UNKNOWN_VENDOR
+from koord_agent.domain.node.cpu_pools import CpuPools, cpu_pools
+from koord_agent.domain.node.desired import DesiredView
+from koord_agent.domain.node.kubelet import KubeletConfiguration
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.reporting.topology_report import (
     NodeTopology,
     NumaMemory,
     report_digest,
     topology_reported,
 )
-from koord_agent.domain.state.cpu_pools import CpuPools, cpu_pools
-from koord_agent.domain.state.desired import DesiredView
-from koord_agent.domain.state.kubelet import KubeletConfiguration
-from koord_agent.domain.state.pods import AgentPod
 from koord_agent.shell.collect.storage import Looks
-from koord_agent.shell.host.caches import read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.numa import read_l3_caches
 
 SYNC_EVERY_MS: Final = 3_000
 CPU_INFO_EVERY_MS: Final = 60_000

@@ -1,1 +1,1 @@
-"""Discovery, threads and controllers of installed extensions."""
+"""Discovery, threads, controllers and pages of installed extensions."""

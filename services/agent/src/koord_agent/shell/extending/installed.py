@@ -1,14 +1,22 @@
-"""Load extensions of installed packages, and enable their strategies."""
+"""Load extensions of installed packages, enable their strategies, and serve their HTTP pages on the agent's port.
 
+Each page has a thread of its own, which answers one request after the other.
+"""
+
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from koordcore.service.telemetry.logging import Logger
 from koordcore.values.invalid import InvalidInput
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
-from koord_agent.domain.extending.extension_points import Point
-from koord_agent.domain.extending.extensions import Extensions
+from koord_agent.domain.extending.extension_points import HttpHandler, HttpReply, HttpRequest, Point
+from koord_agent.domain.extending.extensions import ExtensionFailed, Extensions
 from koord_agent.domain.failure import failure
 
 ENTRY_POINTS: Final = "koord_agent.extensions"
@@ -60,3 +68,31 @@ def _switch(text: str) -> tuple[str, bool]:
     if not equals or value not in ("true", "false"):
         raise InvalidInput("<strategy>=true or <strategy>=false", text, "qos-extension-plugins")
     return name, value == "true"
+
+
+def extension_routes(extensions: Extensions, logger: Logger) -> list[Route]:
+    """Return the routes of all HTTP handlers of extensions.
+
+    Status 500 has the reason if a handler fails, takes too long or is still answering another request.
+    """
+    return [
+        Route(path, partial(_answer, extensions, handler, logger), methods=["GET", "POST"])
+        for path, handler in sorted(extensions.http.items())
+    ]
+
+
+async def _answer(extensions: Extensions, handler: HttpHandler, logger: Logger, request: Request) -> Response:
+    path = request.url.path
+    asked = HttpRequest(method=request.method, path=path, query=dict(request.query_params), body=await request.body())
+
+    def answer() -> HttpReply:
+        reply = handler(asked)
+        Response(reply.body, status_code=reply.status, media_type=reply.content_type)
+        return reply
+
+    try:
+        reply = await asyncio.to_thread(extensions.call, Point.HTTP, path, answer)
+    except ExtensionFailed as failed:
+        logger.warning("extension_failed", point=str(Point.HTTP), name=path, reason=str(failed))
+        return PlainTextResponse(f"{failed}\n", status_code=500)
+    return Response(reply.body, status_code=reply.status, media_type=reply.content_type)

@@ -1,1 +1,1 @@
-"""Unary gRPC over unix sockets: messages, calls, and the container runtime."""
+"""Unary gRPC over unix sockets, and the container runtime behind one."""

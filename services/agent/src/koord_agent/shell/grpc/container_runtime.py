@@ -23,7 +23,7 @@ from koordcore.values.invalid import InvalidInput
 from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.cgroup_layout import split_container_id
 from koord_agent.shell.grpc.unix_grpc import SocketAway, call
-from koord_agent.shell.host.sockets import CONTAINERD, DOCKER, RUNTIME_SOCKETS
+from koord_agent.shell.host.probe import CONTAINERD, DOCKER, RUNTIME_SOCKETS
 
 SECONDS_PER_POD: Final = 5.0
 LEFT_ALONE_SECONDS: Final = 60.0

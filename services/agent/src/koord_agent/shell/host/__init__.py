@@ -1,1 +1,1 @@
-"""Access to machines: a real Linux machine, or simulated ones behind the same protocol."""
+"""Access to a real machine behind the protocol `Host`."""

@@ -11,11 +11,15 @@ from typing import Protocol
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
-from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters
+from koord_agent.domain.kernel.counters import (
+    CgroupCounters,
+    DiskCounters,
+    NodeCounters,
+    Pressure,
+    SchedCounters,
+    TcpCounters,
+)
 from koord_agent.domain.kernel.features import Features
-from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
-from koord_agent.domain.kernel.pressure import Pressure
-from koord_agent.domain.kernel.sched_delay import SchedCounters
 from koord_agent.domain.metrics.cpi import Counted
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.probe import HostRoots

@@ -2,37 +2,119 @@
 
 If a directory or file vanishes or is invalid, methods return None or raise `Vanished`. `linux_features` probes the
 features of the machine.
+
+Source: agent spec, 6.9, 18 (disk-io, network).
 """
 
 import errno
 import os
 import posixpath
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import Final
 
 from koordcore.values.topology import CpuPlace
 
 from koord_agent.domain.kernel import counters as kernel_counters
-from koord_agent.domain.kernel import pressure
+from koord_agent.domain.kernel import counters as pressure
 from koord_agent.domain.kernel.cgroup_files import Unsupported, file_path, to_file_text
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
-from koord_agent.domain.kernel.cpu_info import COLUMNS, parse_lscpu
+from koord_agent.domain.kernel.counters import (
+    DiskCounters,
+    MalformedCounter,
+    Pressure,
+    SchedCounters,
+    TcpCounters,
+    parse_devices,
+    parse_diskstats,
+    parse_schedstat,
+    parse_tcp,
+)
+from koord_agent.domain.kernel.cpus import COLUMNS, parse_lscpu
 from koord_agent.domain.kernel.features import Features
-from koord_agent.domain.kernel.io_counters import DiskCounters, TcpCounters
 from koord_agent.domain.kernel.numa_usage import cold_page_bytes, parse_numa_stat
-from koord_agent.domain.kernel.pressure import Pressure
-from koord_agent.domain.kernel.sched_delay import SchedCounters, parse_schedstat
+from koord_agent.domain.kernel.resctrl_files import GROUPS, MONITOR_FILES, MONITOR_PREFIX, parse_monitoring
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
 from koord_agent.shell.host.kernel_files import read_kernel_file
 from koord_agent.shell.host.linux_features import find_features
 from koord_agent.shell.host.numa import NumaReader
 from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgroup_counters
-from koord_agent.shell.host.pod_io import disk_counters, tcp_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
-from koord_agent.shell.host.resctrl import read_resctrl_counters
+
+
+def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
+    """Return MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
+
+    Args:
+        proc: Path of procfs.
+        devices_file: Path of `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
+    """
+    used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
+    if used is None or stats is None:
+        return None
+    devices = parse_devices(used)
+    return {device: counters for device, counters in parse_diskstats(stats).items() if device in devices}
+
+
+def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
+    """Return the TCP counters of a pod's network, as its first living process sees it.
+
+    Return None if the pod uses the network of the machine, has no living process, or if the counters are unreadable.
+
+    Args:
+        proc: Path of procfs.
+        processes: Ids of the pod's processes.
+    """
+    host = _network(proc, "1")
+    for process in processes:
+        network = _network(proc, process)
+        if network is None:
+            continue
+        if network == host:
+            return None
+        text = read_kernel_file(f"{proc}/{process}/net/snmp")
+        try:
+            return parse_tcp(text) if text is not None else None
+        except MalformedCounter:
+            return None
+    return None
+
+
+def _network(proc: Path, process: str) -> str | None:
+    try:
+        return os.readlink(f"{proc}/{process}/ns/net")  # noqa: PTH115 - its target is a name, not a path
+    except OSError:
+        return None
+
+
+def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+    """Return resctrl group -> cache id -> file name -> counter. Groups without counters are left out.
+
+    Args:
+        root: Path at which resctrl is mounted.
+    """
+    found: dict[str, Mapping[int, Mapping[str, int]]] = {}
+    for group in GROUPS:
+        data = root / group / "mon_data"
+        try:
+            directories = sorted(entry.name for entry in data.iterdir() if entry.name.startswith(MONITOR_PREFIX))
+        except OSError:
+            continue
+        texts = {
+            directory: {
+                name: text
+                for name in MONITOR_FILES
+                if (text := read_kernel_file(f"{data}/{directory}/{name}")) is not None
+            }
+            for directory in directories
+        }
+        if counters := parse_monitoring(texts):
+            found[group] = counters
+    return found
+
 
 LSCPU_TIMEOUT_SECONDS: Final = 5
 GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)

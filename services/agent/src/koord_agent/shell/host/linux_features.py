@@ -17,11 +17,10 @@ from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
 from koord_agent.domain.kernel.counters import parse_busy_ticks_per_cpu
 from koord_agent.domain.kernel.features import Feature, Features, Finding
 from koord_agent.domain.kernel.resctrl_files import resctrl_support
-from koord_agent.shell.host.caches import CPUS, read_l3_caches
 from koord_agent.shell.host.kernel_files import read_kernel_file
+from koord_agent.shell.host.numa import CPUS, read_l3_caches
 from koord_agent.shell.host.perf import CountersAbsent, open_cgroup_counters
-from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.host.sockets import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS
+from koord_agent.shell.host.probe import POD_RESOURCES_SOCKET, RUNTIME_SOCKETS, HostRoots
 
 _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 """Files of the whole machine, which are probed in the root of their hierarchy."""

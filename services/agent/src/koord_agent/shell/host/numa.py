@@ -1,12 +1,15 @@
-"""NUMA nodes of this machine from sysfs: memory in use, totals, huge pages.
+"""NUMA nodes and L3 caches of this machine from sysfs: memory in use, totals, huge pages.
 
-Source: agent spec, 4.7 (7), 6.1, 6.11.
+Source: agent spec, 4.4, 4.7 (7), 6.1, 6.11.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from koordcore.events.nodestate import CpuCache
+
 from koord_agent.domain.kernel.counters import MalformedCounter, parse_meminfo, whole_number
+from koord_agent.domain.kernel.cpus import CacheFiles, l3_caches
 from koord_agent.domain.kernel.numa_usage import numa_memory_used_bytes
 from koord_agent.domain.reporting.topology_report import NumaMemory
 from koord_agent.shell.host.kernel_files import read_kernel_file
@@ -92,3 +95,25 @@ def _listed(text: str | None) -> frozenset[int]:
         if low is not None and high is not None and high - low < 4096:
             found.update(range(low, high + 1))
     return frozenset(found)
+
+
+CPUS = "devices/system/cpu"
+
+
+def read_l3_caches(sys: Path) -> list[CpuCache]:
+    """Return each L3 cache of the machine once, from sysfs; empty if unknown."""
+    return l3_caches(_files(sys / CPUS))
+
+
+def _files(cpus: Path) -> Iterator[CacheFiles]:
+    for cpu in _entries(cpus, "cpu"):
+        for cache in _entries(cpu / "cache", "index"):
+            texts = {name: read_kernel_file(f"{cache}/{name}") or "" for name in ("level", "id", "size")}
+            yield CacheFiles(**texts, shared_cpu_list=read_kernel_file(f"{cache}/shared_cpu_list") or "")
+
+
+def _entries(folder: Path, prefix: str) -> list[Path]:
+    try:
+        return sorted(e for e in folder.iterdir() if whole_number(e.name.removeprefix(prefix)) is not None)
+    except OSError:
+        return []

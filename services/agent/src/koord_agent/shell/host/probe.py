@@ -1,15 +1,17 @@
-"""Probes the machine at start: cgroup version, directory names, clock tick.
+"""Paths of the machine's files and sockets, and what is probed at start: cgroup version, directory names, clock tick.
 
 Source: agent spec, 1, 3.1.
 """
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, detect_driver
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.kernel_files import read_kernel_file
 
 CGROUP2_MAGIC = 0x63677270
@@ -132,3 +134,29 @@ def jiffy_ns() -> int:
     except (ValueError, OSError):
         return DEFAULT_JIFFY_NS
     return 1_000_000_000 // ticks if ticks > 0 else DEFAULT_JIFFY_NS
+
+
+POD_RESOURCES_SOCKET: Final = "pod-resources/kubelet.sock"
+"""Path of the pod-resources socket below the folder of the kubelet."""
+CONTAINERD: Final = "containerd"
+DOCKER: Final = "docker"
+RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
+    CONTAINERD: "containerd/containerd.sock",
+    DOCKER: "docker.sock",
+    "pouch": "pouchcri.sock",
+    "cri-o": "crio/crio.sock",
+}
+"""Runtime -> path of its socket below /run or /var/run."""
+
+
+def host_roots(settings: AgentSettings) -> HostRoots:
+    """Return the paths of this machine's file systems."""
+    return HostRoots(
+        cgroup=settings.cgroup_root,
+        proc=settings.proc_root,
+        sys=settings.sys_root,
+        filesystems=settings.sys_fs_root,
+        sockets=(settings.var_run_root, settings.run_root),
+        kubelet=settings.var_lib_kubelet_dir,
+        in_container=settings.in_container,
+    )

@@ -1,19 +1,28 @@
-"""Prometheus metrics of the agent, with Koordinator's names where they exist.
+"""Prometheus metrics of the agent and its hooks, with Koordinator's names where they exist, and their two extra pages.
 
-Source: agent spec, 19.
+`/external-metrics` has those of pods and their resources, `/internal-metrics` all others, as in Koordinator's agent.
+
+Source: agent spec, 1, 19, 21; runtime spec, 2.11.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, PodsEvictedByAgent
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from koordcore.service.telemetry.logging import Logger
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from koord_agent.domain.extending.extension_points import Point
+from koord_agent.domain.hooks.call import Stage
 
 MOST_NODES: Final = 16
 """Largest number of nodes of a process for which metrics per node are exported."""
@@ -204,3 +213,131 @@ class ResourceUpdates:
             seconds: Duration.
         """
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)
+
+
+BUCKETS = tuple(0.01 * 4**power for power in range(8))
+"""Upper ends of the buckets in milliseconds."""
+
+
+class ReconcilerMetrics:
+    """Prometheus metric: duration of the reconcilers that set what other modes of runtime hooks missed."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._node = node
+        self._milliseconds = Histogram(
+            "koordlet_runtime_hook_reconciler_invoked_duration_milliseconds",
+            "Duration of one reconciler of runtime hooks",
+            ["node", "level", "resource_type", "status"],
+            registry=registry,
+            buckets=BUCKETS,
+        )
+
+    def observe(self, level: str, resource: str, *, is_ok: bool, seconds: float) -> None:
+        """Record one run of a reconciler. See `ObserveReconciler`."""
+        status = "succeeded" if is_ok else "failed"
+        self._milliseconds.labels(self._node, level, resource, status).observe(seconds * 1000)
+
+
+class HookMetrics:
+    """Prometheus metric: duration of the plug-ins of a stage."""
+
+    def __init__(self, registry: CollectorRegistry, node: str) -> None:
+        self._node = node
+        self._milliseconds = Histogram(
+            "koordlet_runtime_hook_invoked_duration_milliseconds",
+            "Duration of one plug-in at a stage of a pod or container",
+            ["node", "hook", "stage", "status"],
+            registry=registry,
+            buckets=BUCKETS,
+        )
+
+    def observe(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None:
+        """Record one run of a plug-in. It is called from the thread that ran it. See `ObserveHook`."""
+        status = "succeeded" if is_ok else "failed"
+        self._milliseconds.labels(self._node, hook, stage.value, status).observe(seconds * 1000)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProblemLog:
+    """Logs and counts the problems of the nodes of one process. A problem that lasts is logged once.
+
+    Each source of a node, such as its cycle, tells its own problems. So a source neither ends nor repeats the problems
+    of another one.
+    """
+
+    logger: Logger
+    metrics: AgentMetrics
+    _last: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict[tuple[str, str], frozenset[str]])
+
+    def tell(self, node: str, problems: Iterable[str], *, of: str) -> None:
+        """Log and count the problems that a source did not have when it told its problems last.
+
+        A problem that a source no longer tells has healed. If it comes back, it is logged again.
+
+        Args:
+            node: Name of the node.
+            problems: All present problems of the source, one sentence each; empty if it has none.
+            of: Source of the problems: `pods`, `cycle`, `report`, `farewell` or `close`.
+        """
+        present = dict.fromkeys(problems)
+        last = self._last.pop((node, of), frozenset[str]())
+        if present:
+            self._last[node, of] = frozenset(present)
+        for problem in present:
+            if problem not in last:
+                self.metrics.problems.inc()
+                self.logger.warning("node_problem", node=node, source=of, problem=problem)
+
+
+EXTERNAL: Final = frozenset(
+    f"koordlet_{name}"
+    for name in (
+        "node_resource_allocatable",
+        "node_priority_resource_reclaimable",
+        "node_resource_priority_reclaimable_status",
+        "container_resource_requests",
+        "container_resource_limits",
+        "container_cpi",
+        "container_psi",
+        "pod_psi",
+        "resctrl_llc_occupancy",
+        "resctrl_memory_bandwidth",
+        "tsdb_series",
+        "tsdb_size_bytes",
+    )
+)
+
+
+class _Half(Collector):
+    def __init__(self, registry: CollectorRegistry, *, external: bool) -> None:
+        self._registry = registry
+        self._external = external
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            if (family.name in EXTERNAL) is self._external:
+                yield family
+
+
+def metrics_routes(registry: CollectorRegistry) -> list[Route]:
+    """Return the routes GET /internal-metrics and GET /external-metrics.
+
+    Args:
+        registry: Metrics of the process.
+    """
+
+    def page(*, external: bool) -> Response:
+        half = CollectorRegistry(auto_describe=False)
+        half.register(_Half(registry, external=external))
+        return Response(generate_latest(half), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def internal(_request: Request) -> Response:
+        return page(external=False)
+
+    def outward(_request: Request) -> Response:
+        return page(external=True)
+
+    return [
+        Route("/internal-metrics", internal, methods=["GET"]),
+        Route("/external-metrics", outward, methods=["GET"]),
+    ]

@@ -1,26 +1,305 @@
 """Settings of a whole real machine, beside the files of pods: kernel parameters, resctrl groups, block-IO goals.
 
-These files belong to the whole machine, so they do not pass through the arbiter.
+These files belong to the whole machine, so they do not pass through the arbiter. Each cycle reads, compares and writes.
+A file that this kernel does not have is skipped. The values come from `domain.strategies.system_config`,
+`domain.strategies.block_io` (cgroup v1 with the kernel's extensions only) and `domain.hooks.resctrl`.
+
+Source: agent spec, 15 to 17.
 """
 
-from collections.abc import Callable, Iterator
+import errno
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
+from koordcore.protocol.pod_resources import MEMORY
 from koordcore.service.flags import FeatureGates
+from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG
-from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.hooks import resctrl
+from koord_agent.domain.kernel.cgroup_files import is_equal
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.kernel.counters import MalformedCounter
+from koord_agent.domain.kernel.resctrl_files import GROUPS, Schemata, parse_schemata, resctrl_support
 from koord_agent.domain.kernel.storage_info import StorageInfo
-from koord_agent.domain.qos.intervals import Interval
-from koord_agent.domain.qos.strategy import RESOURCE_QOS
-from koord_agent.domain.state.node_look import NodeLook
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.reporting.audit import AuditEvent
+from koord_agent.domain.strategies import system_config
+from koord_agent.domain.strategies.block_io import ROOT_FILES, blocks_of, disk_of, io_plan, settings_of
+from koord_agent.domain.strategies.cpu_qos import AUDIT_REASON, PLUGIN
+from koord_agent.domain.strategies.group_identity import BvtKernel
+from koord_agent.domain.strategies.runner import Interval
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS
+from koord_agent.domain.strategies.system_config import PATHS, SCHED_FEATURES
 from koord_agent.shell.collect.storage import Storage, output_of
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.host.kernel_files import put
+from koord_agent.shell.host.kernel_files import put, read_kernel_file
 from koord_agent.shell.host.probe import HostRoots
-from koord_agent.shell.node.node_settings import NodeSettings
-from koord_agent.shell.node.root_block_io import RootBlockIo
 from koord_agent.shell.store.audit_log import AuditSink
+
+
+class RootBlockIo:
+    """Writes the latency goals and cost models of block IO for one whole machine."""
+
+    def __init__(
+        self,
+        *,
+        read: Callable[[CgroupFile], str | None],
+        write: Callable[[str, str], None],
+        disks: Callable[[int], StorageInfo | None],
+    ) -> None:
+        """Create the writer for the root of the blkio hierarchy.
+
+        Args:
+            read: Returns the text of a file; None if this kernel does not have it.
+            write: Writes a line to a file of the root. It may raise OSError.
+            disks: Returns the disks at a time in milliseconds; None while they are unknown.
+        """
+        self._read = read
+        self._write = write
+        self._disks = disks
+
+    def apply(self, section: Mapping[str, Any], now_ms: int) -> list[str]:
+        """Write the lines that differ from the configured block-IO goals.
+
+        Args:
+            section: `resourceQOSStrategy` of the NodeSLO as JSON.
+            now_ms: Time in milliseconds.
+
+        Returns:
+            Errors, one sentence each.
+        """
+        settings = settings_of(section, "cgroupRoot")
+        current = {name: text for name in ROOT_FILES if (text := self._read(CgroupFile("", name))) is not None}
+        if not current:
+            return []
+        disks = self._disks(now_ms) or StorageInfo()
+        try:
+            blocks = blocks_of(settings)
+        except InvalidInput as error:
+            return [f"NodeSLO: {error}"]
+        lines = io_plan(
+            blocks,
+            is_root=True,
+            enable=bool(settings.get("enable")),
+            disk_of=lambda block: disk_of(disks, block, ""),
+            current=current,
+        )
+        problems: list[str] = []
+        for line in lines or ():
+            if line.file in current and not is_equal(line.file, current[line.file], line.value, 1):
+                try:
+                    self._write(line.file, line.value)
+                except OSError as error:
+                    problems.append(f"{line.file}: {line.value!r} not written: {error.strerror}")
+        return problems
+
+
+MOUNT_SECONDS = 5
+GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
+
+class NodeSettings:
+    """Writes the kernel parameters and resctrl groups of one real machine.
+
+    Args:
+        roots: Paths of the machine's file systems.
+        audit: Receives every write.
+        read_tasks: Returns the text of a cgroup file with thread ids; None if it is unreadable.
+        mount: Mounts resctrl at a directory, and returns whether it could; None: `mount_resctrl`. It is called at most
+            once.
+    """
+
+    def __init__(
+        self,
+        roots: HostRoots,
+        *,
+        audit: AuditSink,
+        read_tasks: Callable[[CgroupFile], str | None],
+        mount: Callable[[Path], bool] | None = None,
+    ) -> None:
+        self._roots = roots
+        self._audit = audit
+        self._read_tasks = read_tasks
+        self._mount = mount or mount_resctrl
+        self._resctrl = roots.resctrl
+        self._support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
+        self._mount_tried = False
+
+    def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+        """Write the kernel parameters that differ from a `systemStrategy` (JSON). Return errors, one sentence each."""
+        features = self._path(SCHED_FEATURES)
+        wanted = system_config.system_writes(
+            section,
+            memory_capacity_bytes=look.capacity.get(MEMORY, 0),
+            sched_features=read_kernel_file(str(features)),
+        )
+        problems: list[str] = []
+        for name, value in wanted.values.items():
+            path = self._path(name)
+            current = read_kernel_file(str(path))
+            if current is not None and current.strip() != value:
+                problems.extend(
+                    self._set(path, value, current.strip(), system_config.PLUGIN, system_config.AUDIT_REASON)
+                )
+        for feature in wanted.sched_features:
+            problems.extend(self._set(features, feature, "", system_config.PLUGIN, system_config.AUDIT_REASON))
+        return problems
+
+    def group_identity(self, *, has_file: bool) -> BvtKernel:
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
+
+        Args:
+            has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
+        """
+        text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
+        is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
+        return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
+
+    def switch_group_identity(self) -> bool:
+        """Switch group identity on and core scheduling off; the kernel allows only one of them.
+
+        No-op if the kernel has no such switch; group identity is then always on.
+
+        Returns:
+            False if the kernel refuses.
+        """
+        switch, core_sched = self._path(system_config.SCHED_GROUP_IDENTITY), self._roots.proc / "sys/kernel/sched_core"
+        for path, value in ((core_sched, "0"), (switch, "1")):
+            current = read_kernel_file(str(path))
+            if current is None or current.strip() == value:
+                continue
+            if self._set(path, value, current.strip(), PLUGIN, AUDIT_REASON) and path == switch:
+                return False
+        return True
+
+    def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+        """Write the schemata and threads of the QoS classes' resctrl groups, as a `resourceQOSStrategy` (JSON) asks.
+
+        Missing groups are created. No-op if the CPU cannot divide caches, or if resctrl is not mounted and cannot be
+        mounted.
+
+        Returns:
+            Errors, one sentence each.
+        """
+        if not self._support.control or not self._is_mounted():
+            return []
+        cbm_mask = read_kernel_file(str(self._resctrl / "info/L3/cbm_mask"))
+        try:
+            root = parse_schemata(read_kernel_file(str(self._resctrl / "schemata")) or "")
+        except MalformedCounter as error:
+            return [f"resctrl: {error}"]
+        ids = sorted(root.l3)
+        if cbm_mask is None or not ids:
+            return []
+        problems: list[str] = []
+        for group in GROUPS:
+            problems.extend(self._apply_group(group, section, cbm_mask, ids))
+        return [*problems, *self._apply_tasks(look, section)]
+
+    def _apply_group(self, group: str, section: Mapping[str, Any], cbm_mask: str, ids: list[int]) -> Iterable[str]:
+        directory = self._resctrl / group
+        if not directory.is_dir():
+            try:
+                directory.mkdir()
+            except OSError as error:
+                return [f"resctrl group {group}: not created: {error.strerror}"]
+            self._audit(AuditEvent(type="group", name=group, reason="CreateCATGroup", message=f"create {directory}"), 1)
+        fields = resctrl.resctrl_settings(section, resctrl.CLASS_OF_GROUP[group])
+        wanted = resctrl.schemata_of_class(
+            resctrl.class_share(fields), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
+        )
+        schemata = directory / "schemata"
+        text = read_kernel_file(str(schemata)) or ""
+        try:
+            current = parse_schemata(text, len(ids))
+        except MalformedCounter:
+            current = Schemata()
+        problems: list[str] = []
+        for line in resctrl.lines(resctrl.changed(current, wanted)):
+            problems.extend(self._set(schemata, line, text.strip(), resctrl.PLUGIN, "UpdateResctrl"))
+        return problems
+
+    def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
+        """Move threads of pods into the group of their class, one write each. Ended threads are ignored."""
+        enabled = resctrl.enabled_classes(section)
+        wanted: dict[str, set[int]] = {}
+        for pod in look.pods:
+            group = resctrl.group_of_pod(pod, enabled)
+            if group is not None and pod.uid not in look.frozen:
+                wanted.setdefault(group, set()).update(self._threads(look, pod))
+        problems: dict[str, None] = {}  # once for a group: threads come and go
+        for group, threads in wanted.items():
+            tasks = self._resctrl / group / "tasks"
+            missing = resctrl.missing_tasks(threads, read_kernel_file(str(tasks)) or "")
+            for thread in missing:
+                try:
+                    put(tasks, str(thread))
+                except OSError as error:
+                    if error.errno not in GONE:
+                        problems[f"resctrl group {group}: threads not moved: {error.strerror}"] = None
+            if missing:
+                message = f"{len(missing)} threads into {group}"
+                self._audit(AuditEvent(type="group", name=group, reason="ApplyCatL3GroupTasks", message=message), 2)
+        return list(problems)
+
+    def _threads(self, look: NodeLook, pod: AgentPod) -> set[int]:
+        directories = [look.pod_directory(pod)]
+        for container in pod.containers:
+            if container.container_id:
+                try:
+                    directories.append(look.container_directory(pod, container.container_id))
+                except UnknownContainerId:
+                    continue
+        texts = (self._read_tasks(CgroupFile(directory, "tasks")) or "" for directory in directories)
+        return {int(line) for text in texts for line in text.split() if line.isdecimal()}
+
+    def _is_mounted(self) -> bool:
+        mask = self._resctrl / "info/L3/cbm_mask"
+        if mask.exists():
+            return True
+        if not self._mount_tried:
+            self._mount_tried = True
+            return self._mount(self._resctrl) and mask.exists()
+        return False
+
+    def _path(self, name: str) -> Path:
+        tree, _, rest = PATHS[name].partition("/")
+        return (self._roots.proc if tree == "proc" else self._roots.sys) / rest
+
+    def _set(self, path: Path, value: str, before: str, strategy: str, reason: str) -> Iterable[str]:
+        try:
+            put(path, value)
+        except OSError as error:
+            return [f"{path}: {value.strip()!r} not written: {error.strerror}"]
+        event = AuditEvent(
+            type="node",
+            name=path.name,
+            reason=reason,
+            message=f"update {path} to {value.strip()}",
+            old_value=before,
+            new_value=value.strip(),
+            strategy=strategy,
+        )
+        self._audit(event, 1)
+        return []
+
+
+def mount_resctrl(target: Path) -> bool:
+    """Mount resctrl at a directory. Return False if the directory does not exist or the mount fails."""
+    if not target.is_dir():
+        return False
+    command = ["mount", "-t", "resctrl", "resctrl", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=MOUNT_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
 
 
 class MachineSettings:

@@ -5,7 +5,7 @@ desired state stays in force. One process may have many agents (simulated nodes)
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from koordcore.events.envelope import Event
 from koordcore.events.observation import NodeUsageReported
@@ -15,22 +15,57 @@ from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.failure import failure
 from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.metrics.series import SeriesStore
+from koord_agent.domain.node.desired import DesiredView
+from koord_agent.domain.node.kubelet import KnownPods
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.prediction.reclaimable import ProdPrediction
-from koord_agent.domain.qos.suppress.cpu_suppress import Decision
-from koord_agent.domain.state.desired import DesiredView
-from koord_agent.domain.state.known_pods import KnownPods
-from koord_agent.domain.state.node_look import NodeLook
-from koord_agent.domain.state.pods import AgentPod
+from koord_agent.domain.strategies.cpu_suppress import Decision
 from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.collect.topology import TopologyReporter
-from koord_agent.shell.hooking.gauges import Gauge
+from koord_agent.shell.hooks.gauges import Gauge
+from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
-from koord_agent.shell.node.cycle_result import CycleResult, nothing_done
-from koord_agent.shell.node.measuring import Kubelet, NodeMeasuring
-from koord_agent.shell.node.node_pods import NodePods, PodsRun
-from koord_agent.shell.node.parts import BY_KUBELET, DEFAULT_PROTECTION, Measurement, PodControl, Protection
-from koord_agent.shell.node.qos_cycle import QosCycle
+from koord_agent.shell.node.measure import Kubelet, Measurement, NodeMeasuring
+from koord_agent.shell.node.pods import BY_KUBELET, NodePods, PodControl, PodsRun
+from koord_agent.shell.node.protect import DEFAULT_PROTECTION, Protection, QosCycle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleResult:
+    """The result of one cycle of a node's agent.
+
+    Attributes:
+        facts: Facts to append to the aggregate of the node, in order.
+        sentence: One line for the operator.
+        problems: Present problems of measuring and protecting the node, one sentence each.
+        decision: Decision of CPU suppression. None means no decision was made.
+        outcomes: Outcome for each planned value.
+        pod_problems: Present problems of starting and ending pods, one sentence each.
+        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
+    """
+
+    facts: tuple[Event, ...]
+    sentence: str
+    problems: tuple[str, ...]
+    decision: Decision | None
+    outcomes: tuple[Outcome, ...]
+    pod_problems: tuple[str, ...] = ()
+    plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+
+def nothing_done(
+    sentence: str,
+    facts: tuple[Event, ...] = (),
+    problems: tuple[str, ...] = (),
+    pod_problems: tuple[str, ...] = (),
+) -> CycleResult:
+    """Return the result of a cycle that measured and wrote nothing, with a sentence about the reason."""
+    return CycleResult(
+        facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=(), pod_problems=pod_problems
+    )
+
 
 CYCLE_FAILED = "the cycle failed, what is set stays"
 

@@ -1,16 +1,19 @@
 """The local store of an agent: unsent facts, published pods, and the last desired state.
 
 One SQLite file per process. A fact and the pods that it announces are stored in one transaction, so a restart neither
-repeats nor loses facts. Only `outbox` and `desired_saver` use it.
+repeats nor loses facts. A cycle saves some of the changed desired states.
 """
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from koordcore.ports.desired import DesiredNode
-from koordcore.service.outbox import FactFile, QueuedFact, SealedFact
+from koordcore.service.outbox import FactFile, NotStored, QueuedFact, SealedFact
+from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 
 _SCHEMA = """
@@ -111,3 +114,39 @@ class LocalStore(FactFile):
 
 def _digest(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+SAVED_PER_CYCLE: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DesiredSaver:
+    """Saves the desired states of one process.
+
+    Attributes:
+        store: Local store to save to.
+        unsaved: Returns up to the given number of states that changed since the last call.
+        not_saved: Called with the states that the disk refused.
+        logger: Receives the first error of the disk after a success; further errors in a row are not logged.
+    """
+
+    store: LocalStore
+    unsaved: Callable[[int], Sequence[DesiredNode]]
+    not_saved: Callable[[Iterable[DesiredNode]], None]
+    logger: Logger
+    _trouble: list[str] = field(default_factory=lambda: [""])
+
+    def save(self, now_ms: int) -> None:
+        """Store some of the changed states on disk. If it fails, log the error; they are stored later."""
+        values = self.unsaved(SAVED_PER_CYCLE)
+        if not values:
+            return
+        try:
+            self.store.save_desired(values, now_ms)
+        except NotStored as error:
+            self.not_saved(values)
+            if not self._trouble[0]:
+                self.logger.error("desired_not_stored", reason=str(error))
+            self._trouble[0] = str(error)
+        else:
+            self._trouble[0] = ""

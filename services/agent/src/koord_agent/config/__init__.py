@@ -1,1 +1,0 @@
-"""Feature gates and translated command lines."""

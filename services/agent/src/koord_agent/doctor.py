@@ -1,0 +1,88 @@
+"""`python -m koord_agent doctor`: the features of this machine as JSON, without starting an agent.
+
+`koord node doctor` shows them to people. Nothing is written to the machine.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from koordcore.service.flags import HelpRequested, render_help
+from koordcore.service.settings import InvalidSettings
+
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.host.linux import LinuxHost
+from koord_agent.shell.host.probe import host_roots
+
+_OK: Final = 0
+_FAILED: Final = 1
+_USAGE: Final = 2
+
+
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """The features of a machine, as `koord node doctor` shows them.
+
+    Attributes:
+        node: Name of the node.
+        kernel: Version of the kernel.
+        cgroup_version: 1 or 2.
+        cgroup_driver: systemd or cgroupfs.
+        findings: Findings: feature, whether it can be used, the file that decides it, and the reason if not.
+    """
+
+    node: str
+    kernel: str
+    cgroup_version: int
+    cgroup_driver: str
+    findings: list[dict[str, str | bool]]
+
+
+def examine(settings: AgentSettings) -> Examination:
+    """Probe which features this machine has. Nothing is written to the machine.
+
+    Raises:
+        OSError: The machine has no cgroup file system.
+    """
+    host = LinuxHost(
+        monotonic_ns=time.monotonic_ns,
+        roots=host_roots(settings),
+    )
+    system = os.uname()
+    return Examination(
+        node=settings.node_name or system.nodename,
+        kernel=system.release,
+        cgroup_version=host.cgroup_version,
+        cgroup_driver=host.layout.driver.value,
+        findings=[
+            {"feature": str(f.feature), "usable": f.usable, "file": f.file, "why": f.why}
+            for f in host.features().findings
+        ],
+    )
+
+
+def run_doctor(words: Sequence[str]) -> int:
+    """Print the features of this machine as JSON, and return the exit status.
+
+    Args:
+        words: Flags of the agent (roots of file systems).
+    """
+    try:
+        settings = AgentSettings.load(list(words), os.environ)
+    except HelpRequested:
+        sys.stdout.write(
+            render_help("koord-agent doctor", "Shows the features of this machine.", AgentSettings.flag_specs())
+        )
+        return _OK
+    except InvalidSettings as error:
+        sys.stderr.writelines(f"koord-agent doctor: {problem}\n" for problem in error.problems)
+        return _USAGE
+    try:
+        found = examine(settings)
+    except OSError as error:
+        sys.stderr.write(f"koord-agent doctor: {error}\n")
+        return _FAILED
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    return _OK

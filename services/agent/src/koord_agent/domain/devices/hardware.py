@@ -1,0 +1,158 @@
+"""Devices that the machine itself describes: NVIDIA GPUs by NVML, RDMA functions of network cards by sysfs.
+
+Source: runtime spec, 9.3, 9.4.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.hardware.devices import PciLocation
+from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from koordcore.values.quantity import of_value
+
+from koord_agent.domain.devices.device import Device, fault_condition, topology_at
+
+_BRAND: Final = "NVIDIA "
+APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
+"""Xid errors that an application causes. They say nothing about the GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU as NVML describes it.
+
+    Attributes:
+        uuid: UUID of the GPU.
+        minor: Number in /dev/nvidia<n>.
+        bus_id: PCI address as sysfs writes it, such as `0000:3b:00.0`.
+        memory_bytes: Total memory.
+        name: Product name; "" if it cannot be read.
+    """
+
+    uuid: str
+    minor: int
+    bus_id: str
+    memory_bytes: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFault:
+    """Fault of a GPU that must take no new pod: an error code such as `Xid79`, and a sentence for people."""
+
+    code: str
+    message: str
+
+
+def xid_fault(xid: int) -> GpuFault | None:
+    """Return the fault that a critical Xid error means; None if an application caused it.
+
+    Args:
+        xid: Number of the error.
+    """
+    if xid in APPLICATION_XIDS:
+        return None
+    return GpuFault(f"Xid{xid}", f"Xid error detected on device, error code: {xid}")
+
+
+def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -> Device:
+    """Return a GPU as a device of the node.
+
+    Args:
+        gpu: The GPU.
+        location: Its location in sysfs; None if sysfs does not know its address. Without a PCIe root, the device has
+            no topology.
+        fault: Why the GPU must take no new pod; None if it is healthy. A healthy GPU has no condition.
+    """
+    return Device(
+        uuid=gpu.uuid,
+        minor=gpu.minor,
+        type="gpu",
+        resources={
+            GPU_CORE: of_value(100),
+            GPU_MEMORY: of_value(gpu.memory_bytes),
+            GPU_MEMORY_RATIO: of_value(100),
+        },
+        health=fault is None,
+        topology=topology_at(location, gpu.bus_id) if location and location.root and gpu.bus_id else None,
+        condition=None if fault is None else fault_condition(fault.code, fault.message),
+    )
+
+
+def gpu_labels(names: Sequence[str], driver: str | None) -> dict[str, str]:
+    """Return the labels of a node with these GPUs.
+
+    Args:
+        names: Product name of every GPU; "" if it cannot be read.
+        driver: Version of the driver; None if it cannot be read.
+
+    Returns:
+        The vendor; model and driver as well if all GPUs have the same name and both can be read. Empty without GPUs.
+    """
+    if not names:
+        return {}
+    labels = {keys.GPU_VENDOR: keys.NVIDIA}
+    if len(set(names)) == 1 and names[0] and driver is not None:
+        labels[keys.GPU_MODEL] = names[0].removeprefix(_BRAND).replace(" ", "-")
+        labels[keys.GPU_DRIVER_VERSION] = driver
+    return labels
+
+
+NETWORK_CLASS: Final = 0x02
+"""Base class of network controllers in PCI."""
+_NAME: Final = re.compile(r"mlx[0-9]+_([0-9]+)")
+_ACTIVE: Final = "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFunction:
+    """A PCI function that may be an RDMA device.
+
+    Attributes:
+        bus_id: PCI address.
+        base_class: Base class of the function.
+        is_virtual: Whether it is a virtual function of another one.
+        rdma_names: Names in its folder `infiniband`.
+        port_states: Content of the files `state` of all ports of the first name.
+        virtual_functions: PCI addresses of its virtual functions; empty if virtual functions are off.
+    """
+
+    bus_id: str
+    base_class: int
+    is_virtual: bool = False
+    rdma_names: Sequence[str] = ()
+    port_states: Sequence[str] = ()
+    virtual_functions: Sequence[str] = ()
+
+
+def rdma_device(function: NetworkFunction, location: PciLocation | None) -> Device | None:
+    """Return a PCI function as an RDMA device of the node.
+
+    Args:
+        function: The function.
+        location: Its location in sysfs; None if it cannot be read.
+
+    Returns:
+        The device. None if the function is virtual, is no network controller, has no RDMA name, has a name other than
+        `mlx<k>_<n>` (a bond, for example), or has no location. The device is healthy if it has ports and all are
+        active.
+    """
+    if function.base_class != NETWORK_CLASS or function.is_virtual or not function.rdma_names or location is None:
+        return None
+    name = _NAME.fullmatch(min(function.rdma_names))
+    if name is None:
+        return None
+    states = function.port_states
+    return Device(
+        uuid=function.bus_id,
+        minor=int(name[1]),
+        type="rdma",
+        resources={RDMA: of_value(100)},
+        health=bool(states) and all(_ACTIVE in state for state in states),
+        topology=topology_at(location, function.bus_id),
+        condition=None,
+        virtual_functions=tuple(sorted(function.virtual_functions)),
+    )

@@ -1,1 +1,0 @@
-"""The hook framework: which plug-ins run at which stage of a pod or container, and which values they change."""

@@ -1,0 +1,281 @@
+"""One call of the hooks: its stage, the pod or container with its present values, the rules of the node, the answer.
+
+Source: runtime spec, 2.1 to 2.5.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from functools import cached_property
+
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import allocation_annotations
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.allocation import NOTHING as NO_ALLOCATION
+
+from koord_agent.domain.hooks.allocated_devices import HAMI_LIBRARY, NO_DEVICES, BindMount, CharDevice, DeviceFiles
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.cpuset import CpusetRule, ResourceStatus, cpuset_rule_of, resource_status
+from koord_agent.domain.strategies.group_identity import BvtKernel, BvtRule, bvt_rule
+from koord_agent.domain.strategies.pod_resources import is_suppressed_by_quota, normalization_ratio
+
+
+class Mode(StrEnum):
+    """The way by which a hook is called.
+
+    PROXY: a CRI proxy calls the RuntimeHookService. NRI: the container runtime calls the agent as its plug-in.
+    RECONCILER: a cycle of the agent sets values that the other modes missed.
+    """
+
+    PROXY = "Proxy"
+    NRI = "NRI"
+    RECONCILER = "Reconciler"
+
+
+class Stage(StrEnum):
+    """A stage in the life of a pod or container, by its name in registration files."""
+
+    PRE_RUN_POD_SANDBOX = "PreRunPodSandbox"
+    POST_STOP_POD_SANDBOX = "PostStopPodSandbox"
+    PRE_CREATE_CONTAINER = "PreCreateContainer"
+    PRE_START_CONTAINER = "PreStartContainer"
+    POST_START_CONTAINER = "PostStartContainer"
+    PRE_UPDATE_CONTAINER = "PreUpdateContainerResources"
+    POST_STOP_CONTAINER = "PostStopContainer"
+    PRE_REMOVE_POD_SANDBOX = "PreRemoveRunPodSandbox"
+    """Only the NRI mode has this stage."""
+
+
+POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX, Stage.PRE_REMOVE_POD_SANDBOX)
+"""Stages of a pod; the other stages are those of a container."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookValues:
+    """Values for a pod or container. None, or an empty collection, means that a value stays as it is.
+
+    Attributes:
+        bvt: Value of cpu.bvt_warp_ns.
+        cpu_shares: CPU shares.
+        cfs_quota_us: CPU quota in microseconds per period of 100 ms; -1 means unlimited.
+        cpuset: CPU list; "" clears it.
+        memory_limit_bytes: Memory limit in bytes; -1 means unlimited.
+        resctrl_group: Name of the pod's own resctrl group.
+        resctrl_schemata: Text of the schemata of the group. "" sets no limit.
+        envs: Environment variables to add or replace: name -> value.
+        mounts: Paths of the machine to add, each with its path in the container.
+        devices: Character devices to add.
+        host_dir: Folder to create on the machine. If it exists, it is deleted with its contents first. "" for none.
+        problem: Why a value could not be decided and stays unset, as a sentence; the other values count. "" for no
+            problem.
+    """
+
+    bvt: int | None = None
+    cpu_shares: int | None = None
+    cfs_quota_us: int | None = None
+    cpuset: str | None = None
+    memory_limit_bytes: int | None = None
+    resctrl_group: str | None = None
+    resctrl_schemata: str | None = None
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])
+    mounts: tuple[BindMount, ...] = ()
+    devices: tuple[CharDevice, ...] = ()
+    host_dir: str = ""
+    problem: str = ""
+
+    def then(self, later: "HookValues") -> "HookValues":
+        """Return these values with those of a later hook, which takes precedence.
+
+        Mounts, devices and problems of both are kept, also equal ones. Of two environment variables with one name, the
+        later one stays.
+        """
+        scalars = {name: value for name in SCALARS if (value := getattr(later, name)) is not None}
+        return replace(
+            self,
+            **scalars,
+            envs={**self.envs, **later.envs},
+            mounts=(*self.mounts, *later.mounts),
+            devices=(*self.devices, *later.devices),
+            host_dir=later.host_dir or self.host_dir,
+            problem="; ".join(filter(None, (self.problem, later.problem))),
+        )
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and text of each value that is set, for explanations. A mount or device is named by its path.
+
+        A memory limit or quota of -1 (unlimited) has the text "-1". `host_dir` and `problem` are not among them.
+        """
+        for name in SCALARS:
+            value = getattr(self, name)
+            if value is not None:
+                yield name, str(value)
+        for name, value in self.envs.items():
+            yield f"env {name}", value
+        for mount in self.mounts:
+            yield f"mount {mount.destination}", mount.source
+        for device in self.devices:
+            yield f"device {device.path}", f"{device.major}:{device.minor}"
+
+
+SCALARS = tuple(
+    one.name for one in fields(HookValues) if one.name not in ("envs", "mounts", "devices", "host_dir", "problem")
+)
+"""Names of the values that are one number or text."""
+NOTHING = HookValues()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOptions:
+    """Flags that change what plug-ins decide.
+
+    Attributes:
+        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Whether the gate BECPUManager is on.
+        hami_library: Path of the HAMi-core library on the machine.
+        is_gpu_monitored: Whether the gate HamiCoreVGPUMonitor is on.
+    """
+
+    unsets_quota: bool = True
+    be_by_manager: bool = False
+    hami_library: str = HAMI_LIBRARY
+    is_gpu_monitored: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResctrlMachine:
+    """Caches of a machine with resctrl.
+
+    Attributes:
+        cbm_mask: Mask of all cache ways in hexadecimal.
+        cache_ids: Ids of the caches.
+        vendor: Vendor of the CPU.
+    """
+
+    cbm_mask: str
+    cache_ids: tuple[int, ...]
+    vendor: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookRules:
+    """The rules and facts of the node that plug-ins use, parsed once for all calls until the next snapshot.
+
+    Attributes:
+        bvt: Group identities of the QoS classes.
+        bvt_kernel: Whether this kernel supports group identity.
+        cpuset: CPUs that each kind of pods may use. None if not known.
+        ratio: CPU normalization ratio of the node. None if there is none.
+        be_unlimited: Whether best-effort pods get no CPU quota, because CPU suppression limits their class by one.
+        options: Flags of the agent.
+        devices: Device nodes of the machine.
+        resctrl: Caches of the machine. None without resctrl.
+        pods: UID -> pod, for the pods that the agent knows.
+    """
+
+    bvt: BvtRule = field(default_factory=BvtRule)
+    bvt_kernel: BvtKernel = field(default_factory=lambda: BvtKernel(has_file=False))
+    cpuset: CpusetRule | None = None
+    ratio: float | None = None
+    be_unlimited: bool = False
+    options: HookOptions = field(default_factory=HookOptions)
+    devices: DeviceFiles = NO_DEVICES
+    resctrl: ResctrlMachine | None = None
+    pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
+
+
+def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
+    """Return the rules of a snapshot of the node, together with those of the machine.
+
+    Args:
+        look: The snapshot.
+        machine: Rules that have what does not change: kernel, devices, resctrl, options.
+
+    Raises:
+        InvalidInput: The annotation of system QoS is malformed.
+    """
+    return replace(
+        machine,
+        bvt=bvt_rule(look.section("resourceQOSStrategy")),
+        cpuset=cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static),
+        ratio=normalization_ratio(look.annotations),
+        be_unlimited=is_suppressed_by_quota(look.section("resourceUsedThresholdWithBE")),
+        pods=look.by_uid,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookedPod:
+    """The pod of a call.
+
+    Attributes:
+        cgroup_parent: Cgroup directory of the pod, as the kubelet gives it to the runtime.
+    """
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    cgroup_parent: str = ""
+
+    @cached_property
+    def qos_label(self) -> str:
+        """QoS label; "" without one."""
+        return self.labels.get(keys.QOS_CLASS, "")
+
+    @cached_property
+    def kube_qos(self) -> KubeQos:
+        """Kubernetes QoS class that the cgroup directory names; Guaranteed if it names none."""
+        for qos in (KubeQos.BEST_EFFORT, KubeQos.BURSTABLE):
+            if qos.value.lower() in self.cgroup_parent:
+                return qos
+        return KubeQos.GUARANTEED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookedContainer:
+    """The container of a call.
+
+    Attributes:
+        name: Its name.
+        id: `<runtime>://<id>`; "" before it is created.
+        before: Kernel values that the kubelet's request sets, before hooks change them. A value that the request does
+            not set is None; the runtime then chooses it.
+    """
+
+    name: str
+    id: str = ""
+    before: HookValues = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookCall:
+    """One call of the hooks of a stage.
+
+    Attributes:
+        container: The container; None at the stages of a pod.
+    """
+
+    mode: Mode
+    stage: Stage
+    pod: HookedPod
+    container: HookedContainer | None = None
+
+    def annotations(self, rules: HookRules) -> Mapping[str, str]:
+        """Return the annotations of the pod. If they lack its allocation, add it from the agent's own records.
+
+        A pod may start before the scheduler has written its allocation to the annotations that the runtime gets.
+        """
+        known = rules.pods.get(self.pod.uid)
+        if known is None or known.allocation is NO_ALLOCATION:
+            return self.pod.annotations
+        return {**allocation_annotations(known.allocation, self.pod.annotations), **self.pod.annotations}
+
+    def status(self, rules: HookRules) -> ResourceStatus:
+        """Return which CPUs and NUMA nodes the scheduler gave to the pod.
+
+        Raises:
+            InvalidInput: The annotation is malformed.
+        """
+        return resource_status(self.annotations(rules))

@@ -1,0 +1,91 @@
+"""An immutable snapshot of the node, called *look*: all inputs of strategies and hooks, gathered once per cycle.
+
+`koord_agent.shell.node.measure` builds it after the collectors have run. It does not change during a cycle. The next
+cycle replaces it as a whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from koordcore.values.cpuset import EMPTY, CpuSet
+from koordcore.values.resources import Amounts
+from koordcore.values.topology import CpuPlace
+
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
+from koord_agent.domain.metrics.series import Metrics
+from koord_agent.domain.node.cpu_pools import CpuPools
+from koord_agent.domain.node.pods import AgentPod
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLook:
+    """An immutable snapshot of the node at the time `now_ms`: all inputs of strategies and hooks.
+
+    Attributes:
+        layout: Names of the cgroup directories.
+        cgroup_version: 1 or 2.
+        metrics: Time series up to `now_ms`.
+        slo: NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid NodeSLO so
+            far, so nothing is limited and nothing restored.
+        slo_problem: Reason why the newest NodeSLO was refused; "": it was accepted.
+        capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
+        allocatable: Allocatable of the node object, in the same units.
+        reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
+        pods: All pods that the agent knows of.
+        has_all_pods: Whether no pod is missing. False until the kubelet, if it is asked, has listed its pods for the
+            first time: those of the log have no annotations, and some pods are not in the log.
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
+        host_applications: Processes outside of Kubernetes that the NodeSLO names.
+        topology: Online CPUs; empty = unknown.
+        reserved_cpus: CPUs of the node reservation.
+        system_cpus: CPUs that system QoS uses exclusively.
+        pools: CPUs of each kind of pods; None if unknown.
+        states: Name -> last value of a state of an installed package.
+        kubelet_static: Whether the CPU manager policy of the kubelet is static.
+    """
+
+    now_ms: int
+    node: str
+    layout: CgroupLayout
+    cgroup_version: int
+    metrics: Metrics
+    pods: tuple[AgentPod, ...]
+    slo: Mapping[str, Any] | None = None
+    slo_problem: str = ""
+    capacity: Amounts = field(default_factory=dict[str, int])
+    allocatable: Amounts = field(default_factory=dict[str, int])
+    reserved_milli: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    has_all_pods: bool = True
+    frozen: frozenset[str] = frozenset()
+    host_applications: tuple[HostApplication, ...] = ()
+    topology: tuple[CpuPlace, ...] = ()
+    reserved_cpus: CpuSet = EMPTY
+    system_cpus: CpuSet = EMPTY
+    kubelet_static: bool = False
+    pools: CpuPools | None = None
+    states: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a section of the NodeSLO as JSON; empty if it is absent or there is no NodeSLO."""
+        return (self.slo or {}).get(name) or {}
+
+    @cached_property
+    def by_uid(self) -> Mapping[str, AgentPod]:
+        """UID -> pod."""
+        return {pod.uid: pod for pod in self.pods}
+
+    def pod_directory(self, pod: AgentPod) -> str:
+        """Return the cgroup directory of a pod, relative to the root of a hierarchy."""
+        return self.layout.pod_directory(pod.kube_qos, pod.uid)
+
+    def container_directory(self, pod: AgentPod, container_id: str) -> str:
+        """Return the cgroup directory of a container of a pod.
+
+        Raises:
+            UnknownContainerId: The runtime in the id is unknown.
+        """
+        return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)

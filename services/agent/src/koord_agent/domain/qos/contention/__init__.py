@@ -1,1 +1,0 @@
-"""Detection of disturbed pods, and of the pods that disturb them."""

@@ -1,1 +1,0 @@
-"""Eviction: candidates, their order, and the amounts to release."""

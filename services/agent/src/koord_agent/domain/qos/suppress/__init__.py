@@ -1,1 +1,0 @@
-"""CPU suppression of best-effort pods."""

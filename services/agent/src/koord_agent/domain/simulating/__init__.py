@@ -1,1 +1,0 @@
-"""Usage and interference of simulated pods as pure functions of time."""

@@ -1,1 +1,0 @@
-"""Pods on the node, desired state, kubelet, and the immutable snapshot of the node that a cycle uses."""

@@ -1,0 +1,320 @@
+"""Block-IO limits and weights by device: plans for the best-effort class and pods, goals for the whole machine.
+
+`io_plan` turns configured blocks into lines by file and device, and resets devices that are not configured any more.
+cgroup v1 with the kernel's extensions only.
+
+Source: agent spec, 16. Vectors: blkio.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.lenient_json import convert, decode
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import BLKIO_RECONCILE
+from koord_agent.domain.kernel.storage_info import StorageInfo
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings
+
+PLUGIN = "BlkioReconcile"
+AUDIT_REASON = "UpdateBlkIO"
+WEIGHT = "blkio.cost.weight"
+COST_QOS, COST_MODEL = "blkio.cost.qos", "blkio.cost.model"
+DEFAULT_WEIGHT = 100
+DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
+
+
+class BlockType(StrEnum):
+    """Kind of object that the name of a configured block refers to: device, volumegroup or podvolume."""
+
+    DEVICE = "device"
+    VOLUME_GROUP = "volumegroup"
+    POD_VOLUME = "podvolume"
+
+
+class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The object `ioCfg` of the NodeSLO, with limits and weights for one disk.
+
+    BPS are bytes per second, and latencies are microseconds. None stands for the default: no limit, weight 100, and
+    95 % of the requests in less than 3 ms.
+    """
+
+    readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
+    writeIOPS: int | None = None  # noqa: N815
+    readBPS: int | None = None  # noqa: N815
+    writeBPS: int | None = None  # noqa: N815
+    ioWeightPercent: int | None = None  # noqa: N815
+    readLatency: int | None = None  # noqa: N815
+    writeLatency: int | None = None  # noqa: N815
+    readLatencyPercent: int | None = None  # noqa: N815
+    writeLatencyPercent: int | None = None  # noqa: N815
+    enableUserModel: bool = False  # noqa: N815
+    modelReadBPS: int | None = None  # noqa: N815
+    modelWriteBPS: int | None = None  # noqa: N815
+    modelReadSeqIOPS: int | None = None  # noqa: N815
+    modelWriteSeqIOPS: int | None = None  # noqa: N815
+    modelReadRandIOPS: int | None = None  # noqa: N815
+    modelWriteRandIOPS: int | None = None  # noqa: N815
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A configured block: a disk, named by device, volume group or pod volume, and the limits for it."""
+
+    name: str = ""
+    type: str = BlockType.DEVICE
+    io_cfg: IoConfig = IoConfig()
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """Object of the annotation blkioQOS."""
+
+    blocks: list[Block] = []
+
+
+def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Return the configured blocks (disks with their limits) in a `blkioQOS` object (JSON).
+
+    Raises:
+        InvalidInput: A field has a wrong type.
+    """
+    return tuple(convert(dict(fields), _Written).blocks)
+
+
+def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
+    """Return the blocks in the annotation `blkioQOS` of a pod; empty without the annotation.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    text = annotations.get(keys.BLKIO_QOS)
+    return tuple(decode(text, _Written).blocks) if text else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceValue:
+    """A line for one device, to be written to a kernel file that has one line per device.
+
+    Attributes:
+        file: Name of the file.
+        device: Device as MAJ:MIN.
+        value: The whole line.
+    """
+
+    file: str
+    device: str
+    value: str
+
+
+THROTTLES: tuple[tuple[str, Callable[[IoConfig], int | None]], ...] = (
+    ("blkio.throttle.read_iops_device", lambda io: io.readIOPS),
+    ("blkio.throttle.read_bps_device", lambda io: io.readBPS),
+    ("blkio.throttle.write_iops_device", lambda io: io.writeIOPS),
+    ("blkio.throttle.write_bps_device", lambda io: io.writeBPS),
+)
+LIMIT_FILES = (*(file for file, _ in THROTTLES), WEIGHT)
+ROOT_FILES = (COST_QOS, COST_MODEL)
+
+
+def io_plan(
+    blocks: Sequence[Block],
+    *,
+    is_root: bool,
+    enable: bool,
+    disk_of: Callable[[Block], str | None],
+    current: Mapping[str, str],
+) -> tuple[DeviceValue, ...] | None:
+    """Return the lines to write so that the files of one cgroup have the configured limits.
+
+    A device that the files list and no block configures is reset: no limit and weight 100, or no latency goals.
+
+    Args:
+        blocks: Configured blocks.
+        is_root: Whether the cgroup is the root of the node (latency goals and cost model), and not a class or pod
+            (limits and weight).
+        enable: If False, every device in the files is reset.
+        disk_of: Returns MAJ:MIN of a block; None if the disk is unknown.
+        current: File -> its text. A file that the kernel does not have is absent.
+
+    Returns:
+        Lines sorted by file, then device, also for files that are absent from `current`. None if the disk of a block is
+        unknown; then nothing must be changed.
+    """
+    devices: dict[str, IoConfig] = {}
+    if enable:
+        for block in blocks:
+            device = disk_of(block)
+            if device is None:
+                return None
+            devices[device] = block.io_cfg
+    listed = sorted({device for text in current.values() for device in _devices(text)} - devices.keys())
+    lines = _root_lines if is_root else _limit_lines
+    wanted = [line for device, io in devices.items() for line in lines(device, io)]
+    for device in listed:
+        wanted.extend(_reset(device, is_root=is_root))
+    return tuple(sorted(wanted, key=lambda line: (line.file, line.value)))
+
+
+def _devices(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        device = line.split(" ", 1)[0].strip()
+        major, colon, minor = device.partition(":")
+        if colon and major.isdecimal() and minor.isdecimal():
+            yield device
+
+
+def _limit_lines(device: str, io: IoConfig) -> list[DeviceValue]:
+    lines = [_line(file, device, str(read(io) or 0)) for file, read in THROTTLES]
+    weight = DEFAULT_WEIGHT if io.ioWeightPercent is None else io.ioWeightPercent
+    return [*lines, _line(WEIGHT, device, str(weight))]
+
+
+def _root_lines(device: str, io: IoConfig) -> list[DeviceValue]:
+    def or_default(value: int | None, default: int) -> int:
+        return default if value is None else value
+
+    goals = (
+        f"enable=1 ctrl=user rpct={or_default(io.readLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
+        f" rlat={or_default(io.readLatency, DEFAULT_LATENCY_US)}"
+        f" wpct={or_default(io.writeLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
+        f" wlat={or_default(io.writeLatency, DEFAULT_LATENCY_US)}"
+    )
+    lines = [_line(COST_QOS, device, goals)]
+    if not io.enableUserModel:
+        return [*lines, _line(COST_MODEL, device, "ctrl=auto")]
+    model = (
+        ("rbps", io.modelReadBPS),
+        ("rseqiops", io.modelReadSeqIOPS),
+        ("rrandiops", io.modelReadRandIOPS),
+        ("wbps", io.modelWriteBPS),
+        ("wseqiops", io.modelWriteSeqIOPS),
+        ("wrandiops", io.modelWriteRandIOPS),
+    )
+    if any(value is None or value < 1 for _, value in model):
+        return lines  # a model needs every coefficient, each at least 1
+    return [*lines, _line(COST_MODEL, device, "ctrl=user " + " ".join(f"{name}={value}" for name, value in model))]
+
+
+def _reset(device: str, *, is_root: bool) -> list[DeviceValue]:
+    if is_root:
+        return [_line(COST_QOS, device, "enable=0")]
+    return [*(_line(file, device, "0") for file, _ in THROTTLES), _line(WEIGHT, device, str(DEFAULT_WEIGHT))]
+
+
+def _line(file: str, device: str, value: str) -> DeviceValue:
+    return DeviceValue(file=file, device=device, value=f"{device} {value}")
+
+
+def halved(line: DeviceValue) -> DeviceValue:
+    """Return a line for the weight of a device with half the weight, at least 1."""
+    text = line.value.split(" ")[-1]
+    weight = int(text) if text.isdecimal() else DEFAULT_WEIGHT
+    return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")
+
+
+def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
+    """Return the `blkioQOS` object of a class in a `resourceQOSStrategy`; empty if absent."""
+    of_class: Mapping[str, Any] = section.get(class_name) or {}
+    fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
+    return fields
+
+
+def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
+    """Return the MAJ:MIN of the disk of a block; None if the disk is unknown.
+
+    Args:
+        disks: Disks of the machine.
+        block: A configured block.
+        uid: UID of the pod whose volume the block may be; "" for a class or the node.
+
+    Returns:
+        None if the block has no known disk.
+    """
+    match block.type:
+        case BlockType.VOLUME_GROUP:
+            return disks.disk_of_group(block.name)
+        case BlockType.POD_VOLUME:
+            return disks.disk_of_volume(uid, block.name) if uid else None
+        case _:
+            return disks.disk_of_device(block.name)
+
+
+class BlockIoStrategy:
+    """Proposes block-IO limits of the best-effort class, and of running pods with an annotation of their own.
+
+    It proposes no plan on cgroup v2, without the kernel's files, or while the disks are unknown.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose block-IO limits and weights for this cycle.
+
+        Contention for disks halves the weight of the best-effort class. See `Strategy.propose`.
+        """
+        be_root, readings = look.layout.qos_directory(KubeQos.BEST_EFFORT), state.readings
+        if look.cgroup_version != 1 or not _current(readings, be_root):
+            return Proposal()
+        disks = readings.disks(look.now_ms)
+        if disks is None:
+            return Proposal()
+        settings = settings_of(policy, "beClass")
+        lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
+        if state.effects.halve_io_weight:
+            lines = [halved(line) if line.file == WEIGHT else line for line in lines]
+        plans = [_plan(look, be_root, line, state.ttl_ms) for line in lines]
+        for pod in look.pods:
+            if pod.uid not in look.frozen and pod.phase == "Running" and keys.BLKIO_QOS in pod.annotations:
+                plans.extend(_plans_of_pod(look, pod, disks, state))
+        return Proposal(plans)
+
+
+def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: CycleState) -> Iterable[Plan]:
+    try:
+        blocks = blocks_of_pod(pod.annotations)
+    except InvalidInput:
+        return []
+    directory = look.pod_directory(pod)
+    lines = _lines(state.readings, disks, directory, blocks, enable=True, uid=pod.uid)
+    return [_plan(look, directory, line, state.ttl_ms) for line in lines]
+
+
+def _lines(
+    readings: Readings,
+    disks: StorageInfo,
+    directory: str,
+    blocks: Sequence[Block],
+    *,
+    enable: bool,
+    uid: str = "",
+) -> list[DeviceValue]:
+    current = _current(readings, directory)
+    lines = io_plan(
+        blocks, is_root=False, enable=enable, disk_of=lambda block: disk_of(disks, block, uid), current=current
+    )
+    return [line for line in lines or () if line.file in current]
+
+
+def _current(readings: Readings, directory: str) -> dict[str, str]:
+    texts = {name: readings.read(CgroupFile(directory, name)) for name in LIMIT_FILES}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _plan(look: NodeLook, directory: str, line: DeviceValue, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=PLUGIN,
+        band=Band.ISOLATION,
+        file=CgroupFile(directory, line.file, line.device),
+        value=line.value,
+        created_ms=look.now_ms,
+        ttl_ms=ttl_ms,
+        reason=AUDIT_REASON,
+    )

@@ -1,0 +1,1 @@
+"""Pods that disturb others: signals, detection, caps."""

@@ -1,0 +1,327 @@
+"""CPU burst as a strategy: burst buffers and quotas of the pods of a node, and their limiters.
+
+The limiter is a token bucket: a container may exceed its CPU limit while it has tokens that it saved below the limit.
+The other values are computed by `cpu_burst_rules`. If the containers of a pod are unknown (no kubelet), the pod itself
+is treated as its only container.
+
+Source: agent spec, 13. Vectors: cpu_burst, op limiter.
+"""
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from koordcore.protocol.resource_names import CPU
+
+from koord_agent.domain.gate_names import CPU_BURST
+from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.metrics.metric_kinds import Kind
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies import cpu_burst_rules
+from koord_agent.domain.strategies.pod_resources import normalization_ratio, scaled_quota_us
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
+
+CONSUMES_FROM_PERCENT = 100
+SAVES_BELOW_PERCENT = 60
+LARGEST_START_FRACTION = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class BurstLimiter:
+    """The token bucket of one container, which limits how long it may exceed its CPU limit.
+
+    Attributes:
+        period_seconds: Period of the burst policy; a negative period disables the limit.
+        percent: Highest quota of the burst policy, in percent of the limit.
+        tokens: Present number of tokens. A token is one percent above the limit for one second.
+        updated_ms: Time of the last update in milliseconds.
+    """
+
+    period_seconds: int
+    percent: int
+    tokens: int
+    updated_ms: int
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of tokens that the container can save."""
+        return capacity_tokens(self.period_seconds, self.percent)
+
+    @property
+    def expire_seconds(self) -> int:
+        """Seconds without use after which the token bucket is dropped: two periods."""
+        return 2 * self.period_seconds
+
+    def allows(self) -> bool:
+        """Return whether the container may exceed its CPU limit now, because it has tokens."""
+        return self.tokens > 0
+
+    def step(self, usage_percent: int, now_ms: int) -> bool:
+        """Spend or save tokens for the time since the last step. Return whether the container may exceed its limit.
+
+        Only whole seconds count, and the rest is lost: pass times that are whole seconds. Tokens are spent at a usage
+        of 100 % and above, and saved below 60 %.
+
+        Args:
+            usage_percent: CPU usage in percent of the limit.
+            now_ms: Time in milliseconds.
+        """
+        seconds = max(now_ms - self.updated_ms, 0) // 1000
+        self.updated_ms = now_ms
+        if usage_percent >= CONSUMES_FROM_PERCENT:
+            self.tokens -= (usage_percent - 100) * seconds
+        elif usage_percent < SAVES_BELOW_PERCENT:
+            self.tokens += (100 - usage_percent) * seconds
+        self.tokens = min(max(self.tokens, -self.capacity), self.capacity)
+        return self.allows()
+
+
+def capacity_tokens(period_seconds: int, percent: int) -> int:
+    """Return the largest number of tokens of a bucket: period * (percent - 100).
+
+    Args:
+        period_seconds: Period of the burst policy in seconds.
+        percent: Highest quota of the burst policy, in percent of the limit.
+    """
+    return period_seconds * (percent - 100)
+
+
+def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now_ms: int) -> BurstLimiter:
+    """Return the token bucket of a container, filled with a part of its capacity.
+
+    Args:
+        period_seconds: Period of the burst policy in seconds.
+        percent: Highest quota of the burst policy, in percent of the limit.
+        start_fraction: Random number from 0 to 0.5, so that containers do not run out of tokens at the same time.
+        now_ms: Time in milliseconds.
+    """
+    tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
+    return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)
+
+
+BURST = "cpu.cfs_burst_us"
+LONGEST_WINDOW_MS = 10_000
+WINDOW_INTERVALS = 5
+UNKNOWN_USAGE_PERCENT = 100
+MOST_SCALED = 2_000
+"""Number of remembered files above which those of ended pods are dropped."""
+
+
+class _Target(NamedTuple):
+    """A container, or a pod whose containers are unknown, with its CPU limit and last measurements.
+
+    Attributes:
+        key: Id of the container, or UID of the pod.
+        directory: Its cgroup directory.
+        limit_milli: CPU limit in milli-cores.
+        is_running: Whether the container runs.
+        used_cores: Last CPU usage in cores; None if there is no sample.
+        throttled: Last throttled ratio, from 0 to 1; None if there is no sample.
+    """
+
+    key: str
+    directory: str
+    limit_milli: int
+    is_running: bool
+    used_cores: float | None
+    throttled: float | None
+
+
+@dataclass(slots=True)
+class CpuBurstStrategy:
+    """Proposes burst buffers and CPU quotas of latency-sensitive pods on one node.
+
+    Attributes:
+        draw: Returns a random number in 0..1 for the first tokens of a token bucket.
+        normalizes: Whether the gate CPUNormalization is on. Then quotas start from the normalized ones.
+        scaled: File -> quota or burst buffer that was proposed last.
+    """
+
+    name = cpu_burst_rules.PLUGIN
+    needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
+    draw: Callable[[], float]
+    normalizes: bool = False
+    scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
+    _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
+    _resting: dict[str, tuple[AgentPod, cpu_burst_rules.BurstPolicy]] = field(
+        default_factory=dict[str, tuple[AgentPod, cpu_burst_rules.BurstPolicy]]
+    )
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose burst buffers and CPU quotas for this cycle.
+
+        A pod whose quota is unreadable keeps it. See `Strategy.propose`.
+        """
+        node_policy, read_quota, ttl_ms = cpu_burst_rules.burst_policy(policy), state.readings.quota_us, state.ttl_ms
+        pool: cpu_burst_rules.PoolState | None = None
+        plans: list[Plan] = []
+        seen: set[str] = set()
+        for pod in look.pods:
+            if not cpu_burst_rules.is_managed(pod) or pod.uid in look.frozen:
+                continue
+            seen.add(pod.uid)
+            own = cpu_burst_rules.policy_of_pod(pod, policy) if pod.annotations else node_policy
+            if self._resting.get(pod.uid) == (pod, own):
+                continue
+            targets = tuple(_targets(look, pod))
+            values = {target.directory: cpu_burst_rules.burst_value_us(own, target.limit_milli) for target in targets}
+            of_pod = look.pod_directory(pod)
+            values[of_pod] = sum(values.values())
+            plans.extend(_plan(look, directory, BURST, value, ttl_ms) for directory, value in values.items())
+            if own.bursts_by_quota and pool is None:
+                pool = _pool(look, node_policy)
+            changed, complete = self._quotas(
+                look, of_pod, targets, own, pool or cpu_burst_rules.PoolState.UNKNOWN, read_quota
+            )
+            plans.extend(_plan(look, directory, QUOTA, value, ttl_ms) for directory, value in changed.items())
+            if complete and not changed and not own.bursts_by_quota:
+                # everything is at rest: nothing to do until the policy or the pod changes, such as by a new container
+                self._resting[pod.uid] = pod, own
+        self._forget(seen, look.now_ms)
+        self._remember_scaled(look, plans)
+        return Proposal(plans)
+
+    def _quotas(
+        self,
+        look: NodeLook,
+        of_pod: str,
+        targets: tuple[_Target, ...],
+        policy: cpu_burst_rules.BurstPolicy,
+        pool: cpu_burst_rules.PoolState,
+        read_quota: Callable[[str], int | None],
+    ) -> tuple[dict[str, int], bool]:
+        """Return the new quotas by directory, and whether every quota could be read."""
+        pod_quota = read_quota(of_pod)
+        if pod_quota is None:
+            return {}, False
+        changed: dict[str, int] = {}
+        complete = True
+        ratio = (normalization_ratio(look.annotations) if self.normalizes else None) or 1.0
+        for target in targets:
+            if not target.is_running or target.limit_milli <= 0:
+                continue
+            own = target.directory == of_pod
+            quota = pod_quota if own else read_quota(target.directory)
+            if quota is None:
+                complete = False
+                continue
+            step = cpu_burst_rules.choose_step(
+                policy, target.throttled, limiter_allows=self._allows(target, policy, look.now_ms), pool=pool
+            )
+            change = cpu_burst_rules.step_quota(
+                policy,
+                step,
+                limit_milli=target.limit_milli,
+                container_quota_us=quota,
+                pod_quota_us=-1 if own else pod_quota,
+                ratio=ratio,
+            )
+            if "container" in change.order:
+                changed[target.directory] = change.container_quota_us
+            if "pod" in change.order:
+                pod_quota = changed[of_pod] = change.pod_quota_us
+        if of_pod in changed:
+            changed[of_pod] = max(changed[of_pod], _least_us(targets, ratio))
+        return changed, complete
+
+    def _allows(self, target: _Target, policy: cpu_burst_rules.BurstPolicy, now_ms: int) -> bool:
+        """Return whether the container's limiter allows a burst (agent spec, 13.4)."""
+        period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
+        if not policy.bursts_by_quota or period < 0:
+            return True
+        if percent < 100:
+            return False
+        now_ms = now_ms // 1000 * 1000  # a limiter counts whole seconds: what is left of them counts in the next cycle
+        limiter = self._limiters.get(target.key)
+        if limiter is None or (limiter.period_seconds, limiter.percent) != (period, percent):
+            limiter = new_limiter(period, percent, start_fraction=self.draw() / 2, now_ms=now_ms)
+            self._limiters[target.key] = limiter
+        used = target.used_cores
+        usage = UNKNOWN_USAGE_PERCENT if used is None else int(used * 1000 / target.limit_milli * 100)
+        return limiter.step(usage, now_ms)
+
+    def _remember_scaled(self, look: NodeLook, plans: Sequence[Plan]) -> None:
+        self.scaled.update((plan.file, int(plan.value)) for plan in plans)
+        if len(self.scaled) > MOST_SCALED:
+            there = {look.pod_directory(pod) for pod in look.pods}
+            self.scaled = {
+                file: value
+                for file, value in self.scaled.items()
+                if file.directory in there or posixpath.dirname(file.directory) in there
+            }
+
+    def _forget(self, pods: set[str], now_ms: int) -> None:
+        self._resting = {uid: rested for uid, rested in self._resting.items() if uid in pods}
+        self._limiters = {
+            key: limiter
+            for key, limiter in self._limiters.items()
+            if now_ms - limiter.updated_ms <= limiter.expire_seconds * 1000
+        }
+
+
+def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
+    if not pod.containers:
+        yield _Target(
+            key=pod.uid,
+            directory=look.pod_directory(pod),
+            limit_milli=pod.limits.get(CPU, 0),
+            is_running=True,
+            used_cores=look.metrics.last(Kind.POD_CPU, pod.uid),
+            throttled=look.metrics.last(Kind.POD_CPU_THROTTLED, pod.uid),
+        )
+        return
+    for container in pod.containers:
+        if container.is_init or not container.container_id:
+            continue
+        try:
+            directory = look.container_directory(pod, container.container_id)
+        except UnknownContainerId:
+            continue
+        yield _Target(
+            key=container.container_id,
+            directory=directory,
+            limit_milli=container.limits.get(CPU, 0),
+            is_running=container.is_running,
+            used_cores=look.metrics.last(Kind.CONTAINER_CPU, container.container_id),
+            throttled=look.metrics.last(Kind.CONTAINER_CPU_THROTTLED, container.container_id),
+        )
+
+
+def _least_us(targets: Iterable[_Target], ratio: float) -> int:
+    """Return the lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio."""
+    return sum(
+        scaled_quota_us(milli_to_quota_us(target.limit_milli), ratio) for target in targets if target.limit_milli > 0
+    )
+
+
+def _pool(look: NodeLook, policy: cpu_burst_rules.BurstPolicy) -> cpu_burst_rules.PoolState:
+    window_ms = min(WINDOW_INTERVALS * look.metrics.interval_ms, LONGEST_WINDOW_MS)
+    window_ms = max(window_ms, 2 * look.metrics.interval_ms)
+    used = {
+        pod.uid: cores
+        for pod in look.pods
+        if (cores := look.metrics.average(Kind.POD_CPU, window_ms, pod.uid)) is not None
+    }
+    return cpu_burst_rules.pool_load(
+        node_cpus=len(look.topology) or None,
+        node_cpu_used_cores=look.metrics.average(Kind.NODE_CPU, window_ms),
+        pods=look.pods,
+        used_cores=used,
+        threshold_percent=policy.share_pool_threshold_percent,
+    ).state
+
+
+def _plan(look: NodeLook, directory: str, resource: str, value: int, ttl_ms: int) -> Plan:
+    return Plan(
+        plugin=cpu_burst_rules.PLUGIN,
+        band=Band.TUNING,
+        file=CgroupFile(directory, resource),
+        value=str(value),
+        created_ms=look.now_ms,
+        ttl_ms=ttl_ms,
+        reason="CPUBurst" if resource == BURST else "CFSQuotaBurst",
+    )

@@ -1,0 +1,308 @@
+"""CPU burst: how far a latency-sensitive container may exceed its CPU limit for a short time.
+
+It uses two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is
+stepped up while the container is throttled and the shared pool is idle, and stepped down otherwise. The *shared pool*
+are the CPUs that latency-sensitive pods share. `CpuBurstStrategy` uses both files.
+
+Source: agent spec, 13. Vectors: cpu_burst.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+from koordcore.protocol import keys
+from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.tables import CPU_BURST
+from koordcore.protocol.lenient_json import parse_json
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.resource_names import CPU
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.kernel.cgroup_files import CFS_PERIOD_US, UNLIMITED, milli_to_quota_us
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.pod_resources import scaled_quota_us
+
+PLUGIN = "CPUBurst"
+UP, DOWN = 1.2, 0.8
+COOLING_FRACTION = 0.9
+POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds")
+"""Fields of the strategy that a pod may override."""
+
+
+class BurstPolicyName(StrEnum):
+    """The mechanisms of CPU burst that a pod uses: none, cpuBurstOnly, cfsQuotaBurstOnly or auto (both)."""
+
+    NONE = "none"
+    CPU_BURST_ONLY = "cpuBurstOnly"
+    CFS_QUOTA_BURST_ONLY = "cfsQuotaBurstOnly"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstPolicy:
+    """CPU burst settings of a node or pod.
+
+    Attributes:
+        policy: Which mechanisms are used (`BurstPolicyName`).
+        cpu_burst_percent: Size of the burst buffer in percent of the CPU limit.
+        cfs_quota_burst_percent: Highest quota in percent of the quota of the CPU limit.
+        cfs_quota_burst_period_seconds: Period of the token bucket that limits bursts; a negative period disables it.
+        share_pool_threshold_percent: Usage of the shared pool from which on quotas are stepped down.
+    """
+
+    policy: str = BurstPolicyName.NONE
+    cpu_burst_percent: int = 1000
+    cfs_quota_burst_percent: int = 300
+    cfs_quota_burst_period_seconds: int = -1
+    share_pool_threshold_percent: int = 50
+
+    @property
+    def bursts_by_buffer(self) -> bool:
+        """Whether the policy sets the kernel's burst buffer."""
+        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CPU_BURST_ONLY)
+
+    @property
+    def bursts_by_quota(self) -> bool:
+        """Whether the policy raises and lowers the quota in steps."""
+        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CFS_QUOTA_BURST_ONLY)
+
+
+def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
+    """Return the settings in a `cpuBurstStrategy` of a NodeSLO (JSON), with defaults for missing fields."""
+    plain = BurstPolicy()
+
+    def whole(name: str, default: int) -> int:
+        value = section.get(name)
+        return default if value is None else int(value)
+
+    return BurstPolicy(
+        policy=str(section.get("policy") or plain.policy),
+        cpu_burst_percent=whole("cpuBurstPercent", plain.cpu_burst_percent),
+        cfs_quota_burst_percent=whole("cfsQuotaBurstPercent", plain.cfs_quota_burst_percent),
+        cfs_quota_burst_period_seconds=whole("cfsQuotaBurstPeriodSeconds", plain.cfs_quota_burst_period_seconds),
+        share_pool_threshold_percent=whole("sharePoolThresholdPercent", plain.share_pool_threshold_percent),
+    )
+
+
+def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
+    """Return the burst settings of a pod: those of the node, overridden by the pod's annotation.
+
+    An invalid annotation counts as absent.
+
+    Args:
+        pod: The pod.
+        node_section: `cpuBurstStrategy` of the NodeSLO as JSON.
+    """
+    text = pod.annotations.get(keys.CPU_BURST)
+    if not text:
+        return burst_policy(node_section)
+    try:
+        decoded = parse_json(text)
+        if not isinstance(decoded, dict):
+            return burst_policy(node_section)
+        own = parse_object(CPU_BURST, cast("dict[str, JsonValue]", decoded), keys.CPU_BURST)
+    except InvalidInput:
+        return burst_policy(node_section)
+    return burst_policy({**node_section, **{name: own[name] for name in POD_FIELDS if name in own}})
+
+
+def is_managed(pod: AgentPod) -> bool:
+    """Return whether CPU burst applies to a pod: it is Pending or Running, and its QoS label is not LSR, LSE or BE."""
+    return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
+
+
+def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
+    """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000).
+
+    Args:
+        policy: Burst settings of the pod.
+        limit_milli: CPU limit of the container in milli-cores; None without a limit.
+
+    Returns:
+        0 if the container has no limit or the policy sets no buffer.
+
+    Source:
+        agent spec, 13.1.
+    """
+    if not policy.bursts_by_buffer or limit_milli is None or limit_milli <= 0:
+        return 0
+    return int((limit_milli / 1000) * (policy.cpu_burst_percent / 100) * CFS_PERIOD_US)
+
+
+class PoolState(StrEnum):
+    """State of the shared pool, the CPUs that latency-sensitive pods share.
+
+    OVERLOAD: its usage is at least the threshold of the burst policy. COOLING: its usage is at least 90 % of the
+    threshold. IDLE: its usage is lower. UNKNOWN: the CPUs or the usage of the node are not known.
+    """
+
+    IDLE = "idle"
+    COOLING = "cooling"
+    OVERLOAD = "overload"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLoad:
+    """Load of the shared pool.
+
+    Attributes:
+        state: State that the load leads to.
+        ratio: Used share of the pool; None while the state is unknown.
+    """
+
+    state: PoolState
+    ratio: float | None = None
+
+
+def pool_load(
+    *,
+    node_cpus: int | None,
+    node_cpu_used_cores: float | None,
+    pods: Iterable[AgentPod],
+    used_cores: Mapping[str, float],
+    threshold_percent: int,
+) -> PoolLoad:
+    """Return the load of the shared pool, the CPUs that latency-sensitive pods share.
+
+        total = CPUs - requests of LSE and LSR pods
+        used = node - usage of LSE, LSR and BE pods
+
+    Args:
+        node_cpus: CPUs of the node; None = CPU info is missing, and the state is unknown.
+        node_cpu_used_cores: CPU in use on the node in cores; None = no sample.
+        pods: The pods of the node.
+        used_cores: UID -> average CPU usage over the window in cores; an absent pod has no sample.
+        threshold_percent: Usage in percent from which on the pool counts as overloaded; from 90 % of it on, as cooling.
+
+    Source:
+        agent spec, 13.2.
+    """
+    if node_cpu_used_cores is None or node_cpus is None or node_cpus <= 0:
+        return PoolLoad(state=PoolState.UNKNOWN)
+    total, used = float(node_cpus), node_cpu_used_cores
+    for pod in pods:
+        if pod.qos_label in (QosClass.LSE, QosClass.LSR):
+            total -= pod.requests.get(CPU, 0) / 1000
+        if pod.qos_label in (QosClass.LSE, QosClass.LSR, QosClass.BE):
+            used -= used_cores.get(pod.uid, 0.0)
+    ratio = used / total if total > 0 else 1.0
+    threshold = threshold_percent / 100
+    if ratio >= threshold:
+        return PoolLoad(state=PoolState.OVERLOAD, ratio=ratio)
+    if ratio >= threshold * COOLING_FRACTION:
+        return PoolLoad(state=PoolState.COOLING, ratio=ratio)
+    return PoolLoad(state=PoolState.IDLE, ratio=ratio)
+
+
+class QuotaStep(StrEnum):
+    """Direction in which the quota of a container changes: up, down, remain, or reset to the quota of the CPU limit."""
+
+    UP = "up"
+    DOWN = "down"
+    REMAIN = "remain"
+    RESET = "reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """Quotas of a container and of its pod after a step.
+
+    Attributes:
+        step: The direction.
+        container_quota_us: Quota of the container in microseconds per period.
+        pod_quota_us: Quota of the pod in microseconds per period.
+        order: Files to write, in this order: `pod` and `container`, or `container` alone. Empty if no quota changes.
+    """
+
+    step: QuotaStep
+    container_quota_us: int
+    pod_quota_us: int
+    order: tuple[str, ...] = ()
+
+
+def choose_step(
+    policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
+) -> QuotaStep:
+    """Return the direction in which the quota of a container changes, before it is bounded by `step_quota`.
+
+    A policy without quota bursts resets. Otherwise a container goes down if the limiter does not allow a burst or the
+    pool is overloaded, and up if it was throttled and the pool is idle. In all other cases it remains.
+
+    Args:
+        policy: Burst settings of the pod.
+        throttled_ratio: Last throttled ratio of the container; None if there is no sample.
+        limiter_allows: Whether the token bucket of the container allows a burst.
+        pool: Load of the shared pool.
+
+    Source:
+        agent spec, 13.3, steps 1 and 2.
+    """
+    if not policy.bursts_by_quota:
+        return QuotaStep.RESET
+    if not limiter_allows:
+        step = QuotaStep.DOWN
+    elif throttled_ratio is not None and throttled_ratio > 0:
+        step = QuotaStep.UP
+    else:
+        step = QuotaStep.REMAIN
+    if pool is PoolState.OVERLOAD and step in (QuotaStep.UP, QuotaStep.REMAIN):
+        return QuotaStep.DOWN
+    if pool in (PoolState.COOLING, PoolState.UNKNOWN) and step is QuotaStep.UP:
+        return QuotaStep.REMAIN
+    return step
+
+
+def step_quota(
+    policy: BurstPolicy,
+    step: QuotaStep,
+    *,
+    limit_milli: int,
+    container_quota_us: int,
+    pod_quota_us: int,
+    ratio: float = 1.0,
+) -> QuotaChange:
+    """Return the quotas after a step: at least the quota of the CPU limit, and at most `cfsQuotaBurstPercent` of it.
+
+    An unlimited container stays unchanged, or gets the quota of its limit back while its pod stays unchanged (D-23).
+    An unlimited pod stays unlimited.
+
+    Args:
+        policy: Burst settings of the pod.
+        step: The direction.
+        limit_milli: CPU limit of the container in milli-cores.
+        container_quota_us: Present quota of the container; -1 = unlimited.
+        pod_quota_us: Present quota of the pod; -1 = unlimited.
+        ratio: CPU normalization ratio of the node. Above 1, it lowers the quota of the limit.
+
+    Source:
+        agent spec, 13.3, steps 3 and 4; runtime spec, 3.4.
+    """
+    base = scaled_quota_us(milli_to_quota_us(limit_milli), ratio)
+    unchanged = QuotaChange(step=step, container_quota_us=container_quota_us, pod_quota_us=pod_quota_us)
+    if container_quota_us == UNLIMITED:
+        if step in (QuotaStep.REMAIN, QuotaStep.UP):
+            return unchanged
+        return QuotaChange(step=step, container_quota_us=base, pod_quota_us=pod_quota_us, order=("container",))
+    percent = policy.cfs_quota_burst_percent
+    ceiling = int(base * percent / 100) if percent > 100 else base
+    match step:
+        case QuotaStep.UP:
+            wanted = int(container_quota_us * UP)
+        case QuotaStep.DOWN:
+            wanted = int(container_quota_us * DOWN)
+        case QuotaStep.RESET:
+            wanted = base
+        case QuotaStep.REMAIN:
+            wanted = container_quota_us
+    target = max(base, min(wanted, ceiling))
+    if target == container_quota_us:
+        return unchanged
+    delta = target - container_quota_us
+    if pod_quota_us <= 0:
+        return QuotaChange(step=step, container_quota_us=target, pod_quota_us=pod_quota_us, order=("container",))
+    order = ("pod", "container") if delta > 0 else ("container", "pod")
+    return QuotaChange(step=step, container_quota_us=target, pod_quota_us=pod_quota_us + delta, order=order)

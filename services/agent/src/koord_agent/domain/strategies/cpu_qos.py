@@ -1,0 +1,121 @@
+"""CPU QoS as a strategy: group identity of classes, pods, containers and host applications, and idle classes.
+
+It proposes its plans when pods or settings changed, and renews them every 10 s. The values are computed by
+`domain.strategies.group_identity`. Source: runtime spec, 2.6 (kubeqos, pod, host app), 3.1, 3.2.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.group_identity import (
+    BVT,
+    IDLE,
+    BvtRule,
+    application_bvt,
+    bvt_rule,
+    pod_bvt,
+    qos_bvt,
+    qos_idle,
+)
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
+
+PLUGIN = "CPUQOS"
+RENEW_AFTER_MS = 10_000
+AUDIT_REASON = "UpdateCPU"
+
+
+@dataclass(slots=True)
+class CpuQosStrategy:
+    """Proposes group identity and cpu.idle of QoS classes, pods and host applications on one node.
+
+    Attributes:
+        identity: Whether group identities are set.
+        idle: Whether cpu.idle is set.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(GROUP_IDENTITY, CORE_SCHED), section=RESOURCE_QOS)
+    identity: bool
+    idle: bool
+    _problems: tuple[str, ...] = ()
+    _pods: tuple[AgentPod, ...] = ()
+    _section: Mapping[str, Any] | None = None
+    _at_ms: int = 0
+    _changed_ms: int = 0
+    _is_off: bool = False
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose group identity and cpu.idle of classes, pods and applications for this cycle.
+
+        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. If nothing is
+        enabled, zeros are proposed for 20 s, and then no more. See `Strategy.propose`.
+        """
+        same_pods = len(self._pods) == len(look.pods) and all(
+            old is new for old, new in zip(self._pods, look.pods, strict=True)
+        )
+        is_same = same_pods and self._section is policy
+        is_fresh = 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
+        is_done = self._is_off and look.now_ms - self._changed_ms >= 2 * RENEW_AFTER_MS
+        if is_same and (is_fresh or is_done):
+            return Proposal(problems=self._problems)
+        rule = bvt_rule(policy)
+        idle = [(CgroupFile(look.layout.qos_directory(qos), IDLE), qos_idle(policy, qos)) for qos in KubeQos]
+        self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
+        self._changed_ms = self._changed_ms if is_same else look.now_ms
+        # zeros are wished for twice, for a write that failed, and then no more: nobody else gives a class an identity
+        self._is_off = not rule.is_enabled and not any(value for _, value in idle)
+        wanted: list[tuple[CgroupFile, int]] = []
+        if self.identity and state.readings.group_identity().takes(rule):
+            wanted.extend(self._identities(look, rule))
+        if self.idle:
+            wanted.extend(idle)
+        plans = [
+            Plan(
+                plugin=PLUGIN,
+                band=Band.ISOLATION,
+                file=file,
+                value=str(value),
+                created_ms=look.now_ms,
+                ttl_ms=state.ttl_ms,
+                reason=AUDIT_REASON,
+            )
+            for file, value in wanted
+        ]
+        return Proposal(plans, problems=self._problems, group_identity=bool(plans) and rule.is_enabled)
+
+    def _identities(self, look: NodeLook, rule: BvtRule) -> Iterator[tuple[CgroupFile, int]]:
+        for qos in KubeQos:
+            yield CgroupFile(look.layout.qos_directory(qos), BVT), qos_bvt(rule, qos)
+        problems: list[str] = []
+        for pod in look.pods:
+            if pod.uid in look.frozen:
+                continue
+            try:
+                value = pod_bvt(rule, pod.qos_label, pod.kube_qos, pod.annotations)
+            except InvalidInput as error:
+                problems.append(f"pod {pod.namespace}/{pod.name}: its CPU QoS is not applied: {error}")
+                continue
+            yield CgroupFile(look.pod_directory(pod), BVT), value
+            for container in pod.containers:
+                if container.container_id:
+                    try:
+                        yield CgroupFile(look.container_directory(pod, container.container_id), BVT), value
+                    except UnknownContainerId:
+                        continue
+        self._problems = tuple(problems)
+        for application in look.host_applications:
+            try:
+                directory = look.layout.host_application_directory(application)
+            except ValueError:
+                continue
+            if directory:
+                yield CgroupFile(directory, BVT), application_bvt(rule, application.qos)

@@ -1,0 +1,68 @@
+"""CPU suppression as a strategy. Ongoing contentions lower its threshold.
+
+The decision itself is `domain.strategies.cpu_suppress.decide`. Source: agent spec, 11, 18.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from koord_agent.domain.gate_names import BE_CPU_MANAGER, BE_CPU_SUPPRESS
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.policies import SuppressPolicy
+from koord_agent.domain.strategies.cpu_suppress import PLUGIN, Decision, NodeView, SuppressMemory, decide
+from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Pace, Proposal
+
+
+class CpuSuppressStrategy:
+    """Proposes the CPU limits of best-effort pods on one node.
+
+    If it is switched off, it lifts the limits that it has set.
+    """
+
+    name = PLUGIN
+    needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
+
+    def __init__(self, is_enabled: Callable[[str], bool]) -> None:
+        """Read the gates.
+
+        Args:
+            is_enabled: Whether a feature gate is on.
+        """
+        self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
+        self._memory = SuppressMemory()
+        self._decision: Decision | None = None
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose the CPU limits of best-effort pods for this cycle.
+
+        The policy is `state.suppress`, which was parsed with the desired state. See `Strategy.propose`.
+        """
+        view, suppress = state.view, state.suppress
+        if view is None:
+            return Proposal()
+        if self._decision is not None and all(state.written.get(plan.file, True) for plan in self._decision.plans):
+            self._memory = self._decision.memory
+        if suppress is not None:
+            suppress = (
+                _lowered(suppress, state.effects.suppress_points) if self._is_on else replace(suppress, enable=False)
+            )
+        self._decision = decide(view, suppress, self._memory, ttl_ms=state.ttl_ms)
+        causes = state.effects.suppress_causes
+        plans = self._decision.plans
+        return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
+
+    def decision(self, view: NodeView) -> Decision:
+        """Return the last decision about the CPU of best-effort pods.
+
+        If the strategy has not run yet, it is a decision without changes.
+
+        Args:
+            view: Inputs of this cycle, used only if the strategy has not run yet.
+        """
+        return self._decision or decide(view, None, self._memory, ttl_ms=0)
+
+
+def _lowered(policy: SuppressPolicy, points: int) -> SuppressPolicy:
+    lowered = max(policy.threshold_percent - points, policy.min_percent or 0)
+    return replace(policy, threshold_percent=min(lowered, policy.threshold_percent))

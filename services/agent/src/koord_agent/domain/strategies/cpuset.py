@@ -1,0 +1,339 @@
+"""CPU lists of pods, containers and host applications, and no quota for pods that own CPUs.
+
+The strategy proposes its plans when pods or pools changed, and renews them every 10 s. A value that is not in place,
+because its file is missing, is proposed again in the next cycle. A pod whose containers are unknown (no kubelet) counts
+as its own only container.
+
+Source: runtime spec, 2.6 (container cpuset.cpus, pod cpu.cfs_quota_us), 3.3. Vectors: cpuset_hook.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.cpu import parse_system_qos_resource
+from koordcore.protocol.lenient_json import decode
+from koordcore.protocol.qos import KubeQos, QosClass
+from koordcore.protocol.resource_names import BATCH_CPU, CPU
+from koordcore.values.allocation import NOTHING
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import ZERO, quantity_from_json
+
+from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
+from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Readings
+
+
+class _ZoneResources(msgspec.Struct):
+    node: int = 0
+    resources: dict[str, str | int | float | None] | None = None
+
+
+class ResourceStatus(msgspec.Struct, rename="camel"):
+    """The CPUs and NUMA amounts that the scheduler gave to a pod: the annotation resource-status.
+
+    Attributes:
+        cpuset: CPU list that the pod owns. "" means none.
+        numa_node_resources: Amounts by NUMA node; None if the annotation has none.
+    """
+
+    cpuset: str = ""
+    numa_node_resources: list[_ZoneResources] | None = None
+
+    @property
+    def cpu_zones(self) -> tuple[int, ...]:
+        """NUMA nodes of all entries, in their order, if at least one of them gives CPU to the pod; otherwise empty."""
+        zones = self.numa_node_resources or ()
+        return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
+
+
+def _has_cpu(zone: _ZoneResources) -> bool:
+    found = zone.resources or {}
+    cpu, batch = (quantity_from_json(found[name]) if name in found else ZERO for name in (CPU, BATCH_CPU))
+    return cpu.milli() != 0 or batch.milli() > 0
+
+
+def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
+    """Return the CPUs and NUMA amounts of a pod from its annotation resource-status; empty without the annotation.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    text = annotations.get(keys.RESOURCE_STATUS)
+    return decode(text, ResourceStatus) if text else ResourceStatus()
+
+
+def status_of_pod(pod: AgentPod) -> ResourceStatus:
+    """Return the CPUs and NUMA amounts that the scheduler gave to a pod.
+
+    They come from the pod's annotation, or from its allocation if only the ledger knows the pod.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    # only whether a zone gave CPU matters here, so milli-cores may stand for cores
+    if keys.RESOURCE_STATUS in pod.annotations or pod.allocation is NOTHING:
+        return resource_status(pod.annotations)
+    zones = [
+        _ZoneResources(
+            zone.zone, {name: f"{amount}m" if name == CPU else amount for name, amount in zone.amounts.items()}
+        )
+        for zone in pod.allocation.zones
+    ]
+    return ResourceStatus(cpuset=pod.allocation.cpuset, numa_node_resources=zones or None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpusetRule:
+    """The CPUs of a node that each kind of pods may use.
+
+    Attributes:
+        shared: CPUs that latency-sensitive pods share, by NUMA node.
+        be: CPUs that best-effort pods share, by NUMA node.
+        system: CPU list of system QoS. "" means none.
+        is_static: Whether the CPU manager policy of the kubelet is static.
+    """
+
+    shared: tuple[SharedPool, ...] = ()
+    be: tuple[SharedPool, ...] = ()
+    system: str = ""
+    is_static: bool = False
+
+
+def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
+    """Return which CPUs each kind of pods may use, from the pools that the agent computed itself.
+
+    Args:
+        pools: CPUs of each kind of pods. None means they are unknown.
+        annotations: Annotations of the node.
+        is_static: Whether the CPU manager policy of the kubelet is static.
+
+    Returns:
+        None if the pools are unknown.
+
+    Raises:
+        InvalidInput: The annotation of system QoS is malformed.
+    """
+    if pools is None:
+        return None
+    return CpusetRule(shared=pools.ls, be=pools.be, system=system_cpuset(annotations), is_static=is_static)
+
+
+def system_cpuset(annotations: Mapping[str, str]) -> str:
+    """Return the CPU list that a node's annotation sets aside for pods with QoS SYSTEM; "" if there is none.
+
+    Raises:
+        InvalidInput: The annotation is malformed, or its CPU list is.
+    """
+    system = parse_system_qos_resource(annotations)
+    if system is None:
+        return ""
+    parse_cpuset(system.cpuset)  # a malformed list would keep containers from starting
+    return system.cpuset
+
+
+def container_cpuset(
+    rule: CpusetRule | None,
+    qos_label: str,
+    kube_qos: KubeQos,
+    status: ResourceStatus,
+    *,
+    be_by_manager: bool = False,
+) -> str | None:
+    """Return the text to write to cpuset.cpus of a container or sandbox.
+
+    A pod that owns CPUs gets these. A pod with NUMA nodes that gave it CPU gets their shared pools; a BE pod only with
+    `be_by_manager`. Otherwise SYSTEM pods get the CPUs of system QoS, if any, and LS pods all shared pools. The CPU
+    list of a pod in the BestEffort class is cleared. Any other pod gets all shared pools, unless `rule.is_static`.
+
+    Args:
+        rule: Which CPUs each kind of pods may use. None means it is not known yet.
+        qos_label: QoS class of the pod, "" means none.
+        kube_qos: Kubernetes QoS class, which decides the cgroup directory.
+        status: CPUs and zones that the scheduler allocated to the pod.
+        be_by_manager: Whether the gate BECPUManager is on.
+
+    Returns:
+        The CPU list. "" clears the file. None means that the file must not be changed.
+    """
+    if status.cpuset:
+        return status.cpuset
+    if rule is None:
+        return None
+    zones = status.cpu_zones
+    if zones and (qos_label != QosClass.BE or be_by_manager):
+        pools = rule.be if qos_label == QosClass.BE else rule.shared
+        return _joined([pool for zone in zones for pool in pools if pool.node == zone])
+    if qos_label == QosClass.SYSTEM and rule.system:
+        return rule.system
+    if qos_label == QosClass.LS:
+        return _joined(rule.shared)
+    if kube_qos is KubeQos.BEST_EFFORT:
+        return ""
+    return None if rule.is_static else _joined(rule.shared)
+
+
+def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
+    """Return the CPU list of a host application with QoS class LS; None if it is not known yet.
+
+    Raises:
+        InvalidInput: The class is not LS.
+    """
+    if qos != QosClass.LS:
+        raise InvalidInput(QosClass.LS.value, qos, "QoS class of a host application with a CPU list")
+    return None if rule is None else _joined(rule.shared)
+
+
+def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:
+    """Return the quota -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled.
+
+    Args:
+        status: CPUs and zones that the scheduler allocated to the pod.
+        unsets: False with the flag -disable-unset-cpu-quota.
+
+    Returns:
+        None if the pod owns no CPUs or the flag is set; then the quota must not be changed.
+    """
+    return UNLIMITED if unsets and status.cpuset else None
+
+
+def _joined(pools: Sequence[SharedPool]) -> str:
+    return ",".join(pool.cpuset for pool in pools)
+
+
+PLUGIN = "CPUSetAllocator"
+CPUSET = "cpuset.cpus"
+RENEW_AFTER_MS = 10_000
+AUDIT_REASON = "UpdateCPUSet"
+_WITHOUT_QUOTA = (QosClass.LSE, QosClass.LSR)
+
+_Value = tuple[CgroupFile, str]
+
+
+@dataclass(slots=True)
+class CpusetStrategy:
+    """Proposes the CPU lists of pods and host applications on one node.
+
+    Attributes:
+        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
+        be_by_manager: Whether the gate BECPUManager is on.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(CPUSET_ALLOCATOR,), node_slo=False)
+    unsets_quota: bool = True
+    be_by_manager: bool = False
+    _pods: tuple[AgentPod, ...] = ()
+    _pools: CpuPools | None = None
+    _rule: CpusetRule | None = None
+    _plans: tuple[Plan, ...] = ()
+    _problems: tuple[str, ...] = ()
+    _at_ms: int | None = None
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose CPU lists and unlimited quotas for this cycle.
+
+        While the inputs are unchanged and less than 10 s have passed since the last plans, propose only plans whose
+        files have other values. With `be_by_manager`, all are proposed each time. See `Strategy.propose`.
+        """
+        same_pods = len(self._pods) == len(look.pods) and all(
+            old is new for old, new in zip(self._pods, look.pods, strict=True)
+        )
+        is_fresh = self._at_ms is not None and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
+        # CPU suppression restores the lists of best-effort pods in each cycle, so their own lists are proposed as often
+        if not self.be_by_manager and same_pods and is_fresh and self._pools == look.pools:
+            # one of the plans may be of a pod that is frozen since then
+            late = () if look.frozen else (plan for plan in self._plans if not state.written.get(plan.file, True))
+            return Proposal([replace(plan, created_ms=look.now_ms) for plan in late], problems=self._problems)
+        self._pods, self._pools, self._at_ms = look.pods, look.pools, look.now_ms
+        problems: list[str] = []
+        try:
+            self._rule = cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
+        except InvalidInput as error:
+            problems.append(f"node: its system CPUs stay as they were: {error}")
+        self._plans = tuple(
+            Plan(
+                plugin=PLUGIN,
+                band=Band.ISOLATION,
+                file=file,
+                value=value,
+                created_ms=look.now_ms,
+                ttl_ms=state.ttl_ms,
+                reason=AUDIT_REASON,
+            )
+            for file, value in (
+                *self._of_pods(look, state.readings, problems),
+                *self._of_applications(look, problems),
+            )
+        )
+        self._problems = tuple(problems)
+        return Proposal(self._plans, problems=self._problems)
+
+    def _of_pods(self, look: NodeLook, readings: Readings, problems: list[str]) -> Iterator[_Value]:
+        for pod in look.pods:
+            if pod.uid in look.frozen:
+                continue
+            try:
+                status = status_of_pod(pod)
+            except InvalidInput as error:
+                problems.append(f"pod {pod.namespace}/{pod.name}: its CPU list is not applied: {error}")
+                continue
+            cpus = container_cpuset(self._rule, pod.qos_label, pod.kube_qos, status, be_by_manager=self.be_by_manager)
+            loses_quota = pod.qos_label in _WITHOUT_QUOTA
+            quota = owned_quota_us(status, unsets=self.unsets_quota) if loses_quota else None
+            if not cpus and quota is None:
+                continue  # an empty list is not written (runtime spec, 2.4)
+            of_pod, of_containers = look.pod_directory(pod), tuple(_containers(look, pod))
+            if quota is not None:
+                yield from ((CgroupFile(each, QUOTA), str(quota)) for each in dict.fromkeys((of_pod, *of_containers)))
+            if cpus:
+                yield from ((CgroupFile(each, CPUSET), cpus) for each in of_containers)
+            if cpus and of_containers and of_pod not in of_containers:
+                yield from _widened(CgroupFile(of_pod, CPUSET), cpus, readings)
+
+    def _of_applications(self, look: NodeLook, problems: list[str]) -> Iterator[_Value]:
+        for application in look.host_applications:
+            try:
+                cpus = application_cpuset(self._rule, application.qos)
+                directory = look.layout.host_application_directory(application)
+            except InvalidInput as error:
+                problems.append(f"host application {application.name}: its CPU list is not applied: {error}")
+                continue
+            except ValueError:
+                continue
+            if directory and cpus:
+                yield CgroupFile(directory, CPUSET), cpus
+
+
+def _widened(of_pod: CgroupFile, cpus: str, readings: Readings) -> Iterator[_Value]:
+    """Yield a wider CPU list for a pod's directory, if its list does not contain the CPUs of its containers.
+
+    While the containers were unknown, as after a start of the agent, the directory had the list of the containers. A
+    pool may have grown since.
+    """
+    try:
+        present, wanted = parse_cpuset((readings.read(of_pod) or "").strip()), parse_cpuset(cpus)
+    except InvalidInput:
+        return
+    if present and not wanted <= present:  # an empty list has the CPUs of the parent
+        yield of_pod, format_cpuset(present | wanted)
+
+
+def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
+    """Yield the directories of the containers that exist. Without known containers, yield that of the pod."""
+    if not pod.containers:
+        yield look.pod_directory(pod)
+    for container in pod.containers:
+        if container.container_id:
+            try:
+                yield look.container_directory(pod, container.container_id)
+            except UnknownContainerId:
+                continue

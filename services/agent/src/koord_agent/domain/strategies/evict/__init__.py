@@ -1,0 +1,1 @@
+"""Evictions for CPU and memory."""

@@ -1,0 +1,321 @@
+"""Choose the pods to evict so that the requested amounts are released: one pass over all tasks of a strategy.
+
+A *task* is a demand of one eviction feature: amounts to release, and the pods that may be evicted for it, in order.
+`strategies` makes the tasks and carries them out. Absent fields of the threshold strategy are None, because each
+feature requires other fields.
+
+Source: agent spec, 4.2, 12.1. Vectors: evict_release.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+from typing import Any
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.annotations.pods import is_eviction_enabled, parse_eviction_priority
+from koordcore.protocol.config.typed import wire_name
+from koordcore.protocol.lenient_json import convert, parse_json
+from koordcore.protocol.qos import QosClass
+from koordcore.values.integers import parse_literal
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import Amounts
+
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.strategy import EvictionTask, Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionVictim:
+    """A pod that was evicted.
+
+    Attributes:
+        uid: UID of the pod.
+        feature: Eviction feature of the task that evicted it.
+        reason: Reason of the task.
+        releases: Amounts that its end releases.
+    """
+
+    uid: str
+    feature: str
+    reason: str
+    releases: Amounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Result of one pass over the eviction tasks of a strategy.
+
+    Attributes:
+        victims: Pods that were evicted.
+        pending: UIDs of pods that were evicted earlier and have not ended yet.
+        failed: UIDs of pods that could not be evicted.
+        released: Kind of target -> released amounts. Each pod counts once.
+        unmet: Eviction feature -> amounts that are still missing after the pass.
+    """
+
+    victims: tuple[EvictionVictim, ...] = ()
+    pending: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    released: Mapping[Target, Amounts] = field(default_factory=dict[Target, Amounts])
+    unmet: Mapping[str, Amounts] = field(default_factory=dict[str, Amounts])
+
+
+def release(
+    tasks: Sequence[EvictionTask], *, already_evicted: Collection[str], evict: Callable[[EvictionTask, str], bool]
+) -> Release:
+    """Evict the candidates of each task in order until the task has its amounts.
+
+    The release of a victim counts for every task of the pass, as the maximum over tasks with the same target. A
+    candidate that releases none of the missing amounts is skipped (D-19).
+
+    Args:
+        tasks: Tasks of one strategy, in order.
+        already_evicted: UIDs of pods that were evicted within the last two minutes. They count as released and are
+            not evicted again.
+        evict: Evicts one pod. If it returns False, the next candidate is tried.
+    """
+    wanting = [task for task in tasks if any(amount > 0 for amount in task.to_release.values())]
+    released: dict[Target, Amounts] = {}
+    counted: set[str] = set()
+    victims: list[EvictionVictim] = []
+    pending: list[str] = []
+    failed: list[str] = []
+    for task in wanting:
+        for uid in task.order:
+            missing = _missing(task, released)
+            if not missing:
+                break
+            gives = task.releases.get(uid, {})
+            if uid in counted or not any(name in gives for name in missing):
+                continue
+            if uid in already_evicted:
+                pending.append(uid)
+            elif evict(task, uid):
+                victims.append(EvictionVictim(uid=uid, feature=task.feature, reason=task.reason, releases=dict(gives)))
+            else:
+                failed.append(uid)
+                continue
+            counted.add(uid)
+            _count(uid, wanting, released)
+    unmet = {task.feature: missing for task in wanting if (missing := _missing(task, released))}
+    return Release(victims=tuple(victims), pending=tuple(pending), failed=tuple(failed), released=released, unmet=unmet)
+
+
+def _missing(task: EvictionTask, released: Mapping[Target, Amounts]) -> Amounts:
+    so_far = released.get(task.target, {})
+    left = {name: amount - so_far.get(name, 0) for name, amount in task.to_release.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _count(uid: str, tasks: Sequence[EvictionTask], released: dict[Target, Amounts]) -> None:
+    gives: dict[Target, Amounts] = {}
+    for task in tasks:
+        most = gives.setdefault(task.target, {})
+        for name, amount in task.releases.get(uid, {}).items():
+            most[name] = max(amount, most.get(name, amount))
+    for target, amounts in gives.items():
+        total = released.setdefault(target, {})
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+
+
+def is_allowed(pod: AgentPod, feature: str) -> bool:
+    """Return whether the eviction policy in a pod's annotation allows an eviction feature.
+
+    Without a policy every feature is allowed; with an invalid policy none is.
+    """
+    text = pod.annotations.get(keys.EVICTION_POLICY)
+    if text is None:
+        return True
+    try:
+        features = parse_json(text)
+    except InvalidInput:
+        return False
+    return isinstance(features, list) and feature in features
+
+
+def by_priority(
+    pods: Iterable[AgentPod], *, feature: str, priority_threshold: int, amount: Mapping[str, int], known: Iterable[str]
+) -> tuple[AgentPod, ...]:
+    """Return the pods that a feature may evict, of any QoS class, in the order of eviction.
+
+    A candidate is Pending or Running, has a usage sample and a priority of at most the threshold, and its labels and
+    policy allow the eviction. Candidates are sorted by eviction priority, priority value and label priority
+    ascending, then by amount descending, then by name.
+
+    Args:
+        pods: The pods of the node.
+        feature: Name of the eviction feature.
+        priority_threshold: Pods above this priority value are not candidates.
+        amount: UID -> amount (usage or request) by which the feature orders pods.
+        known: UIDs that have a last usage sample.
+    """
+    seen = set(known)
+    able = [
+        pod
+        for pod in pods
+        if pod.is_active
+        and pod.uid in seen
+        and pod.priority_value <= priority_threshold
+        and is_eviction_enabled(pod.labels)
+        and is_allowed(pod, feature)
+    ]
+    return tuple(
+        sorted(
+            able,
+            key=lambda pod: (
+                _eviction_priority(pod),
+                pod.priority_value,
+                _label_priority(pod),
+                -amount.get(pod.uid, 0),
+                pod.namespace,
+                pod.name,
+            ),
+        )
+    )
+
+
+def best_effort_by_priority(
+    pods: Iterable[AgentPod], *, feature: str, then: Callable[[AgentPod, AgentPod], int]
+) -> tuple[AgentPod, ...]:
+    """Return the pods that a feature for best-effort pods may evict, in the order of eviction.
+
+    Candidates are pods with label BE whose policy allows the feature, in any phase. The lowest spec.priority comes
+    first.
+
+    Args:
+        pods: The pods of the node.
+        feature: Name of the eviction feature.
+        then: Compares two pods if one has no priority or both are equal; negative if the first is evicted first.
+    """
+
+    def compare(one: AgentPod, other: AgentPod) -> int:
+        mine, theirs = one.spec_priority, other.spec_priority
+        if mine is not None and theirs is not None and mine != theirs:
+            return mine - theirs
+        return then(one, other)
+
+    able = [pod for pod in pods if pod.qos_label == QosClass.BE and is_allowed(pod, feature)]
+    return tuple(sorted(sorted(able, key=lambda pod: (pod.namespace, pod.name)), key=cmp_to_key(compare)))
+
+
+def _eviction_priority(pod: AgentPod) -> int:
+    try:
+        return parse_eviction_priority(pod.annotations)
+    except InvalidInput:
+        return 0
+
+
+def _label_priority(pod: AgentPod) -> int:
+    text = pod.labels.get(keys.SUB_PRIORITY)
+    if not text:
+        return pod.priority_value
+    try:
+        return parse_literal(text, 32)
+    except InvalidInput:
+        return pod.priority_value
+
+
+BY_ALLOCATABLE = "evictByAllocatable"
+"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
+
+
+class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
+    """The eviction settings in the threshold section of a NodeSLO. A field that is not configured is None.
+
+    Thresholds are whole percents. Priorities are Kubernetes priority values.
+    """
+
+    memory_evict_threshold_percent: int | None = None
+    memory_evict_lower_percent: int | None = None
+    memory_allocatable_evict_threshold_percent: int | None = None
+    memory_allocatable_evict_lower_percent: int | None = None
+    cpu_evict_be_satisfaction_upper_percent: int | None = None
+    cpu_evict_be_satisfaction_lower_percent: int | None = None
+    cpu_evict_be_usage_threshold_percent: int | None = None
+    cpu_evict_time_window_seconds: int | None = None
+    cpu_evict_threshold_percent: int | None = None
+    cpu_evict_lower_percent: int | None = None
+    cpu_allocatable_evict_threshold_percent: int | None = None
+    cpu_allocatable_evict_lower_percent: int | None = None
+    cpu_evict_policy: str | None = None
+    evict_enabled_priority_threshold: int | None = None
+    allocatable_evict_priority_threshold: int | None = None
+
+    @property
+    def by_allocatable(self) -> bool:
+        """Whether BECPUEvict compares best-effort requests with the allocatable batch-cpu of the node.
+
+        If False, it compares them with the CPU that best-effort pods can really get.
+        """
+        return self.cpu_evict_policy == BY_ALLOCATABLE
+
+
+def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
+    """Return the eviction settings in the threshold section of a NodeSLO (JSON). Other fields are ignored.
+
+    Raises:
+        InvalidInput: A field has a wrong type.
+    """
+    return convert(dict(section), EvictionPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The decision of one eviction feature in this cycle.
+
+    Attributes:
+        is_valid: Whether the settings of the feature are valid.
+        task: Demand to evict pods; None if nothing is evicted.
+        reason: Reason why there is no task, or the numbers behind the task.
+    """
+
+    is_valid: bool
+    task: EvictionTask | None = None
+    reason: str = ""
+
+
+def evicting(
+    feature: str,
+    target: Target,
+    to_release: Amounts,
+    candidates: Iterable[AgentPod],
+    releases: Mapping[str, Amounts],
+    reason: str,
+) -> Judgement:
+    """Return the decision that pods have to be evicted.
+
+    Args:
+        feature: Name of the eviction feature.
+        target: What counts as released: the requests of pods or their usage.
+        to_release: Resource -> amount to release.
+        candidates: Pods that may be evicted; the first is evicted first.
+        releases: UID -> amounts that the end of the pod would release.
+        reason: One sentence with the numbers behind it.
+    """
+    order = tuple(pod.uid for pod in candidates)
+    task = EvictionTask(
+        feature=feature, target=target, to_release=to_release, order=order, releases=releases, reason=reason
+    )
+    return Judgement(is_valid=True, task=task, reason=reason)
+
+
+def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
+    """Return the threshold of a feature, and the lower bound down to which it evicts pods, both in percent.
+
+    Args:
+        threshold: Threshold in percent; None = not set.
+        lower: Lower bound in percent; None = not set.
+        default_gap: Percentage points between the threshold and a lower bound that is not set. None: the lower bound
+            is required.
+
+    Returns:
+        Threshold and lower bound. None if one is missing or negative, or the lower bound is not below the threshold.
+    """
+    if lower is None and threshold is not None and default_gap is not None:
+        lower = threshold - default_gap
+    if threshold is None or lower is None or threshold < 0 or lower >= threshold:
+        return None
+    return threshold, lower

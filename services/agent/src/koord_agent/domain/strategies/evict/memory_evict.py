@@ -1,0 +1,66 @@
+"""Eviction for memory: best effort first, then low priorities, then pods that opted in.
+
+Features in their order: BEMemoryEvict, MemoryAllocatableEvict (`allocatable_evict`), MemoryEvict.
+
+Source: agent spec, 12.5. Vectors: memory_evict.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koordcore.protocol.pod_resources import MEMORY
+
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.strategies.evict.eviction import EvictionPolicy, Judgement, best_effort_by_priority, by_priority
+from koord_agent.domain.strategies.evict.thresholds import NodeUsage, judge_usage
+
+PLUGIN = "memoryEvict"
+BE_MEMORY_EVICT = "BEMemoryEvict"
+MEMORY_EVICT = "MemoryEvict"
+COOL_DOWN_SECONDS = 4
+
+
+def judge_memory_usage(
+    feature: str,
+    policy: EvictionPolicy,
+    node_memory_used_bytes: float | None,
+    *,
+    capacity_bytes: int,
+    pods: Sequence[AgentPod],
+    used_bytes: Mapping[str, int],
+) -> Judgement:
+    """Decide whether the node uses too much memory, and which pods are evicted to bring usage below the lower bound.
+
+    Args:
+        feature: BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22).
+        policy: Thresholds of the NodeSLO.
+        node_memory_used_bytes: Memory in use on the node; None if it was not measured.
+        capacity_bytes: Memory of the node in bytes.
+        pods: The pods of the node.
+        used_bytes: UID -> last memory usage. For BEMemoryEvict, a pod without usage is the last candidate.
+    """
+    usage = NodeUsage(
+        resource=MEMORY,
+        used=node_memory_used_bytes,
+        capacity=capacity_bytes,
+        threshold_percent=policy.memory_evict_threshold_percent,
+        lower_percent=policy.memory_evict_lower_percent,
+    )
+    if feature == BE_MEMORY_EVICT:
+
+        def larger_first(one: AgentPod, other: AgentPod) -> int:
+            mine, theirs = used_bytes.get(one.uid, -1), used_bytes.get(other.uid, -1)
+            return theirs - mine if mine != theirs else (one.name < other.name) - (one.name > other.name)
+
+        releases = {pod.uid: used_bytes.get(pod.uid, 0) for pod in pods}
+        return judge_usage(
+            feature, usage, lambda: best_effort_by_priority(pods, feature=feature, then=larger_first), releases
+        )
+    priority = policy.evict_enabled_priority_threshold
+    if priority is None:
+        return Judgement(is_valid=False, reason=f"{feature}: no priority threshold")
+    return judge_usage(
+        feature,
+        usage,
+        lambda: by_priority(pods, feature=feature, priority_threshold=priority, amount=used_bytes, known=used_bytes),
+        used_bytes,
+    )

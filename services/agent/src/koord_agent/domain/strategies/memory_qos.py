@@ -1,0 +1,383 @@
+"""Memory protection and reclaim of classes, pods and containers: values of the memory.* files.
+
+`MemoryQosStrategy` proposes them when pods or settings changed, and renews them every 30 s.
+
+Source: agent spec, 14. Vectors: cgroup_reconcile.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.config.agent import AGENT_QOS_DEFAULTS
+from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.parse import parse_object
+from koordcore.protocol.config.tables import MEMORY_QOS
+from koordcore.protocol.lenient_json import convert, parse_json
+from koordcore.protocol.pod_resources import MEMORY
+from koordcore.protocol.qos import KubeQos, QosClass
+from koordcore.protocol.resource_names import BATCH_MEMORY
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.gate_names import CGROUP_RECONCILE
+from koord_agent.domain.kernel.cgroup_files import INT64_MAX
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentContainer, AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
+
+PLUGIN = "CgroupReconcile"
+UNLIMITED = -1
+Values = dict[str, int]
+"""File name -> value. INT64_MAX stands for `max`. An absent file is not written."""
+
+
+class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Memory settings of a QoS class or pod, in whole percents, permille and bytes.
+
+    If a field is None, its file is not changed.
+    """
+
+    min_limit_percent: int | None = None
+    low_limit_percent: int | None = None
+    throttling_percent: int | None = None
+    wmark_ratio: int | None = None
+    wmark_scale_permill: int | None = None
+    wmark_min_adj: int | None = None
+    priority_enable: int | None = None
+    priority: int | None = None
+    oom_kill_group: int | None = None
+    page_cache_enable: bool | None = None
+    page_cache_limit_percent: int | None = None
+    page_cache_limit_size: int | None = None
+    page_cache_reclaim_sync: bool | None = None
+
+
+NONE_VALUES = MemoryQos(
+    min_limit_percent=0,
+    low_limit_percent=0,
+    throttling_percent=0,
+    wmark_ratio=0,
+    wmark_scale_permill=50,
+    wmark_min_adj=0,
+    priority_enable=0,
+    priority=0,
+    oom_kill_group=0,
+)
+"""Values of the policy `none` (agent spec, 4.2)."""
+CLASS_OF_QOS: Mapping[str, str] = {
+    QosClass.LSE: "lsrClass",
+    QosClass.LSR: "lsrClass",
+    QosClass.LS: "lsClass",
+    QosClass.BE: "beClass",
+    QosClass.SYSTEM: "systemClass",
+}
+CLASS_OF_KUBE_QOS: Mapping[KubeQos, str] = {
+    KubeQos.GUARANTEED: "lsrClass",
+    KubeQos.BURSTABLE: "lsClass",
+    KubeQos.BEST_EFFORT: "beClass",
+}
+STATIC_FILES = (
+    ("memory.wmark_ratio", "wmark_ratio"),
+    ("memory.wmark_scale_factor", "wmark_scale_permill"),
+    ("memory.wmark_min_adj", "wmark_min_adj"),
+    ("memory.priority", "priority"),
+    ("memory.use_priority_oom", "priority_enable"),
+    ("memory.oom.group", "oom_kill_group"),
+)
+CLASS_FILES = STATIC_FILES[3:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodMemory:
+    """Values of memory.* files: for the directory of a pod, and for its containers by name."""
+
+    pod: Values
+    containers: Mapping[str, Values]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryValues:
+    """Values of memory.* files: Kubernetes QoS class -> values of its directory, and UID of a pod -> its values."""
+
+    classes: Mapping[KubeQos, Values] = field(default_factory=dict[KubeQos, Values])
+    pods: Mapping[str, PodMemory] = field(default_factory=dict[str, PodMemory])
+
+
+def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
+    """Return the memory settings of each QoS class in a `resourceQOSStrategy` (JSON) of a NodeSLO.
+
+    The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`. The settings of an absent class are all None.
+
+    Raises:
+        InvalidInput: A field has a wrong type.
+    """
+    return {
+        name: settings_from(cast("Mapping[str, Any]", (section.get(name) or {})).get("memoryQOS") or {})
+        for name in ("lsrClass", "lsClass", "beClass", "systemClass")
+    }
+
+
+def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
+    """Return the memory settings in a memory QoS object (JSON). The field `enable` and unknown fields are ignored.
+
+    Raises:
+        InvalidInput: A field has a wrong type.
+    """
+    return convert(dict(fields), MemoryQos)
+
+
+DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
+"""Recommended values of each class for the policy `auto`."""
+
+
+def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
+    """Return the memory settings of a pod, from its QoS class and its annotation `koordinator.sh/memoryQOS`.
+
+    The fields of the annotation override those of the class. With its policy `auto` they override the recommended
+    values instead. With its policy `none` the result is `NONE_VALUES`, whatever else it contains. An invalid
+    annotation counts as absent.
+
+    Args:
+        pod: The pod.
+        classes: `lsrClass` (also for LSE), `lsClass`, `beClass`, `systemClass` -> settings, from `class_settings`.
+    """
+    name = CLASS_OF_QOS[QosClass(pod.qos)]
+    of_class = classes.get(name, MemoryQos())
+    text = pod.annotations.get(keys.MEMORY_QOS)
+    if not text:
+        return of_class
+    try:
+        decoded = parse_json(text)
+        if not isinstance(decoded, dict):
+            return of_class
+        written = cast("dict[str, JsonValue]", decoded)
+        own = settings_from(parse_object(MEMORY_QOS, written, keys.MEMORY_QOS))
+    except InvalidInput:
+        return of_class
+    policy = next((value for key, value in written.items() if key.lower() == "policy"), None)
+    if policy == "none":
+        return NONE_VALUES
+    below = DEFAULTS[name] if policy == "auto" else of_class
+    given = {f: v for f in own.__struct_fields__ if (v := getattr(own, f)) is not None}
+    return msgspec.structs.replace(below, **given)
+
+
+def memory_values(
+    classes: Mapping[str, MemoryQos], pods: Iterable[AgentPod], *, allocatable_bytes: int, page_size: int
+) -> MemoryValues:
+    """Return the values of all memory.* files of the node's QoS classes, pods and containers.
+
+    memory.min and memory.low of a class are the sums over its pods. The directory of the guaranteed class contains all
+    pods, so its sums count every pod. Only Pending and Running pods count.
+
+    Args:
+        classes: QoS class -> settings, from `class_settings`.
+        pods: The pods of the node.
+        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
+        page_size: Size of a memory page in bytes.
+
+    Source:
+        agent spec, 14.
+    """
+    of_pods: dict[str, PodMemory] = {}
+    sums: dict[KubeQos, Values] = {}
+    for pod in pods:
+        of_pod = pod_memory(pod, classes, allocatable_bytes, page_size)
+        if of_pod is None:
+            continue
+        of_pods[pod.uid], settings = of_pod, settings_of_pod(pod, classes)
+        for name, percent in (("memory.min", settings.min_limit_percent), ("memory.low", settings.low_limit_percent)):
+            if percent is not None:
+                share = _requested(pod) * percent // 100
+                for kube_qos in {pod.kube_qos, KubeQos.GUARANTEED}:
+                    total = sums.setdefault(kube_qos, {})
+                    total[name] = total.get(name, 0) + share
+    of_classes = {
+        kube_qos: {**_static(classes.get(name, MemoryQos()), CLASS_FILES), **sums.get(kube_qos, {})}
+        for kube_qos, name in CLASS_OF_KUBE_QOS.items()
+    }
+    return MemoryValues(classes=of_classes, pods=of_pods)
+
+
+def pod_memory(
+    pod: AgentPod, classes: Mapping[str, MemoryQos], allocatable_bytes: int, page_size: int
+) -> PodMemory | None:
+    """Return the values of the memory.* files of one pod and its containers; None if it is neither Pending nor Running.
+
+    Args:
+        pod: The pod.
+        classes: QoS class -> settings, from `class_settings`.
+        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
+        page_size: Size of a memory page in bytes.
+    """
+    if not pod.is_active:
+        return None
+    return _pod_values(pod, settings_of_pod(pod, classes), allocatable_bytes, page_size)
+
+
+def _resource(pod: AgentPod) -> str:
+    return BATCH_MEMORY if pod.qos_label == QosClass.BE else MEMORY
+
+
+def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
+    return tuple(container for container in pod.containers if not container.is_init)
+
+
+def _requested(pod: AgentPod) -> int:
+    """Return the bytes that the containers of the pod request; without known containers, the request of the pod."""
+    resource = _resource(pod)
+    if not pod.containers:
+        return pod.requests.get(resource, 0)
+    return sum(container.requests.get(resource, 0) for container in _containers(pod))
+
+
+def _pod_values(pod: AgentPod, settings: MemoryQos, allocatable_bytes: int, page_size: int) -> PodMemory:
+    resource = _resource(pod)
+    containers: dict[str, Values] = {}
+    for container in _containers(pod):
+        request, limit = container.requests.get(resource, 0), container.limits.get(resource)
+        values = {**_static(settings, STATIC_FILES), **_protection(settings, request)}
+        high = _high(settings, request, allocatable_bytes if limit is None else limit, page_size)
+        if high is not None:
+            values["memory.high"] = max(high, values.get("memory.min", 0)) if high > 0 else high
+        containers[container.name] = values
+    of_pod = {**_static(settings, STATIC_FILES), **_protection(settings, _requested(pod)), **_page_cache(pod, settings)}
+    return PodMemory(pod=of_pod, containers=containers)
+
+
+def _static(settings: MemoryQos, files: Iterable[tuple[str, str]]) -> Values:
+    return {name: value for name, attribute in files if (value := getattr(settings, attribute)) is not None}
+
+
+def _protection(settings: MemoryQos, request: int) -> Values:
+    values: Values = {}
+    if settings.min_limit_percent is not None:
+        values["memory.min"] = request * settings.min_limit_percent // 100
+    if settings.low_limit_percent is not None:
+        low = request * settings.low_limit_percent // 100
+        values["memory.low"] = max(low, values.get("memory.min", 0)) if low > 0 else low
+    return values
+
+
+def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
+    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page.
+
+    0 % means max.
+
+    Returns:
+        None if the file must not be changed: the percentage is absent or outside 0..100.
+    """
+    percent = settings.throttling_percent
+    if percent is None or not 0 <= percent <= 100:
+        return None
+    if percent == 0:
+        return INT64_MAX
+    return (request + (limit - request) * percent // 100) // page_size * page_size
+
+
+def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
+    """Return the values of the page cache files of a pod: a size, at most the pod's limit, or a percentage of it."""
+    limit = _page_cache_base(pod)
+    size = settings.page_cache_limit_size
+    if size is not None:
+        size = min(size, limit) if limit > 0 else size
+    elif settings.page_cache_limit_percent is not None and limit > 0:
+        size = limit * settings.page_cache_limit_percent // 100
+    values: Values = {}
+    if size is not None and size >= 0:
+        values["memory.pagecache_limit.size"] = size
+        values["memory.pagecache_limit.enable"] = int(size > 0)
+        if size > 0:
+            values["memory.pagecache_limit.sync"] = int(settings.page_cache_reclaim_sync or False)
+    if settings.page_cache_enable is not None:
+        values["memory.pagecache_limit.enable"] = int(settings.page_cache_enable)
+    return values
+
+
+def _page_cache_base(pod: AgentPod) -> int:
+    """Return the sum of the memory limits of a pod's containers in bytes, the base of its page cache limit.
+
+    Returns:
+        -1 if the pod is unlimited. A pod with label BE is unlimited unless all its containers have a limit.
+    """
+    resource = _resource(pod)
+    if not pod.containers:
+        return pod.limits.get(resource, UNLIMITED)
+    limits = [container.limits.get(resource) for container in _containers(pod)]
+    known = [limit for limit in limits if limit is not None]
+    if not known or (resource == BATCH_MEMORY and len(known) < len(limits)):
+        return UNLIMITED
+    return sum(known)
+
+
+RENEW_AFTER_MS = 30_000
+AUDIT_REASON = "UpdateMemory"
+
+
+@dataclass(slots=True)
+class MemoryQosStrategy:
+    """Proposes the memory.* files of QoS classes, pods and containers on one node.
+
+    Attributes:
+        page_size: Size of a memory page of this machine in bytes.
+    """
+
+    name = PLUGIN
+    needs = Needs(gates=(CGROUP_RECONCILE,), section=RESOURCE_QOS)
+    page_size: int = 4096
+    _pods: tuple[AgentPod, ...] = ()
+    _section: Mapping[str, Any] | None = None
+    _at_ms: int = 0
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose values of memory.* files for this cycle.
+
+        No plans while the inputs are unchanged and less than 30 s have passed since the last plans. See
+        `Strategy.propose`.
+        """
+        same_pods = len(self._pods) == len(look.pods) and all(
+            old is new for old, new in zip(self._pods, look.pods, strict=True)
+        )
+        if same_pods and self._section is policy and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
+            return Proposal()
+        self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
+        values = memory_values(
+            class_settings(policy),
+            look.pods,
+            allocatable_bytes=look.allocatable.get(MEMORY, 0),
+            page_size=self.page_size,
+        )
+        plans: list[Plan] = []
+
+        def add(directory: str, files: Values) -> None:
+            plans.extend(
+                Plan(
+                    plugin=PLUGIN,
+                    band=Band.ISOLATION,
+                    file=CgroupFile(directory, name),
+                    value=str(value),
+                    created_ms=look.now_ms,
+                    ttl_ms=state.ttl_ms,
+                    reason=AUDIT_REASON,
+                )
+                for name, value in files.items()
+            )
+
+        for kube_qos, files in values.classes.items():
+            add(look.layout.qos_directory(kube_qos), files)
+        for pod in look.pods:
+            found = values.pods.get(pod.uid)
+            if found is None or pod.uid in look.frozen:
+                continue
+            add(look.pod_directory(pod), found.pod)
+            for container in pod.containers:
+                if container.name in found.containers and container.container_id:
+                    try:
+                        add(look.container_directory(pod, container.container_id), found.containers[container.name])
+                    except UnknownContainerId:
+                        continue
+        return Proposal(plans)

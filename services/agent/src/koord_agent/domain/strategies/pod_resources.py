@@ -1,0 +1,352 @@
+"""CPU shares, quotas and memory limits of pods, which hooks set before a container starts, also as a strategy.
+
+The quota of latency-sensitive pods follows the CPU normalization ratio of the node, the values of best-effort pods
+their batch resources. The strategy proposes its plans when pods or rules changed, and renews them every 10 s. So a pod
+that started while no hook answered gets its values, too.
+
+Source: runtime spec, 1.2 (scale), 2.6 (cpu.shares, cpu.cfs_quota_us, memory.limit_in_bytes), 3.4 (CPUNormalization,
+BatchResource). Vectors: cpunormalization_hook, batchresource_hook.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from koordcore.protocol import keys
+from koordcore.protocol.amplification import parse_cpu_normalization_ratio
+from koordcore.protocol.lenient_json import decode
+from koordcore.protocol.qos import QosClass
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.quantity import quantity_from_json
+from koordcore.values.resources import Amounts
+
+from koord_agent.domain.gate_names import BATCH_RESOURCE, CPU_NORMALIZATION
+from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US, QUOTA, UNLIMITED, milli_to_quota_us, milli_to_shares
+from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentContainer, AgentPod
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
+from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
+
+
+def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
+    """Return the CPU normalization ratio in the annotations of a node; None if it is absent or invalid."""
+    try:
+        return parse_cpu_normalization_ratio(annotations)
+    except InvalidInput:
+        return None
+
+
+def scaled_quota_us(quota_us: int, ratio: float) -> int:
+    """Return the CFS quota for a CPU that is `ratio` times as fast as normal: max(1000, ceil(quota / ratio)).
+
+    If the quota is unlimited or the ratio is at most 1, return the quota.
+
+    Args:
+        quota_us: CFS quota in microseconds per period; at most 0: unlimited.
+        ratio: CPU normalization ratio of the node.
+    """
+    return max(MIN_QUOTA_US, math.ceil(quota_us / ratio)) if quota_us > 0 and ratio > 1 else quota_us
+
+
+def normalized_quota_us(
+    ratio: float | None, qos_label: str, status: ResourceStatus, quota_us: int | None
+) -> int | None:
+    """Return the quota of a pod or container; None if it must not be changed.
+
+    Args:
+        ratio: CPU normalization ratio of the node; None if there is none.
+        qos_label: QoS label of the pod, "" for none. Only LS pods and pods without label are scaled. A pod without
+            label that owns CPUs counts as LSR.
+        status: CPUs and NUMA nodes that the scheduler assigned to the pod.
+        quota_us: Quota of its limits. None, 0 or less means unlimited.
+    """
+    if ratio is None or quota_us is None or quota_us <= 0 or qos_label not in ("", QosClass.LS):
+        return None
+    if not qos_label and status.cpuset:
+        return None
+    return scaled_quota_us(quota_us, ratio)
+
+
+CFS_QUOTA_POLICY = "cfsQuota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchContainer:
+    """Batch resources of one container: cpu in milli-cores, memory in bytes. A missing limit means unlimited."""
+
+    requests: Amounts = field(default_factory=dict[str, int])
+    limits: Amounts = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchValues:
+    """Values for the cgroup files of a best-effort pod or container; -1 means unlimited.
+
+    Attributes:
+        cpu_shares: Value of cpu.shares.
+        cfs_quota_us: CPU quota in microseconds per period of 100 ms.
+        memory_limit_bytes: Memory limit in bytes.
+    """
+
+    cpu_shares: int
+    cfs_quota_us: int
+    memory_limit_bytes: int
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, str | int | float | None] = {}
+    limits: dict[str, str | int | float | None] = {}
+
+
+class _ExtendedSpec(msgspec.Struct):
+    containers: dict[str, _Resources] | None = None
+
+
+def batch_containers(
+    containers: Iterable[AgentContainer], annotations: Mapping[str, str]
+) -> dict[str, BatchContainer] | None:
+    """Return the batch resources of a pod by container name.
+
+    Args:
+        containers: Containers of the pod's spec; empty if unknown. Batch resources in the spec take precedence.
+        annotations: Annotations of the pod. An invalid extended-resource-spec counts as absent.
+
+    Returns:
+        None if the pod has no batch resources.
+    """
+    of_spec = {
+        one.name: BatchContainer(requests=_batch(one.requests), limits=_batch(one.limits))
+        for one in containers
+        if not one.is_init and (_batch(one.requests) or _batch(one.limits))
+    }
+    if of_spec:
+        return of_spec
+    text = annotations.get(keys.EXTENDED_RESOURCE_SPEC)
+    try:
+        listed = decode(text, _ExtendedSpec).containers if text else None
+        if listed is None:
+            return None
+        return {
+            name: BatchContainer(requests=_amounts(one.requests), limits=_amounts(one.limits))
+            for name, one in listed.items()
+        }
+    except InvalidInput:
+        return None
+
+
+def pod_batch_values(
+    containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
+) -> BatchValues:
+    """Return the values for the cgroup of a pod: sums over its containers.
+
+    If one container has no limit for CPU (or memory), the pod has none for it, either.
+
+    Args:
+        containers: Container name -> batch resources.
+        ratio: CPU normalization ratio of the node. None if there is none.
+        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
+            pods is unlimited.
+    """
+    listed = tuple(containers.values())
+    shares = milli_to_shares(sum(max(one.requests.get(BATCH_CPU, 0), 0) for one in listed))
+    quota = milli_to_quota_us(_sum(listed, BATCH_CPU))
+    memory = _sum(listed, BATCH_MEMORY)
+    return _batch_values(shares, quota, memory, ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+
+
+def container_batch_values(
+    container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
+) -> BatchValues:
+    """Return the values for the cgroup of one container. A missing limit gives -1, a missing request the least shares.
+
+    Args:
+        container: Batch resources of the container.
+        ratio: CPU normalization ratio of the node. None if there is none.
+        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
+            the container is unlimited.
+    """
+    quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
+    memory = container.limits.get(BATCH_MEMORY, 0)
+    shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
+    return _batch_values(shares, quota, memory, ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+
+
+def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:
+    """Return whether CPU suppression limits the best-effort class by its quota.
+
+    Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent.
+
+    Args:
+        threshold: The section `resourceUsedThresholdWithBE` of the NodeSLO as JSON.
+    """
+    return bool(threshold.get("enable")) and threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY
+
+
+def _batch_values(
+    shares: int, quota_us: int, memory: int, ratio: float | None, *, is_suppressed_by_quota: bool
+) -> BatchValues:
+    return BatchValues(
+        cpu_shares=shares,
+        cfs_quota_us=UNLIMITED if is_suppressed_by_quota else scaled_quota_us(quota_us, ratio or 1.0),
+        memory_limit_bytes=memory if memory > 0 else UNLIMITED,
+    )
+
+
+def _sum(containers: Iterable[BatchContainer], resource: str) -> int:
+    """Return the sum of the limits; 0 (unlimited) if a container has no limit or there is no container."""
+    limits = [container.limits.get(resource, 0) for container in containers]
+    return sum(limits) if limits and all(limit > 0 for limit in limits) else 0
+
+
+def _batch(amounts: Amounts) -> dict[str, int]:
+    return {name: amounts[name] for name in (BATCH_CPU, BATCH_MEMORY) if name in amounts}
+
+
+def _amounts(written: Mapping[str, str | int | float | None]) -> dict[str, int]:
+    return {
+        name: quantity_from_json(written[name]).value()
+        for name in (BATCH_CPU, BATCH_MEMORY)
+        if written.get(name) is not None
+    }
+
+
+BATCH_PLUGIN = "BatchResource"
+NORMALIZATION_PLUGIN = "CPUNormalization"
+SHARES = "cpu.shares"
+MEMORY_LIMIT = "memory.limit_in_bytes"
+RENEW_AFTER_MS = 10_000
+SMALLEST_CHANGE = 0.01
+"""Smallest change of the normalization ratio that counts."""
+AUDIT_REASON = "UpdatePodResources"
+RESTORING = 1.0
+"""Ratio at which quotas are those of the limits."""
+
+_Value = tuple[str, CgroupFile, int]
+
+
+@dataclass(slots=True)
+class PodResourcesStrategy:
+    """Proposes the values of best-effort pods by their batch resources, and quotas by the normalization ratio.
+
+    Attributes:
+        batch: Whether the gate BatchResource is on.
+        normalization: Whether the gate CPUNormalization is on.
+    """
+
+    name = "PodResources"
+    needs = Needs(gates=(BATCH_RESOURCE, CPU_NORMALIZATION), node_slo=False)
+    batch: bool
+    normalization: bool
+    _seen: tuple[object, ...] = ()
+    _pods: tuple[AgentPod, ...] = ()
+    _ratio: float | None = None
+    _restore_until_ms: int | None = None
+    _at_ms: int = 0
+
+    def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
+        """Propose CPU shares, quotas and memory limits of pods for this cycle.
+
+        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. See
+        `Strategy.propose`.
+        """
+        problems = self._take_ratio(look)
+        by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
+        seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)
+        same_pods = len(self._pods) == len(look.pods) and all(
+            old is new for old, new in zip(self._pods, look.pods, strict=True)
+        )
+        if seen == self._seen and same_pods and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
+            return Proposal(problems=problems)
+        self._seen, self._pods, self._at_ms = seen, look.pods, look.now_ms
+        wanted: list[_Value] = []
+        for pod in look.pods:
+            if pod.uid in look.frozen:
+                continue
+            if pod.qos_label == QosClass.BE:
+                wanted.extend(self._batch_values(look, pod, is_suppressed_by_quota=by_quota) if self.batch else ())
+            else:
+                wanted.extend(self._scaled_quotas(look, pod))
+        plans = [
+            Plan(
+                plugin=plugin,
+                # CPU burst raises the quotas that normalization sets; its plans have a higher band
+                band=Band.ISOLATION if plugin == BATCH_PLUGIN else Band.RECOVER,
+                file=file,
+                value=str(value),
+                created_ms=look.now_ms,
+                ttl_ms=state.ttl_ms,
+                reason=AUDIT_REASON,
+            )
+            for plugin, file, value in wanted
+        ]
+        return Proposal(plans, problems=problems)
+
+    def _take_ratio(self, look: NodeLook) -> tuple[str, ...]:
+        """Take the ratio of the node. If it is removed, quotas of limits are proposed twice, and then no more."""
+        if not self.normalization:
+            return ()
+        try:
+            ratio = parse_cpu_normalization_ratio(look.annotations)
+        except InvalidInput as error:
+            return (f"node: the CPU normalization ratio stays as it was: {error}",)
+        if ratio is not None:
+            self._restore_until_ms = None
+            if self._ratio is None or abs(ratio - self._ratio) >= SMALLEST_CHANGE:
+                self._ratio = ratio
+            return ()
+        if self._ratio is not None and self._restore_until_ms is None:
+            self._ratio, self._restore_until_ms = RESTORING, look.now_ms + 2 * RENEW_AFTER_MS
+        elif self._restore_until_ms is not None and look.now_ms >= self._restore_until_ms:
+            self._ratio = self._restore_until_ms = None
+        return ()
+
+    def _batch_values(self, look: NodeLook, pod: AgentPod, *, is_suppressed_by_quota: bool) -> Iterator[_Value]:
+        batch = batch_containers(pod.containers, pod.annotations)
+        if batch is None:
+            return
+        ratio = self._ratio
+        of_pod = pod_batch_values(batch, ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota)
+        yield from _values(look.pod_directory(pod), of_pod)
+        for container, directory in _containers(look, pod):
+            if container.name in batch:
+                values = container_batch_values(
+                    batch[container.name], ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota
+                )
+                yield from _values(directory, values)
+
+    def _scaled_quotas(self, look: NodeLook, pod: AgentPod) -> Iterator[_Value]:
+        if self._ratio is None:
+            return
+        try:
+            status = status_of_pod(pod)
+        except InvalidInput:
+            return
+        limits = [(directory, container.limits.get(CPU, 0)) for container, directory in _containers(look, pod)]
+        if all(container.limits.get(CPU, 0) > 0 for container in pod.containers):
+            # with an unlimited container, the kubelet gives the pod no quota
+            limits.append((look.pod_directory(pod), pod.limits.get(CPU, 0)))
+        for directory, limit_milli in limits:
+            quota = normalized_quota_us(self._ratio, pod.qos_label, status, milli_to_quota_us(limit_milli))
+            if quota is not None:
+                yield NORMALIZATION_PLUGIN, CgroupFile(directory, QUOTA), quota
+
+
+def _values(directory: str, values: BatchValues) -> Iterator[_Value]:
+    yield BATCH_PLUGIN, CgroupFile(directory, SHARES), values.cpu_shares
+    yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), values.cfs_quota_us
+    yield BATCH_PLUGIN, CgroupFile(directory, MEMORY_LIMIT), values.memory_limit_bytes
+
+
+def _containers(look: NodeLook, pod: AgentPod) -> Iterator[tuple[AgentContainer, str]]:
+    """Yield the containers that exist, with their directories."""
+    for container in pod.containers:
+        if container.container_id:
+            try:
+                yield container, look.container_directory(pod, container.container_id)
+            except UnknownContainerId:
+                continue

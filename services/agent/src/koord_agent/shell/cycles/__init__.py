@@ -1,1 +1,0 @@
-"""What the main loop does for all nodes of the process."""

@@ -1,1 +1,0 @@
-"""The agent's side of runtime hooks: the RuntimeHookService, its socket, and its registration with a CRI proxy."""

@@ -1,0 +1,1 @@
+"""The kubelet of this machine, and the cgroups of its pods."""

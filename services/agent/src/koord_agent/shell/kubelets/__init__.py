@@ -1,1 +1,0 @@
-"""The kubelet of this machine, and events of cgroups."""

@@ -1,0 +1,422 @@
+"""Measure one node: collectors, series, prediction, topology, usage reports, and the look: the snapshot for a cycle.
+
+Source: agent spec, 7.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from koordcore.events.envelope import Event
+from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.values.cpuset import EMPTY
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.extending.extension_points import Surroundings
+from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.kernel.features import Features
+from koord_agent.domain.metrics.gpu_usage import GpuReading, ReadGpus, gpu_samples
+from koord_agent.domain.metrics.monitor import NodeMonitor
+from koord_agent.domain.metrics.series import Metrics, Sample, SeriesStore
+from koord_agent.domain.node.cpu_pools import CpuPools
+from koord_agent.domain.node.desired import DesiredView
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.prediction.reclaimable import Prediction, ProdPrediction
+from koord_agent.domain.reporting.report import ReportedHostApplication, node_report, usage_reported
+from koord_agent.domain.strategies.be_cpuset import CpuOwners
+from koord_agent.domain.strategies.contention.contentions import interference_settings
+from koord_agent.domain.strategies.cpu_suppress import NodeView
+from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions, Collectors
+from koord_agent.shell.collect.devices import DeviceReporter, owners_of
+from koord_agent.shell.collect.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
+from koord_agent.shell.collect.topology import TopologyReporter
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.node.predicting import Predicting
+from koord_agent.shell.store.series_archive import SeriesArchive
+
+
+def report_of(
+    host: Host,
+    metrics: Metrics,
+    desired: DesiredView,
+    pods: Mapping[str, AgentPod],
+    extended: NodeExtensions,
+    *,
+    prediction: Prediction | None,
+    be_quota_us: int,
+    cold_memory_running: bool,
+    gpus: Sequence[GpuReading],
+    rfc3339_of: Callable[[int], str],
+) -> NodeUsageReported:
+    """Make the usage report of a node for the time of these metrics.
+
+    Args:
+        host: The machine.
+        metrics: Time series of the node.
+        desired: Desired state of the node.
+        pods: UID -> pod.
+        extended: Extensions of installed packages.
+        prediction: Prediction of the models; None if there is none.
+        be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 = unlimited.
+        cold_memory_running: Whether cold pages are measured on this machine.
+        gpus: The GPUs of the machine; empty if their usage is not measured.
+        rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
+    """
+    report = node_report(
+        metrics.store,
+        now_ms=metrics.now_ms,
+        policy=desired.collect,
+        pods=[pod.reported for pod in pods.values()],
+        host_applications=[
+            ReportedHostApplication(name=app.name, priority=app.priority, qos=app.qos)
+            for app in desired.host_applications
+        ],
+        cold_memory_running=cold_memory_running,
+        gpus=gpus,
+    )
+    window_ms = report.policy.report_interval_seconds * 1000
+    return usage_reported(
+        report,
+        updated_at=rfc3339_of(metrics.now_ms),
+        be_quota_us=be_quota_us,
+        prediction=prediction,
+        signals=node_signals(host, metrics, pods.values(), window_ms),
+        pod_extensions=extended.pod_metrics([pods[metric.pod.uid] for metric in report.pods], metrics),
+    )
+
+
+OBJECT_MARGIN_MS = 60_000
+"""Time for which samples are kept beyond the window of a report, because a report may be late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Settings and parts for measuring a node.
+
+    Attributes:
+        monitor: Monitor with its time series. Their retention determines the memory usage.
+        collectors: Options of the slow collectors.
+        predicting: Prediction; None means no prediction.
+        archive: Archive that keeps the time series over a restart. None means that they are lost.
+        topology: Reports the CPUs of each kind of pods. None means they are not reported.
+        devices: Reports the devices of the node. None means they are not reported.
+        gpus: Returns the GPUs with their processes. None means that their usage is not measured.
+    """
+
+    monitor: NodeMonitor
+    collectors: CollectOptions = NOTHING_SLOW
+    predicting: Predicting | None = None
+    archive: SeriesArchive | None = None
+    topology: TopologyReporter | None = None
+    devices: DeviceReporter | None = None
+    gpus: ReadGpus | None = None
+
+
+class Kubelet(NamedTuple):
+    """Facts about the kubelet that measuring needs besides the list of pods.
+
+    Attributes:
+        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
+        is_static: Whether the CPU manager policy is static.
+        has_listed: Whether it has listed its pods. True also if it is not asked.
+    """
+
+    frozen: frozenset[str] = frozenset()
+    is_static: bool = False
+    has_listed: bool = True
+
+
+class NodeMeasuring:
+    """Measures one node and makes its reports. Only its agent uses it.
+
+    Attributes:
+        topology: Reports the CPUs of each kind of pods. None means they are not reported.
+        last_report: The last usage report; None before the first one.
+    """
+
+    def __init__(
+        self, node: str, host: Host, measurement: Measurement, extensions: NodeExtensions, *, interval_ms: int
+    ) -> None:
+        """Create collectors and series for a node.
+
+        Args:
+            node: Name of the node.
+            host: The machine.
+            measurement: Settings and parts for measuring.
+            extensions: Extensions of installed packages.
+            interval_ms: Milliseconds between two measurements, on the service's clock.
+        """
+        self.topology: TopologyReporter | None = measurement.topology
+        self._devices = measurement.devices
+        self._read_gpus = measurement.gpus
+        self.last_report: NodeUsageReported | None = None
+        self._node = node
+        self._host = host
+        self._monitor = measurement.monitor
+        self._predicting = measurement.predicting
+        self._archive = measurement.archive
+        self._archive_trouble: str | None = None
+        self._extensions = extensions
+        self._interval_ms = interval_ms
+        self._places = host.cpu_topology()
+        self._owners: CpuOwners | None = None
+        self._owners_of: Mapping[str, AgentPod] | None = None
+        self._collectors = Collectors(
+            host,
+            measurement.monitor,
+            features=host.features(),
+            options=measurement.collectors,
+            topology=self._places,
+            measured=extensions.measured,
+        )
+        if self.topology is not None:
+            self.topology.amend = extensions.topology
+
+    @property
+    def pools(self) -> CpuPools | None:
+        """CPUs of each kind of pods; None if unknown."""
+        return None if self.topology is None else self.topology.pools
+
+    @property
+    def store(self) -> SeriesStore:
+        """The time series of the node."""
+        return self._monitor.store
+
+    @property
+    def features(self) -> Features:
+        """Features of the machine that the agent can use, and the missing ones with the reason."""
+        return self._collectors.features
+
+    @property
+    def last_prediction(self) -> ProdPrediction | None:
+        """The prediction that was made for the last report; None before the first one."""
+        return None if self._predicting is None else self._predicting.last
+
+    def report_devices(self, now_ms: int, problems: list[str]) -> tuple[Event, ...]:
+        """Return the fact about the node's devices if it is due and differs from the last one.
+
+        Otherwise an empty tuple.
+
+        Args:
+            now_ms: Time in milliseconds.
+            problems: List to which problems are appended.
+        """
+        if self._devices is None:
+            return ()
+        report = self._devices.report(now_ms)
+        if self._devices.problem:
+            problems.append(f"devices are not reported: {self._devices.problem}")
+        return () if report is None else (report,)
+
+    def report_topology(
+        self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
+    ) -> tuple[Event, ...]:
+        """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one.
+
+        Otherwise an empty tuple.
+
+        Args:
+            desired: Desired state of the node.
+            pods: The pods of the node.
+            now_ms: Time in milliseconds.
+            problems: List to which problems are appended.
+        """
+        if self.topology is None:
+            return ()
+        before = self.topology.pools
+        report = self.topology.report(desired, tuple(pods), now_ms)
+        if self.topology.problem:
+            problems.append(f"topology is not reported: {self.topology.problem}")
+        if self.topology.pools != before:
+            self._owners_of = None
+        if self.topology.places != self._places and self.topology.places:
+            self._places, self._owners_of = self.topology.places, None
+            self._collectors.cpus_changed(self._places)
+        return () if report is None else (report,)
+
+    def measure(
+        self, desired: DesiredView, pods: Mapping[str, AgentPod], kubelet: Kubelet, now_ms: int, problems: list[str]
+    ) -> tuple[NodeLook, NodeView]:
+        """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression.
+
+        Args:
+            desired: Desired state of the node.
+            pods: UID -> pod, for all pods of the node.
+            kubelet: What is known from the kubelet.
+            now_ms: Time in milliseconds.
+            problems: List to which problems are appended.
+        """
+        self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
+        known = tuple(pods.values())
+        best_effort = read_best_effort(self._host)
+        latest = self._collectors.run(
+            known,
+            now_ms,
+            host_applications=desired.host_applications,
+            best_effort=best_effort,
+            apps_with_page_cache=desired.collect.memory is MemoryCollectPolicy.WITH_PAGE_CACHE,
+            for_interference=_looks_for_interference(desired.slo),
+        )
+        problems.extend(self._collectors.problems)
+        self._monitor.add(self._extensions.collect(self._surroundings(desired, known, now_ms)))
+        self._monitor.add(self._gpu_samples(known, now_ms))
+        view = suppress_view(
+            self._host,
+            now_ms=now_ms,
+            capacity_milli=desired.capacity_milli,
+            reserved_milli=desired.reserved_milli,
+            pods=known,
+            latest=latest,
+            best_effort=best_effort,
+            host_applications={app.name: app for app in desired.host_applications},
+            owners=self._cpu_owners(pods),
+            kubelet_static=kubelet.is_static,
+        )
+        look = self._look(desired, known, kubelet, now_ms)
+        problems.extend(self._keep(look, now_ms))
+        return look, view
+
+    def report(
+        self,
+        desired: DesiredView,
+        pods: Mapping[str, AgentPod],
+        *,
+        be_quota_us: int,
+        now_ms: int,
+        rfc3339_of: Callable[[int], str],
+    ) -> NodeUsageReported:
+        """Make the usage report of the node at this time.
+
+        Args:
+            desired: Desired state of the node.
+            pods: UID -> pod, for all pods of the node.
+            be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 means unlimited.
+            now_ms: Time in milliseconds.
+            rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
+        """
+        prediction = None
+        if self._predicting is not None:
+            prediction = self._predicting.predict(
+                tuple(pods.values()), desired.allocatable, desired.annotations, now_ms / 1000
+            )
+        self.last_report = report_of(
+            self._host,
+            self._metrics(now_ms),
+            desired,
+            pods,
+            self._extensions,
+            prediction=prediction,
+            be_quota_us=be_quota_us,
+            cold_memory_running=self._collectors.cold_memory_running,
+            gpus=() if self._read_gpus is None else self._read_gpus(),
+            rfc3339_of=rfc3339_of,
+        )
+        return self.last_report
+
+    def _gpu_samples(self, pods: Sequence[AgentPod], now_ms: int) -> Iterable[Sample]:
+        """Return the samples of the GPUs; empty if their usage is not measured."""
+        roots = self._host.roots
+        if self._read_gpus is None or roots is None:
+            return ()
+        gpus = self._read_gpus()
+        pids = {process.pid for gpu in gpus for process in gpu.processes}
+        return gpu_samples(gpus, owners_of(pids, pods, roots.proc), now_ms)
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Drop the remembered values of pods that have ended.
+
+        Args:
+            uids: UIDs of the pods.
+        """
+        gone = set(uids)
+        self._collectors.forget(gone)
+        self._monitor.forget(gone)
+
+    def collect_garbage(self, now_ms: int) -> None:
+        """Delete samples that are older than their retention.
+
+        If the time series still need too much memory, halve the longest.
+
+        Args:
+            now_ms: The time in milliseconds.
+        """
+        self._monitor.store.collect_garbage(now_ms)
+
+    def close(self, now_ms: int) -> str | None:
+        """Close the hardware counters (perf events) that are open, and store the time series on disk.
+
+        Return a sentence if the disk failed, otherwise None.
+        """
+        try:
+            return None if self._archive is None else self._archive.save(self._monitor.store, now_ms)
+        finally:
+            self._collectors.close()
+
+    def _metrics(self, now_ms: int) -> Metrics:
+        return Metrics(store=self._monitor.store, now_ms=now_ms, interval_ms=self._interval_ms)
+
+    def _look(self, desired: DesiredView, pods: tuple[AgentPod, ...], kubelet: Kubelet, now_ms: int) -> NodeLook:
+        pools = self.pools
+        return NodeLook(
+            now_ms=now_ms,
+            node=self._node,
+            layout=self._host.layout,
+            cgroup_version=self._host.cgroup_version,
+            metrics=self._metrics(now_ms),
+            pods=pods,
+            slo=self._extensions.slo(desired.slo),
+            slo_problem=desired.policy_problem,
+            capacity=desired.capacity,
+            allocatable=desired.allocatable,
+            reserved_milli=desired.reserved_milli,
+            labels=desired.labels,
+            annotations=desired.annotations,
+            host_applications=desired.host_applications,
+            reserved_cpus=EMPTY if pools is None else pools.reserved,
+            system_cpus=EMPTY if pools is None else pools.system_exclusive,
+            pools=pools,
+            has_all_pods=kubelet.has_listed,
+            frozen=kubelet.frozen,
+            kubelet_static=kubelet.is_static,
+            states=self._extensions.states,
+            topology=self._places,
+        )
+
+    def _keep(self, look: NodeLook, now_ms: int) -> list[str]:
+        """Train the usage models, and store models and samples on disk, if it is due. Return the errors that last."""
+        trouble = None if self._predicting is None else self._predicting.learn(look)
+        if self._archive is not None and self._archive.is_due(now_ms):
+            self._archive_trouble = self._archive.save(self._monitor.store, now_ms)
+        return [each for each in (trouble, self._archive_trouble) if each is not None]
+
+    def _surroundings(self, desired: DesiredView, pods: tuple[AgentPod, ...], now_ms: int) -> Surroundings:
+        return Surroundings(
+            now_ms=now_ms,
+            node=self._node,
+            layout=self._host.layout,
+            cgroup_version=self._host.cgroup_version,
+            pods=pods,
+            host_applications=desired.host_applications,
+            read=self._host.read,
+        )
+
+    def _cpu_owners(self, pods: Mapping[str, AgentPod]) -> CpuOwners | None:
+        if self._owners_of is not pods:
+            pools = self.pools
+            self._owners = cpu_owners(
+                self._places,
+                pods.values(),
+                reserved=EMPTY if pools is None else pools.reserved,
+                system_exclusive=EMPTY if pools is None else pools.system_exclusive,
+            )
+            self._owners_of = pods
+        return self._owners
+
+
+def _looks_for_interference(slo: Mapping[str, Any] | None) -> bool:
+    try:
+        return slo is not None and interference_settings(slo).enable
+    except InvalidInput:
+        return False

@@ -1,0 +1,403 @@
+r"""The QoS cycle of one node: detect, propose, arbitrate, write, set the machine, evict, record.
+
+    look -> contentions -> proposals of all strategies -> arbiter -> executor -> audit, facts
+                                                       \-> evictor -> facts
+
+Strategies are pure (`koord_agent.domain.strategies`). This is the only place that runs them.
+
+Source: agent spec, 10 to 19.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from koordcore.events.envelope import Event
+from koordcore.protocol.qos import KubeQos
+from koordcore.service.flags import FeatureGates
+from koordcore.values.invalid import InvalidInput
+
+from koord_agent.domain.extending.node_extensions import NodeExtensions
+from koord_agent.domain.gate_names import (
+    BATCH_RESOURCE,
+    BE_CPU_MANAGER,
+    CORE_SCHED,
+    CPU_NORMALIZATION,
+    GROUP_IDENTITY,
+)
+from koord_agent.domain.hooks.facts import HookRepairs
+from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, Unsupported, from_file_text
+from koord_agent.domain.kernel.cgroup_layout import HostApplication
+from koord_agent.domain.kernel.storage_info import StorageInfo
+from koord_agent.domain.node.node_look import NodeLook
+from koord_agent.domain.node.policies import SuppressPolicy
+from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
+from koord_agent.domain.plans.plan import CgroupFile, writable_trees
+from koord_agent.domain.reporting.suppression_summary import in_force
+from koord_agent.domain.strategies.block_io import BlockIoStrategy
+from koord_agent.domain.strategies.contention.contentions import InterferenceSettings, interference_settings
+from koord_agent.domain.strategies.contention.cpi_caps import AntagonistCapsStrategy
+from koord_agent.domain.strategies.contention.detection import Detection
+from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
+from koord_agent.domain.strategies.cpu_qos import CpuQosStrategy
+from koord_agent.domain.strategies.cpu_suppress import Decision, NodeView
+from koord_agent.domain.strategies.cpu_suppress_strategy import CpuSuppressStrategy
+from koord_agent.domain.strategies.cpuset import CpusetStrategy
+from koord_agent.domain.strategies.evict import cpu_evict, memory_evict
+from koord_agent.domain.strategies.evict.strategies import CpuEvictStrategy, Evictor, MemoryEvictStrategy
+from koord_agent.domain.strategies.group_identity import BVT, BvtKernel
+from koord_agent.domain.strategies.memory_qos import MemoryQosStrategy
+from koord_agent.domain.strategies.pod_resources import PodResourcesStrategy
+from koord_agent.domain.strategies.runner import DEFAULT_OPTIONS, Interval, QosOptions, StrategyRunner
+from koord_agent.domain.strategies.strategy import CycleState, Strategy
+from koord_agent.gates import DEFAULT_GATES
+from koord_agent.shell.collect.storage import REFRESH_MS, Storage
+from koord_agent.shell.hooks.gauges import Gauge
+from koord_agent.shell.hooks.machine_hooks import MachineHooks, ObserveReconciler
+from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
+from koord_agent.shell.host.host import Host
+from koord_agent.shell.node.machine_settings import MachineSettings
+from koord_agent.shell.node.record import QosRecord, count_plans
+from koord_agent.shell.store.audit_log import AuditSink, no_audit
+
+
+class HostReadings:
+    """Access of strategies to the files and features of one machine; implements `domain.strategies.strategy.Readings`.
+
+    Attributes:
+        machine: Settings of a real machine. None on a simulated one.
+    """
+
+    def __init__(self, host: Host, machine: MachineSettings | None) -> None:
+        """Create readings: files come from `host`, settings outside of cgroups from `machine`."""
+        self.machine = machine
+        self._host = host
+
+    def read(self, file: CgroupFile) -> str | None:
+        """Return the text of a kernel file; None if it is unreadable. See `Readings.read`."""
+        return self._host.read(file)
+
+    def quota_us(self, directory: str) -> int | None:
+        """Return the CFS quota of a directory; -1 if unlimited, None if unreadable. See `Readings.quota_us`."""
+        text = self._host.read(CgroupFile(directory, QUOTA))
+        if text is None:
+            return None
+        try:
+            quota = int(from_file_text(QUOTA, text, self._host.cgroup_version))
+        except (InvalidInput, Unsupported):
+            return None
+        return quota if quota >= 0 else UNLIMITED
+
+    def group_identity(self) -> BvtKernel:
+        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
+
+        See `Readings.group_identity`.
+        """
+        has_file = self._host.read(CgroupFile(self._host.layout.root, BVT)) is not None
+        return BvtKernel(has_file=has_file) if self.machine is None else self.machine.group_identity(has_file=has_file)
+
+    def disks(self, now_ms: int) -> StorageInfo | None:
+        """Return the disks of the machine; None while they are unknown. See `Readings.disks`."""
+        return None if self.machine is None else self.machine.disks(now_ms)
+
+
+TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
+IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
+
+
+def _no_observer(_resource: str, _written: bool, _seconds: float) -> None:
+    return
+
+
+def _no_reconciler_observer(_level: str, _resource: str, *, is_ok: bool, seconds: float) -> None:
+    return
+
+
+def _middle() -> float:
+    return 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """Settings and parts for protecting a node.
+
+    Attributes:
+        gates: Feature gates that enable strategies.
+        intervals: Intervals of the strategies.
+        audit: Receives every write.
+        draw: Returns random numbers in 0..1.
+        storage_refresh_ms: Milliseconds after which the disks are looked up again.
+        observe_write: Receives every write with its duration.
+        observe_reconciler: Receives every run of a reconciler of runtime hooks.
+        unsets_quota: Whether pods that own CPUs lose their CPU quota.
+        terway: Folder of the files of Terway, a network plugin.
+        moves_threads: Whether threads of pods are moved to the resctrl groups of their pods.
+        is_on: Whether to measure and write. If False, the agent only reports which pods run.
+    """
+
+    gates: FeatureGates = field(default_factory=lambda: DEFAULT_GATES)
+    intervals: QosOptions = DEFAULT_OPTIONS
+    audit: AuditSink = no_audit
+    draw: Callable[[], float] = _middle
+    storage_refresh_ms: int = REFRESH_MS
+    observe_write: ObserveWrite = _no_observer
+    observe_reconciler: ObserveReconciler = _no_reconciler_observer
+    unsets_quota: bool = True
+    terway: Path = Path("/var/lib/terway/qos")
+    moves_threads: bool = False
+    is_on: bool = True
+
+
+DEFAULT_PROTECTION: Final = Protection()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosOutcome:
+    """The result of one QoS cycle of a node.
+
+    Attributes:
+        problems: Problems of the cycle, one sentence each.
+        decision: Decision of CPU suppression.
+        outcomes: Outcome for each planned value.
+        quota_us: CPU quota of the best-effort class after the cycle, microseconds per 100 ms. None if unreadable.
+        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
+    """
+
+    problems: tuple[str, ...]
+    decision: Decision
+    outcomes: tuple[Outcome, ...]
+    quota_us: int | None
+    plans: Mapping[tuple[str, str], int]
+
+
+class QosCycle:
+    """Protects one node: runs its strategies and carries out the plans and evictions that they propose.
+
+    Only the node's agent uses it.
+    """
+
+    def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
+        """Create the strategies of a node.
+
+        Args:
+            host: The machine.
+            protection: Settings and parts for protecting the node.
+            extensions: Extensions of installed packages.
+            cycle_ms: Milliseconds between cycles, on the service's clock.
+        """
+        options, gates = protection.intervals, protection.gates
+        self._extensions = extensions
+        self._machine = _machine_settings(host, protection, cycle_ms)
+        self._hooks = _machine_hooks(host, protection, cycle_ms)
+        self._readings = HostReadings(host, self._machine)
+        self._detection = Detection()
+        self._suppression = CpuSuppressStrategy(gates.enabled)
+        self._burst = CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION))
+        own: tuple[Strategy, ...] = (
+            self._suppression,
+            AntagonistCapsStrategy(self._detection.cpi.caps),
+            self._burst,
+            MemoryQosStrategy(),
+            CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
+            BlockIoStrategy(),
+            CpusetStrategy(unsets_quota=protection.unsets_quota, be_by_manager=gates.enabled(BE_CPU_MANAGER)),
+        )
+        if host.roots is not None:  # a simulated pod has no limits that a container runtime would set
+            batch, normalization = gates.enabled(BATCH_RESOURCE), gates.enabled(CPU_NORMALIZATION)
+            own = (*own, PodResourcesStrategy(batch, normalization))
+        evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
+        self._runner = StrategyRunner(self._switch_group_identity)
+        strategies = (*own, *extensions.strategies(), *evictions)
+        self._runner.add(strategies, options=options, cycle_ms=cycle_ms, is_enabled=gates.enabled)
+        self._evictor = Evictor(
+            rest_ms={cpu_evict.PLUGIN: options.cpu_evict_rest_ms, memory_evict.PLUGIN: options.memory_evict_rest_ms},
+            rest_at_start=(cpu_evict.PLUGIN,),
+        )
+        cache = WriteCache(
+            force_after_ms=options.force_after_ms, life_ms=max(CACHE_LIFE_MS, 2 * options.force_after_ms)
+        )
+        self._executor = CgroupExecutor(
+            host, trees=writable_trees(host.layout), cache=cache, observe=protection.observe_write
+        )
+        self._quota_file = CgroupFile(host.layout.qos_directory(KubeQos.BEST_EFFORT), QUOTA)
+        self._record = QosRecord(
+            host.layout, self._quota_file, protection.audit, repairs=HookRepairs() if host.roots is not None else None
+        )
+        self._written: Mapping[CgroupFile, bool] = {}
+        self._failed: Mapping[CgroupFile, Outcome] = {}
+        """File -> outcome with which its present trouble began."""
+        self._applications: tuple[HostApplication, ...] = ()
+
+    @property
+    def hook_gauges(self) -> Iterable[Gauge]:
+        """Values that reconcilers of runtime hooks export as metrics."""
+        return () if self._hooks is None else self._hooks.gauges()
+
+    @property
+    def scaled(self) -> Mapping[CgroupFile, int]:
+        """File -> quota or burst buffer that CPU burst proposed last."""
+        return self._burst.scaled
+
+    @property
+    def storage(self) -> Storage | None:
+        """The disks of the machine; None if block IO is not set on this machine."""
+        return None if self._machine is None else self._machine.storage
+
+    def run(
+        self,
+        look: NodeLook,
+        view: NodeView,
+        policy: SuppressPolicy | None,
+        facts: list[Event],
+        *,
+        report_interval_ms: int = 0,
+        end: Callable[[str], bool],
+    ) -> QosOutcome:
+        """Run one QoS cycle: detect contentions, run strategies, write files, evict pods, and record all of it.
+
+        Args:
+            look: Snapshot of the node.
+            view: Inputs of CPU suppression.
+            policy: Settings of CPU suppression. None without a valid NodeSLO.
+            facts: List to which facts are appended as soon as they are known, also if the cycle fails later.
+            report_interval_ms: Interval of the node's reports. Facts about small changes wait for several of them.
+            end: Ends the processes of a pod on this node; returns False if it cannot.
+        """
+        problems: list[str] = []
+        self._record.start_cycle(report_interval_ms)
+        look = self._extensions.with_policies(look)
+
+        # 1. detect who is disturbed
+        settings = _settings(look, problems)
+        facts += self._record.contentions(self._detection.detect(look, settings, self._readings.quota_us))
+        effects = self._detection.contentions.effects(settings)
+
+        # 2. ask every strategy what it wants
+        state = CycleState(readings=self._readings, effects=effects, view=view, suppress=policy, written=self._written)
+        proposed = self._runner.propose(look, state, resting=self._evictor.resting(look.now_ms))
+        decision = self._suppression.decision(view)
+        problems.extend(proposed.problems)
+
+        # 3. pick one value for each file and write it, in the order that the tree needs
+        self._allow_applications(look)
+        arbitration = self._executor.arbitrate(proposed.plans, look.now_ms)
+        outcomes = self._executor.write(arbitration, look.now_ms)
+        self._written = {outcome.file: outcome.result in IN_PLACE for outcome in outcomes}
+        self._failed = _first_failures(self._failed, outcomes)
+        problems.extend(outcome.detail for outcome in self._failed.values())
+        quota_us = self._written_quota(outcomes)
+        if quota_us is not None:
+            decision = in_force(decision, quota_us, arbitration.winners.get(self._quota_file))
+
+        # 4. record the writes
+        self._record.writes(look, arbitration, outcomes)
+        facts += self._record.repairs(look, arbitration, outcomes)
+        facts += self._record.changes(
+            look.now_ms, decision, view.capacity_milli, effects.suppress_causes, is_written=quota_us is not None
+        )
+
+        # 5. set what is outside of cgroups, on a real machine
+        if self._machine is not None:
+            problems.extend(self._machine.apply(look))
+        if self._hooks is not None:
+            problems.extend(self._hooks.apply(look))
+
+        # 6. evict
+        evicted = self._evictor.evict(look, proposed.evictions, end)
+        facts += evicted
+        self._record.evictions(evicted)
+        return QosOutcome(
+            problems=tuple(problems),
+            decision=decision,
+            outcomes=outcomes,
+            quota_us=view.be_quota_us if quota_us is None else quota_us,
+            plans=count_plans(proposed.plans, arbitration),
+        )
+
+    def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
+        """Lift the caps of pods that disturb others, because they need a running agent, and return the last facts.
+
+        Args:
+            look: The last snapshot of the node. None if there was none.
+            now_ms: Time in milliseconds.
+        """
+        if look is not None:
+            look = replace(look, now_ms=now_ms)
+            caps = AntagonistCapsStrategy(self._detection.cpi.caps)
+            plans = caps.propose(look, {}, CycleState(readings=self._readings, is_last=True)).plans
+            arbitration = self._executor.arbitrate(tuple(plans), now_ms)
+            self._record.writes(look, arbitration, self._executor.write(arbitration, now_ms))
+        return self._record.farewell(now_ms)
+
+    def _allow_applications(self, look: NodeLook) -> None:
+        """Allow the executor to write the directories of configured host applications."""
+        if look.host_applications == self._applications:
+            return
+        self._applications = look.host_applications
+        directories: list[str] = []
+        for application in look.host_applications:
+            try:
+                directories.append(look.layout.host_application_directory(application))
+            except ValueError:
+                continue
+        self._executor.allow(writable_trees(look.layout, directories))
+
+    def _written_quota(self, outcomes: tuple[Outcome, ...]) -> int | None:
+        """Return the quota of the best-effort class if it was written."""
+        written = (o.value for o in outcomes if o.file == self._quota_file and o.result is Result.WRITTEN)
+        return next(map(int, written), None)
+
+    def _switch_group_identity(self) -> bool:
+        return self._machine is None or self._machine.switch_group_identity()
+
+
+def _machine_settings(host: Host, protection: Protection, cycle_ms: int) -> MachineSettings | None:
+    if host.roots is None:
+        return None
+    return MachineSettings(
+        host,
+        host.roots,
+        gates=protection.gates,
+        audit=protection.audit,
+        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
+        storage_refresh_ms=protection.storage_refresh_ms,
+    )
+
+
+def _machine_hooks(host: Host, protection: Protection, cycle_ms: int) -> MachineHooks | None:
+    if host.roots is None:
+        return None
+    return MachineHooks(
+        host,
+        host.roots,
+        is_enabled=protection.gates.enabled,
+        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
+        terway=protection.terway,
+        moves_threads=protection.moves_threads,
+        observe=protection.observe_reconciler,
+    )
+
+
+def _settings(look: NodeLook, problems: list[str]) -> InterferenceSettings:
+    try:
+        return interference_settings(look.slo or {})
+    except InvalidInput as error:
+        problems.append(f"NodeSLO: {error}")
+        return InterferenceSettings()
+
+
+def _first_failures(before: Mapping[CgroupFile, Outcome], outcomes: Iterable[Outcome]) -> dict[CgroupFile, Outcome]:
+    """Return file -> outcome with which its trouble began, for all files that have one now.
+
+    The wanted value may change in each cycle, such as a quota that the kernel refuses. The trouble is the same while
+    its reason is the same.
+    """
+    failed = {outcome.file: outcome for outcome in outcomes if outcome.result in TROUBLE}
+    firsts = {file: before.get(file, outcome) for file, outcome in failed.items()}
+    return {file: first if _kind(first) == _kind(failed[file]) else failed[file] for file, first in firsts.items()}
+
+
+def _kind(outcome: Outcome) -> tuple[Result, str]:
+    """Return what went wrong, without the value. The detail of a failed write ends with the reason of the kernel."""
+    return outcome.result, outcome.detail.rpartition(": ")[2] if outcome.result is Result.FAILED else ""

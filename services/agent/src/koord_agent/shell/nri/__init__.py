@@ -1,1 +1,0 @@
-"""NRI plugin of the agent: ttrpc over the socket of the container runtime. `plugin` is its main loop."""

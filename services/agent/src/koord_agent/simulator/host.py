@@ -1,0 +1,382 @@
+"""A simulated machine behind the `Host` protocol. It has cgroup v1, so its files have the format of v1.
+
+`machines` holds the data of all simulated machines as columns. `start_pod` and `stop_pod` replace kubelet and container
+runtime.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from koordcore.protocol.qos import KubeQos
+from koordcore.values.cpuset import format_cpuset, parse_cpuset
+from koordcore.values.topology import CpuPlace, simulated_places
+
+from koord_agent.domain.devices.device import DeviceReport
+from koord_agent.domain.kernel import cgroup_files
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout
+from koord_agent.domain.kernel.counters import (
+    CgroupCounters,
+    CgroupMemory,
+    DiskCounters,
+    MemInfo,
+    NodeCounters,
+    Pressure,
+    SchedCounters,
+    Stall,
+    TcpCounters,
+    Throttling,
+)
+from koord_agent.domain.kernel.features import Feature, Features, features_of
+from koord_agent.domain.metrics.cpi import Counted
+from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.shell.host.host import Capacity, CycleSource, Vanished, WriteFailed
+from koord_agent.simulator.devices import SimulatedDevices
+from koord_agent.simulator.load import CYCLES_PER_SECOND, parse_profile
+from koord_agent.simulator.machines import SimulatedMachines
+from koord_agent.simulator.nodes import SimulatedNode
+
+JIFFY_NS = 10_000_000
+UNLIMITED = -1
+MIN_QUOTA_US = 1_000
+HIERARCHIES = frozenset({"cpu", "cpuset", "memory"})
+"""Hierarchies with writable files. Files of cpu and cpuset have an effect; those of memory are only stored."""
+FEATURES = (
+    Feature.NODE_COUNTERS,
+    Feature.CGROUP_COUNTERS,
+    Feature.CPU_TOPOLOGY,
+    Feature.PSI,
+    Feature.CPI,
+    Feature.SCHED_DELAY,
+)
+_DEFAULTS: Mapping[str, str] = {
+    "cpu.cfs_quota_us": "-1",
+    "cpu.cfs_period_us": str(cgroup_files.CFS_PERIOD_US),
+    "cpu.cfs_burst_us": "0",
+    "cpu.bvt_warp_ns": "0",
+    "cpu.idle": "0",
+    "cpu.shares": "1024",
+    "memory.limit_in_bytes": "9223372036854771712",
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": str(cgroup_files.INT64_MAX),
+    "memory.wmark_ratio": "0",
+    "memory.wmark_scale_factor": "50",
+    "memory.wmark_min_adj": "0",
+    "memory.priority": "0",
+    "memory.use_priority_oom": "0",
+    "memory.oom.group": "0",
+}
+"""Texts of files that were never written."""
+
+
+@dataclass(slots=True)
+class _SimulatedPod:
+    pod: AgentPod
+    row: int
+    directory: str
+    knobs: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class _CycleCounters:
+    """Cycles and instructions of one pod since the counters were opened."""
+
+    def __init__(self, fleet: SimulatedMachines, row: int) -> None:
+        self._fleet, self._row = fleet, row
+        self._cycles, self._instructions = self._now()
+
+    def _now(self) -> tuple[float, float]:
+        pods = self._fleet.pods
+        return float(pods.cpu_ns[self._row]) / 1e9 * CYCLES_PER_SECOND, float(pods.instructions[self._row])
+
+    def read(self) -> Counted:
+        """Return cycles and instructions since the counters were opened. See `CycleSource.read`."""
+        cycles, instructions = self._now()
+        return Counted(cycles=cycles - self._cycles, instructions=instructions - self._instructions)
+
+    def close(self) -> None:
+        """Do nothing: simulated counters hold no file descriptors. See `CycleSource.close`."""
+
+
+class SimulatedHost:
+    """The simulated machine of one node, behind the protocol `Host`.
+
+    Args:
+        fleet: The machines of all simulated nodes of the process.
+        index: Position of the node in them.
+    """
+
+    def __init__(self, fleet: SimulatedMachines, index: int) -> None:
+        self._fleet = fleet
+        self._index = index
+        self._node = fleet.nodes[index]
+        self._layout = CgroupLayout(self._node.driver)
+        self._be_root = self._layout.qos_directory(KubeQos.BEST_EFFORT)
+        self._pods: dict[str, _SimulatedPod] = {}
+        self._by_directory: dict[str, _SimulatedPod] = {}
+        cpus = max(-(-self._node.cpu_milli // 1000), 1)
+        self._all_cpus = format_cpuset(range(cpus))
+        self._cpu_count = cpus
+        self.hardware = SimulatedDevices(self._node, max(place.node for place in self.cpu_topology()) + 1)
+        self._class_knobs: dict[str, dict[str, str]] = {
+            self._layout.qos_directory(qos): {} for qos in (KubeQos.GUARANTEED, KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)
+        }
+
+    roots = None
+
+    @property
+    def layout(self) -> CgroupLayout:
+        """Names of the cgroup directories of this machine. See `Host.layout`."""
+        return self._layout
+
+    @property
+    def cgroup_version(self) -> int:
+        """Version of the cgroup interface: always 1. See `Host.cgroup_version`."""
+        return 1
+
+    def features(self) -> Features:
+        """Return which features the simulated machine has. See `Host.features`."""
+        return features_of(FEATURES, file="simulated", why="not simulated")
+
+    def capacity(self) -> Capacity:
+        """Return CPU and memory of the machine. See `Host.capacity`."""
+        return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
+
+    def start_pod(self, pod: AgentPod) -> None:
+        """Run a pod with its usage profile, and with CPU shares and quota of its request and limit.
+
+        No-op if it runs.
+
+        Raises:
+            InvalidInput: The profile annotation is invalid.
+        """
+        if pod.uid in self._pods:
+            return
+        profile = parse_profile(pod.usage_profile, pod.uid, is_best_effort=pod.is_best_effort)
+        directory = self._layout.pod_directory(pod.kube_qos, pod.uid)
+        row = self._fleet.pods.add(self._index, pod, profile)
+        started = _SimulatedPod(pod=pod, row=row, directory=directory)
+        self._pods[pod.uid] = self._by_directory[directory] = started
+        started.knobs["cpu.shares"] = str(cgroup_files.milli_to_shares(pod.cpu_request_milli))
+        limit_milli = pod.limits.get("cpu", 0)
+        if limit_milli:
+            started.knobs["cpu.cfs_quota_us"] = str(cgroup_files.milli_to_quota_us(limit_milli))
+            self._fleet.pods.cpu_limit[row] = self._limit_cores(started.knobs)
+        self._fleet.changed()
+
+    def stop_pod(self, uid: str) -> bool:
+        """End a pod and remove its cgroup. Return False if the pod does not run on this machine."""
+        gone = self._pods.pop(uid, None)
+        if gone is None:
+            return False
+        del self._by_directory[gone.directory]
+        self._fleet.pods.remove(gone.row)
+        self._fleet.changed()
+        return True
+
+    @property
+    def running_pods(self) -> tuple[str, ...]:
+        """UIDs of the pods that run on this machine, sorted."""
+        return tuple(sorted(self._pods))
+
+    @property
+    def slowdown(self) -> float:
+        """Factor by which requests of latency-sensitive pods take longer than on an idle node."""
+        return float(self._fleet.slowdown[self._index])
+
+    def node_counters(self) -> NodeCounters | None:
+        """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
+        now = self._fleet.snapshot()
+        total, used = self._node.memory_bytes, now.node_memory[self._index]
+        available = total - used
+        return NodeCounters(
+            at_ns=now.at_ns,
+            busy_ticks=now.node_busy_ns[self._index] // JIFFY_NS,
+            jiffy_ns=JIFFY_NS,
+            memory=MemInfo(
+                total_bytes=total,
+                available_bytes=available,
+                free_bytes=available - now.node_page_cache[self._index],
+            ),
+        )
+
+    def cgroup_counters(self, directory: str) -> CgroupCounters | None:
+        """Return the counters of a running pod or of the best-effort class; None for other directories.
+
+        See `Host.cgroup_counters`. The class has no memory counters.
+        """
+        now = self._fleet.snapshot()
+        pod = self._by_directory.get(directory)
+        if pod is not None:
+            memory, cache = now.pod_memory[pod.row], now.pod_page_cache[pod.row]
+            periods = now.pod_periods[pod.row]
+            return CgroupCounters(
+                at_ns=now.at_ns,
+                cpu_usage_ns=now.pod_cpu_ns[pod.row],
+                memory=CgroupMemory(used_bytes=memory, with_page_cache_bytes=memory + cache),
+                throttling=Throttling(nr_periods=periods, nr_throttled=now.pod_throttled[pod.row]) if periods else None,
+            )
+        if directory == self._be_root:
+            return CgroupCounters(
+                at_ns=now.at_ns,
+                cpu_usage_ns=now.be_cpu_ns[self._index],
+                memory=None,
+                throttling=Throttling(
+                    nr_periods=now.be_periods[self._index], nr_throttled=now.be_throttled[self._index]
+                ),
+            )
+        return None
+
+    def numa_memory(self) -> Mapping[int, int]:
+        """Return an empty mapping: the memory of NUMA nodes is not simulated. See `Host.numa_memory`."""
+        return {}
+
+    def numa_pages(self, directory: str) -> Mapping[int, int] | None:
+        """Return None: pages by NUMA node are not simulated. See `Host.numa_pages`."""
+        return None
+
+    def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
+        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io. See `Host.pressure`."""
+        pod = self._by_directory.get(directory)
+        if pod is None and directory not in self._class_knobs:
+            return None
+        best_effort = directory == self._be_root or (pod is not None and pod.pod.kube_qos is KubeQos.BEST_EFFORT)
+        averages = self._fleet.be_pressure if best_effort else self._fleet.ls_pressure
+        stalled_us = self._fleet.be_stalled_us if best_effort else self._fleet.ls_stalled_us
+        avg10, avg60, avg300 = (round(float(share) * 100, 2) for share in averages[:, self._index])
+        some = Stall(avg10=avg10, avg60=avg60, avg300=avg300, total_us=int(stalled_us[self._index]))
+        idle = Pressure(some=Stall(), full=Stall(), full_supported=True)
+        return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
+
+    def cold_page_bytes(self, directory: str) -> int | None:
+        """Return None: idle page cache is not simulated. See `Host.cold_page_bytes`."""
+        return None
+
+    def sched_counters(self, directory: str) -> SchedCounters | None:
+        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable.
+
+        See `Host.sched_counters`.
+        """
+        pod = self._by_directory.get(directory)
+        if pod is None:
+            return None
+        pods = self._fleet.pods
+        return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
+
+    def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
+        """Return None: disks are not simulated.
+
+        See `Host.disk_counters`.
+        """
+        return None
+
+    def tcp_counters(self, directory: str) -> TcpCounters | None:
+        """Return None: networks are not simulated. See `Host.tcp_counters`."""
+        return None
+
+    def open_cycle_counters(self, directory: str) -> CycleSource | None:
+        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
+
+        See `Host.open_cycle_counters`.
+        """
+        pod = self._by_directory.get(directory)
+        return None if pod is None else _CycleCounters(self._fleet, pod.row)
+
+    def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
+        """Return an empty mapping: resctrl is not simulated. See `Host.resctrl_counters`."""
+        return {}
+
+    def cpu_topology(self) -> tuple[CpuPlace, ...]:
+        """Return the CPUs as cores with two threads each, on two sockets if there are enough cores."""
+        return simulated_places(self._cpu_count)
+
+    def devices(self) -> DeviceReport:
+        """Return the devices that the machine finds now; the same object if nothing changed."""
+        return self.hardware.report()
+
+    def tree(self, directory: str) -> tuple[str, ...]:
+        """Return a cgroup directory and its subdirectories down to two levels, parents first.
+
+        Empty if it does not exist.
+
+        See `Host.tree`.
+        """
+        below = sorted(d for d in (*self._class_knobs, *self._by_directory) if d.startswith(directory + "/"))
+        if directory not in self._class_knobs and directory not in self._by_directory:
+            return ()
+        return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
+
+    def read(self, file: CgroupFile) -> str | None:
+        """Return the raw text of a kernel file; None if it does not exist or is not supported. See `Host.read`."""
+        knobs = self._knobs(file.directory)
+        if knobs is None:
+            return None
+        text = knobs.get(file.resource, _DEFAULTS.get(file.resource))
+        if text is None and file.resource == "cpuset.cpus":
+            text = self._all_cpus
+        return None if text is None else text + "\n"
+
+    def write(self, file: CgroupFile, value: str) -> None:
+        """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
+        text = cgroup_files.to_file_text(file.resource, value, 1)
+        knobs = self._knobs(file.directory)
+        if knobs is None or not self._is_knob(file.resource):
+            raise Vanished(f"{file.key}: {value!r} not written: no such file")
+        if file.resource == "cpu.cfs_quota_us" and text != str(UNLIMITED) and int(text) < MIN_QUOTA_US:
+            raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
+        if file.resource == "cpuset.cpus" and not parse_cpuset(text) <= parse_cpuset(self._all_cpus):
+            raise WriteFailed(f"{file.key}: {value!r} not written: Invalid argument")
+        knobs[file.resource] = str(cgroup_files.INT64_MAX) if text == "max" else text
+        pod = self._by_directory.get(file.directory)
+        if pod is not None:
+            self._fleet.pods.cpu_limit[pod.row] = self._limit_cores(knobs)
+        elif file.directory == self._be_root:
+            self._fleet.be_limit_cores[self._index] = self._limit_cores(knobs)
+
+    def _is_knob(self, name: str) -> bool:
+        try:
+            return cgroup_files.resource(name).hierarchy in HIERARCHIES and (name in _DEFAULTS or name == "cpuset.cpus")
+        except cgroup_files.Unsupported:
+            return False
+
+    def _limit_cores(self, knobs: dict[str, str]) -> float:
+        """Return the cores that quota and CPU list of a directory allow; infinite without a limit."""
+        quota = int(cgroup_files.from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
+        period = int(
+            cgroup_files.from_file_text(
+                "cpu.cfs_period_us", knobs.get("cpu.cfs_period_us", str(cgroup_files.CFS_PERIOD_US)), 1
+            )
+        )
+        limit = np.inf if quota == UNLIMITED else quota / period
+        if "cpuset.cpus" in knobs:
+            limit = min(limit, float(len(parse_cpuset(knobs["cpuset.cpus"]))))
+        return float(limit)
+
+    def _knobs(self, directory: str) -> dict[str, str] | None:
+        if directory in self._class_knobs:
+            return self._class_knobs[directory]
+        pod = self._by_directory.get(directory)
+        return pod.knobs if pod is not None else None
+
+
+class SimulatedFleet(SimulatedMachines):
+    """All simulated nodes of a process, each with a machine behind the protocol `Host`."""
+
+    def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
+        """Create the machines.
+
+        Args:
+            nodes: Nodes with different names.
+            start_seconds: Simulated time at which the machines start.
+        """
+        super().__init__(nodes, start_seconds=start_seconds)
+        self._hosts = [SimulatedHost(self, index) for index in range(len(self.nodes))]
+
+    def host(self, node: str) -> SimulatedHost:
+        """Return the machine of one node.
+
+        Raises:
+            KeyError: The node is not simulated.
+        """
+        return self._hosts[self.index_of(node)]

@@ -1,1 +1,0 @@
-"""Parts of the composition root, and the doctor of a machine."""
