@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from bench.options import BenchOptions
 from bench.results import Better, Result
-from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.sockets import open_channel
 from koordcore.runtime_api.cri import RUNTIME_SERVICE, cri_messages
 
 CALLS_A_SECOND: Final = 50.0

@@ -15,7 +15,7 @@ from unittest import mock
 from bench.measure_fold import placements
 from bench.options import BenchOptions
 from bench.results import Better, Result
-from koord_projector.shell.projecting import rebuilding
+from koord_projector.projecting import rebuilding
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
 from koordcore.service.run import collect_rarely

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koord_criproxy.installer.unit import installed_unit
+from koord_criproxy.installer.bundle import installed_unit
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.settings import DeschedulerSettings

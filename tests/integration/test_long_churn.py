@@ -13,7 +13,7 @@ import pytest
 from koord_descheduler.domain.view.building import ViewBuilder
 from koord_manager.domain.cluster import view as manager_view
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
-from koord_projector.domain.projection import Projection
+from koord_projector.fold.projection import Projection
 from koord_scheduler.domain import forgetting
 from koord_scheduler.domain.folding import log as scheduler_log
 from koord_scheduler.domain.pods import equivalence_classes

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from koord_agent.shell.bus.bus_link import BusLink
-from koord_criproxy.shell.agent_facts import AgentFacts
-from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.outbox import AgentFacts
+from koord_criproxy.sockets import open_channel
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.client.connection import BusConnection, ConnectionSettings
 from koordcore.bus.client.opening import connect

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from koord_criproxy.installer.bundle import PROXY_SOCKET, UNIT, UNIT_FILE
 from koord_criproxy.installer.host import Host
-from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT, UNIT_FILE
-from koord_criproxy.shell.channels import open_channel
+from koord_criproxy.sockets import open_channel
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE

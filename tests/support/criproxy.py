@@ -13,7 +13,7 @@ from koord_agent.shell.bus.bus_link import BusLink, Ports
 from koord_agent.shell.bus.proxy_facts import ProxyFactServer
 from koord_criproxy.compose import compose
 from koord_criproxy.settings import CriProxySettings
-from koord_criproxy.shell.channels import OPTIONS, address, open_channel
+from koord_criproxy.sockets import OPTIONS, address, open_channel
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from koordcore.runtime_api.cri import cri_messages

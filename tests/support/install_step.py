@@ -10,11 +10,10 @@ import socket
 import sys
 from pathlib import Path
 
-from koord_criproxy.installer.bundle import bundle
+from koord_criproxy.installer.bundle import PROXY_SOCKET, UNIT, bundle
 from koord_criproxy.installer.host import Host
 from koord_criproxy.installer.steps import NO_CLIENTS, Installer, NotStarted, StillUsed
 from koord_criproxy.installer.systemd import SOCKET, Systemd
-from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT
 from support.until import until_blocking
 
 FOLDER = Path("/opt/koordstream")

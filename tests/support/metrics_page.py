@@ -10,9 +10,9 @@ from typing import Final
 import httpx
 from koord_agent.shell.metrics.agent_metrics import KubeletRequests
 from koord_agent.shell.metrics.series import PREFIX, SERIES
-from koord_criproxy.domain.records import Store
-from koord_criproxy.shell.metrics import ProxyMetrics
-from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_criproxy.metrics import ProxyMetrics
+from koord_criproxy.records import Store
+from koord_devicediscovery.metrics import DiscoveryMetrics
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.service.telemetry.metrics import Metrics

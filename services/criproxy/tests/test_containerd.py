@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_criproxy.domain.records import Store
-from koord_criproxy.shell.channels import open_channel
-from koord_criproxy.shell.failover import check_version, recover
+from koord_criproxy.cri.recovery import check_version, recover
+from koord_criproxy.records import Store
+from koord_criproxy.sockets import open_channel
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from koordctl.embedded.containers import IMAGE, missing_program

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from koord_criproxy.shell.docker import http_peer, http_proxy
-from koord_criproxy.shell.docker.interceptor import DockerInterceptor
+from koord_criproxy.docker import peer, proxy
+from koord_criproxy.docker.calls import DockerInterceptor
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import World, proxied
 from support.until import DEADLINE_SECONDS, until
@@ -160,7 +160,7 @@ async def test_a_client_that_hangs_up_ends_the_request_at_dockerd(world: World, 
 async def test_a_client_that_has_left_ends_a_silent_stream(
     world: World, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch, leaves_unread: bool
 ) -> None:
-    monkeypatch.setattr(http_peer, "LOOK_SECONDS", 0.01, raising=False)
+    monkeypatch.setattr(peer, "LOOK_SECONDS", 0.01, raising=False)
     ended = asyncio.Event()
 
     async def attach(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,8 +271,8 @@ async def test_a_request_that_is_not_http_is_refused(world: World, request_bytes
 async def test_a_client_that_does_not_read_does_not_hold_the_end_of_the_proxy(
     world: World, dockerd: Dockerd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_proxy, "DRAIN_SECONDS", 0.1)
-    monkeypatch.setattr(http_peer, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(proxy, "DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr(peer, "CLOSE_SECONDS", 0.1)
     flooded = asyncio.Event()
 
     async def flood(_head: bytes, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_criproxy.domain.facts import HookFailure
-from koord_criproxy.domain.records import PodRecord
-from koord_criproxy.domain.registration import HookServer
-from koord_criproxy.shell.outbox import REPEAT_SECONDS, ProxyFactFile, ProxyOutbox
+from koord_criproxy.hooks.servers import HookFailure, HookServer
+from koord_criproxy.outbox import REPEAT_SECONDS, ProxyFactFile, ProxyOutbox
+from koord_criproxy.records import PodRecord
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog
 from koordcore.bus.write.own_facts import OwnFacts
 from koordcore.events import CATALOGUE
@@ -89,7 +88,7 @@ async def test_facts_of_a_proxy_without_a_log_are_told_after_its_restart(tmp_pat
 async def test_the_oldest_facts_are_dropped_and_their_number_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("koord_criproxy.shell.outbox.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("koord_criproxy.outbox.LOOK_SECONDS", 0.01)
     file = ProxyFactFile(tmp_path)
     outbox = outbox_of(file, MemoryLog())
     for number in range(8):  # three more than the limit, stored one by one
@@ -147,7 +146,7 @@ async def test_equal_failures_are_one_fact_for_ten_minutes() -> None:
 
 
 async def test_facts_that_the_disk_refused_are_stored_without_a_further_fact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koord_criproxy.shell.outbox.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("koord_criproxy.outbox.LOOK_SECONDS", 0.01)
     log, file, is_full = MemoryLog(), ProxyFactFile(None), True
     put = file.put
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from koord_criproxy.shell import hook_folder
-from koord_criproxy.shell.hook_folder import HookFolder
+from koord_criproxy.hooks import folder as hook_folder
+from koord_criproxy.hooks.folder import HookFolder
 from structlog.testing import capture_logs
 from support.until import until
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from koord_criproxy.installer.bundle import PROGRAM, PROXY_SOCKET, UNIT_FILE
 from koord_criproxy.installer.host import Host
 from koord_criproxy.installer.steps import NO_CLIENTS, Installer, NotStarted, StillUsed
 from koord_criproxy.installer.systemd import UnitState
-from koord_criproxy.installer.unit import PROGRAM, PROXY_SOCKET, UNIT_FILE
 
 FOLDER = Path("/opt/koordstream")
 RUNTIME = Path("/run/containerd/containerd.sock")

@@ -9,9 +9,9 @@ import grpc
 import grpc.aio
 import pytest
 from koord_criproxy.compose import compose
-from koord_criproxy.shell import hook_client
-from koord_criproxy.shell.channels import open_channel
-from koord_criproxy.shell.hook_client import KEPT_CHANNELS, HookClient
+from koord_criproxy.hooks import asking
+from koord_criproxy.hooks.asking import KEPT_CHANNELS, HookClient
+from koord_criproxy.sockets import open_channel
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.criproxy import RUNTIME, World, answer_as_runtime, proxied, running_world
@@ -62,7 +62,7 @@ async def test_required_hook_that_fails_rejects_the_call(
 ) -> None:
     world.register("Fail", "PreRunPodSandbox", "PostStopPodSandbox")
     if trouble == "hangs":
-        monkeypatch.setattr(hook_client, "HOOK_SECONDS", 0.1)
+        monkeypatch.setattr(asking, "HOOK_SECONDS", 0.1)
     world.responses["PreRunPodSandboxHook"] = 3600.0 if trouble == "hangs" else "refused"
     world.responses["PostStopPodSandboxHook"] = "refused"
     async with proxied(world):
@@ -231,7 +231,7 @@ async def test_a_sandbox_whose_client_left_before_the_answer_is_found(world: Wor
 async def test_a_channel_too_many_waits_for_no_call_of_another_server(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_client, "HOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(asking, "HOOK_SECONDS", 3600.0)
     world.responses["PostStopPodSandboxHook"] = 3600.0
     request = messages_of_call("PreRunPodSandboxHook")[0]()
     hooks = HookClient()

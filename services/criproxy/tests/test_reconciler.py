@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koord_criproxy import runtime
 from koord_criproxy.compose import compose
-from koord_criproxy.domain.records import ContainerRecord, PodRecord, Store
-from koord_criproxy.shell import reconciler
-from koord_criproxy.shell.failover import RuntimeAway
-from koord_criproxy.shell.reconciler import StoreReconciler
+from koord_criproxy.records import ContainerRecord, PodRecord, Store
+from koord_criproxy.runtime import RuntimeAway, StoreReconciler
 from koordcore.runtime_api.cri import cri_messages
 from support.criproxy import RUNTIME, World, answer_as_runtime, running_world
 from support.running_service import running_service
@@ -63,7 +62,7 @@ async def test_what_is_created_while_the_runtime_lists_stays_and_so_does_all_wit
 async def test_a_pod_that_somebody_removed_at_the_runtime_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "COMPARE_SECONDS", 0.01)
+    monkeypatch.setattr(runtime, "COMPARE_SECONDS", 0.01)
     present = True
 
     async def answer(method: str, body: bytes, context: Any) -> bytes | None:
@@ -96,7 +95,7 @@ async def test_a_pod_that_somebody_removed_at_the_runtime_is_forgotten(
 
 
 async def test_dockerd_is_compared_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "COMPARE_SECONDS", 0.01)
+    monkeypatch.setattr(runtime, "COMPARE_SECONDS", 0.01)
     sandbox = {
         "Id": "s",
         "Name": "/k8s_POD_web_default_u_0",

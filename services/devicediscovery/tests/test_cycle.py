@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from koord_devicediscovery import cycle
 from koord_devicediscovery.cycle import Discovery
-from koord_devicediscovery.domain.inventory import take_inventory
-from koord_devicediscovery.domain.vendors.vendor import Vendor
-from koord_devicediscovery.domain.xpu import Xpu
+from koord_devicediscovery.host import HostFolders, HostMachine, ToolRunner, write_devices
+from koord_devicediscovery.inventory import take_inventory
+from koord_devicediscovery.metrics import DiscoveryMetrics
 from koord_devicediscovery.settings import DiscoverySettings
-from koord_devicediscovery.shell.device_file import write_devices
-from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine, ToolRunner
-from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_devicediscovery.vendors.vendor import Vendor, Xpu
 from koordcore.service.health import Health
 from koordcore.service.telemetry.metrics import Metrics
 from support.until import DEADLINE_SECONDS, until

@@ -3,11 +3,20 @@
 import errno
 from dataclasses import dataclass, field
 
-from koord_devicediscovery.domain.inventory import Inventory, take_inventory
-from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
-from koord_devicediscovery.domain.vendors.vendor import Found, Vendor
-from koord_devicediscovery.domain.xpu import HEALTHY, Xpu, XpuTopology, file_content, gpu_resources
-from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_devicediscovery.inventory import Inventory, take_inventory
+from koord_devicediscovery.metrics import DiscoveryMetrics
+from koord_devicediscovery.vendors.vendor import (
+    HEALTHY,
+    DiscoveryError,
+    Found,
+    PciFunction,
+    ToolError,
+    Vendor,
+    Xpu,
+    XpuTopology,
+    file_content,
+    gpu_resources,
+)
 from koordcore.protocol.hardware.devices import PciLocation
 from koordcore.service.telemetry.metrics import Metrics
 from koordcore.values import codec

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import psycopg
 import pytest
-from koord_projector.shell import archive, retention
-from koord_projector.shell.postgres.positions import Moved
-from koord_projector.shell.postgres.tables import explanations, observations
-from koord_projector.shell.postgres.writer import Writer
-from koord_projector.shell.projecting.recovery import FIRST_PAUSE
+from koord_projector import archive, retention
+from koord_projector.projecting.recovery import FIRST_PAUSE
+from koord_projector.store.positions import Moved
+from koord_projector.store.tables import explanations, observations
+from koord_projector.store.writer import Writer
 from koordcore.events.envelope import StoredEvent
 from koordcore.retry import Backoff
 from koordcore.values.timestamps import unix_seconds

@@ -6,11 +6,10 @@ from pathlib import Path
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_projector.domain.nodes import NodeChange, NodeFigures
-from koord_projector.domain.series import Totals
-from koord_projector.shell.postgres.copytext import SCHEMA_MAX, event_line, line_of, node_lines
-from koord_projector.shell.projecting import folding
-from koord_projector.shell.projecting.fold_process import as_sent
+from koord_projector.fold.figures import NodeChange, NodeFigures, Totals
+from koord_projector.projecting import fold_process
+from koord_projector.projecting.fold_process import as_sent
+from koord_projector.store.copytext import SCHEMA_MAX, event_line, line_of, node_lines
 from koordcore.bus.client.wire import HEADER_LINE, encode_headers
 from koordcore.bus.read.feed import EventHeaders
 from koordcore.events.envelope import HEADER_SCHEMA, HEADER_TYPE, AggregateRef, Draft, Origin, StoredEvent, seal
@@ -36,7 +35,7 @@ def test_a_fact_with_a_huge_schema_can_be_sent_to_the_fold() -> None:
     headers = {HEADER_TYPE: "PodsStarted", HEADER_SCHEMA: "9" * 18}
     sent = as_sent(StoredEvent(7, AggregateRef("nodestate", "node-1"), headers, b"{}"))
     assert sent.schema == SCHEMA_MAX
-    assert folding.message([sent])
+    assert fold_process.message([sent])
 
 
 @st.composite

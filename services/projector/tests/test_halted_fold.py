@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from koord_projector.domain.pods import PodBook
+from koord_projector.fold.pods import PodBook
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import EventSkipped
 from koordcore.protocol.objects import Pod

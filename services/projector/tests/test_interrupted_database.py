@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import psycopg
 import pytest
-from koord_projector.shell.postgres.database import Database
+from koord_projector.store.database import Database
 from psycopg import sql
 from support.histories.history import every_kind_once, history
 from support.histories.recording import Recorder

@@ -11,20 +11,20 @@ import pytest
 import sqlalchemy.exc
 from alembic import command
 from alembic.config import Config
-from koord_projector.domain import lives
-from koord_projector.domain.lives import span_of
-from koord_projector.domain.projection import Projection
-from koord_projector.shell import fact_retention
-from koord_projector.shell.postgres import database as database_module
-from koord_projector.shell.postgres import partitions
-from koord_projector.shell.postgres.copytext import EVENT_COLUMNS, copy_statement, event_line
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.projecting import rebuilding
-from koord_projector.shell.queries.audit import AuditFilter, page_modifications
-from koord_projector.shell.queries.moments import resolve
-from koord_projector.shell.queries.objects import list_objects, state_at
-from koord_projector.shell.queries.pods import PodFilter, list_pods
-from koord_projector.shell.queries.search import search_everything
+from koord_projector import retention as fact_retention
+from koord_projector.fold import lives
+from koord_projector.fold.lives import span_of
+from koord_projector.fold.projection import Projection
+from koord_projector.projecting import rebuilding
+from koord_projector.read.descheduling import AuditFilter, page_modifications
+from koord_projector.read.moments import resolve
+from koord_projector.read.objects import list_objects, state_at
+from koord_projector.read.pods import PodFilter, list_pods
+from koord_projector.read.search import search_everything
+from koord_projector.store import database as database_module
+from koord_projector.store import positions
+from koord_projector.store.copytext import EVENT_COLUMNS, copy_statement, event_line
+from koord_projector.store.database import Database
 from koordcore.bus.archive.archived_log import archive_facts
 from koordcore.events.descheduling import (
     MOST_COSTS,
@@ -72,7 +72,7 @@ def facts() -> list[StoredEvent]:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions and partitions that a short history has many of."""
     monkeypatch.setattr(lives, "EVENTS_OF_VERSION", 5)
-    monkeypatch.setattr(partitions, "POSITIONS", 700)
+    monkeypatch.setattr(positions, "POSITIONS", 700)
 
 
 def states_of(events: Sequence[StoredEvent], upto: int) -> ClusterState:
@@ -132,7 +132,7 @@ async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts
             assert (await search_everything(connection, moment, "team-web", limit=5)).objects
             await compare_found_facts(connection, facts, FACTS // 3)
     with psycopg.connect(postgres_dsn) as connection:
-        names = [name for name, _ in connection.execute(partitions.PARTITIONS.format(table="events").encode())]
+        names = [name for name, _ in connection.execute(positions.PARTITIONS.format(table="events").encode())]
         assert names == [f"events_p{number:06}" for number in range(FACTS // 700 + 1)]
 
 

@@ -1,8 +1,8 @@
 """Answers made of stored facts and explanations: a pod's life in order, reasons counted."""
 
-from koord_projector.domain.explanations import explanation_row
-from koord_projector.domain.pending import count_reasons
-from koord_projector.domain.timeline import pod_timeline
+from koord_projector.fold.archives import explanation_row
+from koord_projector.read.pending import count_reasons
+from koord_projector.read.timeline import pod_timeline
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent

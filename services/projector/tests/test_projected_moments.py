@@ -4,10 +4,10 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from koord_projector.shell.queries.moments import Moment, resolve
-from koord_projector.shell.queries.nodes import list_nodes
-from koord_projector.shell.queries.objects import list_objects, state_at
-from koord_projector.shell.queries.pods import PodFilter, list_pods, pod_life
+from koord_projector.read.moments import Moment, resolve
+from koord_projector.read.nodes import list_nodes
+from koord_projector.read.objects import list_objects, state_at
+from koord_projector.read.pods import PodFilter, list_pods, pod_life
 from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import BasedOn, name_token
 from koordcore.events.nodestate import ContainerHookApplied, HookedValue

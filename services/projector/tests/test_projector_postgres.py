@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import psycopg
 import pytest
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.postgres.positions import Moved
-from koord_projector.shell.postgres.writer import Writer
+from koord_projector.store.database import Database
+from koord_projector.store.positions import Moved
+from koord_projector.store.writer import Writer
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects import PodSpecAdded
@@ -142,7 +142,7 @@ async def test_every_folded_event_continues_its_trace(postgres_dsn: str) -> None
 
 
 async def test_the_writer_refuses_a_position_that_is_not_the_databases(postgres_dsn: str) -> None:
-    from koord_projector.domain.projection import Projection
+    from koord_projector.fold.projection import Projection
 
     database = Database(postgres_dsn)
     await database.migrate()

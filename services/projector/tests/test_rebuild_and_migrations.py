@@ -6,11 +6,10 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from koord_projector.shell.postgres import database
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.postgres.shadow import Shadow
-from koord_projector.shell.postgres.shadow_rows import ShadowRows, query
-from koord_projector.shell.postgres.tables import metadata
+from koord_projector.store import database
+from koord_projector.store.database import Database
+from koord_projector.store.shadow import Shadow, ShadowRows, query
+from koord_projector.store.tables import metadata
 from psycopg import sql
 from sqlalchemy import Connection
 from support.histories.history import every_kind_once, history

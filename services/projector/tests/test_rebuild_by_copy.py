@@ -10,11 +10,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from koord_projector.shell.postgres import shadow as shadow_module
-from koord_projector.shell.postgres.shadow import Shadow
-from koord_projector.shell.postgres.shadow_rows import SCHEMA
-from koord_projector.shell.projecting import folding, rebuilding
-from koord_projector.shell.projecting.fold_process import FoldEnded, FoldProcess, as_sent
+from koord_projector.projecting import fold_process, rebuilding
+from koord_projector.projecting.fold_process import FoldEnded, FoldProcess, as_sent
+from koord_projector.store import shadow as shadow_module
+from koord_projector.store.shadow import SCHEMA, Shadow
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import EventSkipped
 from psycopg import sql
@@ -172,7 +171,7 @@ async def test_readers_see_the_earlier_rows_until_the_exchange(postgres_dsn: str
 def is_folding(pid: int) -> bool:
     """Whether a process folds; False if it has ended."""
     try:
-        return folding.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return fold_process.__name__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -213,7 +212,7 @@ async def test_indexes_are_given_up_with_a_fold_that_ends_before_the_session_is_
         finally:
             steps.append("given up")
 
-    async def ended(self: FoldProcess) -> folding.Folded:
+    async def ended(self: FoldProcess) -> fold_process.Folded:
         monkeypatch.setattr(FoldProcess, "finish", finish)
         raise FoldEnded("it was killed")
 
@@ -242,8 +241,9 @@ async def test_a_fold_whose_parent_ends_leaves_no_row(postgres_dsn: str) -> None
     shadow = await Shadow.open(postgres_dsn)
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", folding.__name__],
-        input=folding.message(folding.Order(postgres_dsn, [])) + folding.message(list(map(as_sent, small()))),
+        [sys.executable, "-m", fold_process.__name__],
+        input=fold_process.message(fold_process.Order(postgres_dsn, []))
+        + fold_process.message(list(map(as_sent, small()))),
         capture_output=True,
         check=False,
     )

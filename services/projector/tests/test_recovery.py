@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from koord_projector.shell.progress import Progress
-from koord_projector.shell.projecting.recovery import Recovery
+from koord_projector.context import Progress
+from koord_projector.projecting.recovery import Recovery
 from koordcore.ports.eventlog import HistoryGone
 from koordcore.service.health import Condition
 from koordcore.service.telemetry.logging import logger

@@ -6,10 +6,10 @@ from contextvars import ContextVar
 
 import psycopg
 import pytest
-from koord_projector.shell.postgres import loader, positions, writer
-from koord_projector.shell.postgres.shadow import Shadow
-from koord_projector.shell.postgres.writer import Writer
-from koord_projector.shell.projecting import rebuilding, recovery, session
+from koord_projector.projecting import rebuilding, recovery, session
+from koord_projector.store import loader, positions, writer
+from koord_projector.store.shadow import Shadow
+from koord_projector.store.writer import Writer
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.retry import Backoff
 from structlog.testing import capture_logs

@@ -35,7 +35,7 @@ START_SECONDS = 300.0
 
 _IN_BATCHES = """
 from koord_projector.__main__ import main
-from koord_projector.shell.projecting import rebuilding
+from koord_projector.projecting import rebuilding
 rebuilding.WORTH_EVENTS = 1 << 62
 main()
 """

@@ -5,14 +5,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from koord_projector.archive import STORES, Archive, keep_archive
+from koord_projector.context import Progress, ProjectorContext, ProjectorMetrics
 from koord_projector.cycle import project_facts
-from koord_projector.domain.pods import Phase
-from koord_projector.shell.archive import STORES, Archive, keep_archive
-from koord_projector.shell.metrics import ProjectorMetrics
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.progress import Progress
-from koord_projector.shell.projecting.context import ProjectorContext
-from koord_projector.shell.projecting.head import watch_head
+from koord_projector.fold.pods import Phase
+from koord_projector.projecting.feed import watch_head
+from koord_projector.store.database import Database
 from koordcore.bus.adapters.memory import MemoryEventLog, MemoryLog, MemoryObservationLog
 from koordcore.events.envelope import StoredEvent, name_token
 from koordcore.service.clock import SystemClock

@@ -12,21 +12,18 @@ from koordcore.service.bus import hold_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
-from koord_criproxy.domain.records import Store
-from koord_criproxy.domain.registration import SkipLabel
+from koord_criproxy.cri.calls import Interceptor
+from koord_criproxy.cri.recovery import check_version, find_sandbox, listed_ids, recover
+from koord_criproxy.cri.server import ProxyServer
+from koord_criproxy.hooks.asking import Dispatcher, HookClient
+from koord_criproxy.hooks.folder import HookFolder
+from koord_criproxy.hooks.servers import SkipLabel
+from koord_criproxy.metrics import ProxyMetrics
+from koord_criproxy.outbox import AgentFacts, ProxyFactFile, ProxyOutbox
+from koord_criproxy.records import Store
+from koord_criproxy.runtime import RuntimeAway, StoreReconciler
 from koord_criproxy.settings import CriProxySettings
-from koord_criproxy.shell.agent_facts import AgentFacts
-from koord_criproxy.shell.channels import open_channel
-from koord_criproxy.shell.dispatcher import Dispatcher
-from koord_criproxy.shell.failover import RuntimeAway, check_version, find_sandbox, listed_ids, recover
-from koord_criproxy.shell.hook_client import HookClient
-from koord_criproxy.shell.hook_folder import HookFolder
-from koord_criproxy.shell.interceptor import Interceptor
-from koord_criproxy.shell.metrics import ProxyMetrics
-from koord_criproxy.shell.outbox import ProxyFactFile, ProxyOutbox
-from koord_criproxy.shell.proxy_server import ProxyServer
-from koord_criproxy.shell.reconciler import StoreReconciler
-from koord_criproxy.shell.sockets import refusal
+from koord_criproxy.sockets import open_channel, refusal
 
 Step = Callable[[], Awaitable[None]]
 Log = Callable[[], Awaitable[OwnFacts]]
@@ -138,10 +135,10 @@ def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatche
 
 def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
     """Add an HTTP server in front of dockerd. Its libraries are loaded only in this mode."""
-    from koord_criproxy.shell.docker.dockerd import listed_ids as listed_by_dockerd
-    from koord_criproxy.shell.docker.dockerd import recover as recover_from_dockerd
-    from koord_criproxy.shell.docker.http_proxy import DockerProxy
-    from koord_criproxy.shell.docker.interceptor import DockerInterceptor
+    from koord_criproxy.docker.calls import DockerInterceptor
+    from koord_criproxy.docker.calls import listed_ids as listed_by_dockerd
+    from koord_criproxy.docker.calls import recover as recover_from_dockerd
+    from koord_criproxy.docker.proxy import DockerProxy
 
     settings = shell.settings
     docker = settings.remote_runtime_service_endpoint

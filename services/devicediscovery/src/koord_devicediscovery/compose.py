@@ -9,10 +9,10 @@ from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
 from koord_devicediscovery.cycle import Discovery
-from koord_devicediscovery.domain.vendors.vendor import Vendor
+from koord_devicediscovery.host import HostFolders, HostMachine, ToolRunner
+from koord_devicediscovery.metrics import DiscoveryMetrics
 from koord_devicediscovery.settings import DiscoverySettings
-from koord_devicediscovery.shell.host_machine import HostFolders, HostMachine, ToolRunner
-from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_devicediscovery.vendors.vendor import Vendor
 
 
 async def compose(shell: Shell[DiscoverySettings]) -> None:

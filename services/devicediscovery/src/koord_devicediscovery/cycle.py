@@ -13,13 +13,11 @@ from typing import Final
 from koordcore.service.health import WorkWatch
 from koordcore.service.telemetry.logging import logger
 
-from koord_devicediscovery.domain.inventory import Inventory, take_inventory
-from koord_devicediscovery.domain.machine import DiscoveryError, Machine
-from koord_devicediscovery.domain.vendors.vendor import Vendor
-from koord_devicediscovery.domain.xpu import Xpu
+from koord_devicediscovery.host import remove_devices, remove_leftovers, write_devices
+from koord_devicediscovery.inventory import Inventory, take_inventory
+from koord_devicediscovery.metrics import DiscoveryMetrics
 from koord_devicediscovery.settings import DiscoverySettings
-from koord_devicediscovery.shell.device_file import remove_devices, remove_leftovers, write_devices
-from koord_devicediscovery.shell.metrics import DiscoveryMetrics
+from koord_devicediscovery.vendors.vendor import DiscoveryError, Machine, Vendor, Xpu
 
 _log: Final = logger("devicediscovery")
 _VERBOSE: Final = 4

@@ -6,21 +6,18 @@ from koordcore.service.component import add_bus
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
 
+from koord_projector.archive import STORES, Archive, keep_archive
+from koord_projector.context import Progress, ProjectorContext, ProjectorMetrics
 from koord_projector.cycle import project_facts
+from koord_projector.pages import Dashboard
+from koord_projector.projecting.feed import watch_head
+from koord_projector.read.api import routes_of
+from koord_projector.read.events import LiveTail
+from koord_projector.read.handlers import Handlers
+from koord_projector.read.requests import request_server
+from koord_projector.retention import FactRetention, Retention, delete_old_rows, drop_old_facts
 from koord_projector.settings import ProjectorSettings
-from koord_projector.shell.archive import STORES, Archive, keep_archive
-from koord_projector.shell.fact_retention import FactRetention, drop_old_facts
-from koord_projector.shell.metrics import ProjectorMetrics
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.progress import Progress
-from koord_projector.shell.projecting.context import ProjectorContext
-from koord_projector.shell.projecting.head import watch_head
-from koord_projector.shell.requests import request_server
-from koord_projector.shell.retention import Retention, delete_old_rows
-from koord_projector.shell.web.api import routes_of
-from koord_projector.shell.web.handlers import Handlers
-from koord_projector.shell.web.live import LiveTail
-from koord_projector.shell.web.pages import Dashboard
+from koord_projector.store.database import Database
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:

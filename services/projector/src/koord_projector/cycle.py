@@ -6,12 +6,10 @@ archived separately (`shell.archive`). Read `shell.projecting.session` next, the
 
 from koordcore.service.clock import host_unix_nanos
 
-from koord_projector.shell.projecting.context import ProjectorContext
-from koord_projector.shell.projecting.feed import open_feed
-from koord_projector.shell.projecting.halting import wait_for_skip
-from koord_projector.shell.projecting.recovery import SESSION_ERRORS, Recovery
-from koord_projector.shell.projecting.refusals import FactsRefused, Refusals
-from koord_projector.shell.projecting.session import Session, open_session
+from koord_projector.context import ProjectorContext
+from koord_projector.projecting.feed import open_feed
+from koord_projector.projecting.recovery import SESSION_ERRORS, Recovery
+from koord_projector.projecting.session import FactsRefused, Refusals, Session, open_session, wait_for_skip
 
 
 async def project_facts(context: ProjectorContext) -> None:

@@ -5,7 +5,7 @@ import json
 
 import httpx
 import pytest
-from koord_projector.shell.web import live
+from koord_projector.read import events as live
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.factory import memory_bus
 from support.projector.service import serving

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from koord_projector.shell.postgres.database import Database
-from koord_projector.shell.progress import Progress
-from koord_projector.shell.web.api import routes_of
-from koord_projector.shell.web.handlers import Handlers
+from koord_projector.context import Progress
+from koord_projector.read.api import routes_of
+from koord_projector.read.handlers import Handlers
+from koord_projector.store.database import Database
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import custom_ref
@@ -28,7 +28,6 @@ from schemathesis.specs.openapi.checks import (
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from support.depth import examples
 from support.projector.read_api import CLUSTER, folded_cluster, get
 from support.projector.service import serving
 from support.servers import drop_database, fresh_database
@@ -227,9 +226,7 @@ def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: Gener
             continue
 
         @settings(
-            max_examples=examples(12),
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-            database=None,
+            max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], database=None
         )
         @given(operation.as_strategy(generation_mode=mode))
         def check(case: Any) -> None:

@@ -6,14 +6,21 @@ import asyncio
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_criproxy.domain.calls import HOOKS, Stage
-from koord_criproxy.domain.facts import hook_server_failed
-from koord_criproxy.domain.merging import with_hook_response, with_update
-from koord_criproxy.domain.records import ContainerRecord, PodRecord, Resources, Store
-from koord_criproxy.domain.registration import FAIL, IGNORE, HookServer, SkipLabel, find_hook, hook_servers
-from koord_criproxy.shell.dispatcher import Dispatcher, HookFailed, HookRejected
-from koord_criproxy.shell.interceptor import Interceptor, RuntimeAnswer
-from koord_criproxy.shell.messages import Message, resources_of, write_resources
+from koord_criproxy.cri.calls import Interceptor, RuntimeAnswer
+from koord_criproxy.hooks.asking import Dispatcher, HookFailed, HookRejected
+from koord_criproxy.hooks.messages import Message, resources_of, write_resources
+from koord_criproxy.hooks.servers import (
+    FAIL,
+    HOOKS,
+    IGNORE,
+    HookServer,
+    SkipLabel,
+    Stage,
+    find_hook,
+    hook_server_failed,
+    hook_servers,
+)
+from koord_criproxy.records import ContainerRecord, PodRecord, Resources, Store, with_hook_response, with_update
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from koordcore.values import codec

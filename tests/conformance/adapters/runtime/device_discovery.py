@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_devicediscovery.domain.inventory import VENDORS
-from koord_devicediscovery.domain.machine import DiscoveryError, PciFunction, ToolError
+from koord_devicediscovery.inventory import VENDORS
 from koord_devicediscovery.settings import DiscoverySettings
+from koord_devicediscovery.vendors.vendor import DiscoveryError, PciFunction, ToolError
 from koordcore.protocol.hardware.devices import PciLocation, pci_location
 from koordcore.service.settings import InvalidSettings
 from koordcore.values import codec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_criproxy.domain.docker import (
+from koord_criproxy.docker.api import (
     HOST_CONFIG_FIELDS,
     UPDATE_FIELDS,
     cgroup_to_cri,
@@ -19,8 +19,7 @@ from koord_criproxy.domain.docker import (
     split_labels,
     with_resources,
 )
-from koord_criproxy.domain.merging import readable_envs
-from koord_criproxy.domain.records import Resources
+from koord_criproxy.records import Resources, readable_envs
 from koordcore.values import codec
 
 Given = dict[str, Json]

@@ -4,8 +4,7 @@ import sys
 
 from koordcore.service.run import run_service
 
-from koord_criproxy.installer.compose import compose
-from koord_criproxy.installer.settings import InstallerSettings
+from koord_criproxy.installer.compose import InstallerSettings, compose
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from koord_criproxy.installer import bundle
+from koord_criproxy.installer.bundle import PROXY_SOCKET, UNIT, UNIT_FILE, installed_unit
 from koord_criproxy.installer.host import Host
 from koord_criproxy.installer.systemd import UnitState
-from koord_criproxy.installer.unit import PROXY_SOCKET, UNIT, UNIT_FILE, installed_unit
 
 NO_CLIENTS: Final = "0 connections"
-"""Status of a proxy that nobody uses (`koord_criproxy.shell.proxy_server`)."""
+"""Status of a proxy that nobody uses (`koord_criproxy.cri.server`)."""
 
 
 class Units(Protocol):

@@ -1,0 +1,1 @@
+"""Docker mode: the proxy in front of dockerd. Its libraries are loaded only in this mode."""

@@ -1,0 +1,1 @@
+"""Hook servers: how they register, which one is asked, and how."""

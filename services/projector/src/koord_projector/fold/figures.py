@@ -1,0 +1,364 @@
+"""Figures of nodes, and totals of the cluster over time.
+
+The figures come from four aggregates: object, ledger, policy and agent. Each change gives one row. The newest row of a
+node at or before a position shows the node as of that position. So listing nodes as of any moment needs one look-up per
+node.
+
+The totals have one row per second of stream time with at least one event: the totals after the last event of the
+second, by the time of the event. So a row does not depend on batches. Usage is not included; it comes from the archived
+reports.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+from koordcore.protocol.objects import Node
+from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, NVIDIA_GPU
+from koordcore.state.aggregates import NodeAgentState, NodeLedger, NodePolicyState, NodeSpecState
+from koordcore.state.fold import AggregateState
+from koordcore.state.reservations import unused_amounts
+from koordcore.stories.device_cards import ShareTotals
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.resources import parse_amounts
+
+from koord_projector.fold.pods import Phase
+
+NODE_KINDS = frozenset(("nodespec", "node", "nodepolicy", "nodestate"))
+
+
+class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+    """Amounts, requests, offers and pods of one node at one position: cpu in milli-cores, memory in bytes.
+
+    `cpu_milli`, `memory_bytes` and `gpus` are the allocatable amounts in the status of the node.
+    `cpu_requested`, `memory_requested` and `gpus_requested` are the requests of pods that are not best effort.
+    `batch_cpu` and `batch_memory` are the amounts that the manager offers to best-effort pods; 0 if none is published.
+
+    Attributes:
+        exists: Whether the API has the node. A ledger may exist longer.
+        batch_cpu_requested: Part of the batch cpu that best-effort pods requested. `batch_memory_requested` likewise.
+        be_pods: Number of pods with batch resources.
+        pods_running: Number of pods that the agent reports as running.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
+        host: "linux" or "simulated"; "" if the agent never started.
+        gpu_cards: Number of healthy GPUs.
+        gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
+        gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
+        reservations: Number of Reservations on it; they do not count as pods.
+        cpu_unused_reserved: CPU that Reservations hold and no pod uses; contained in `cpu_requested`.
+            `memory_unused_reserved` and `gpus_unused_reserved` likewise.
+    """
+
+    exists: bool = False
+    unschedulable: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    cpu_requested: int = 0
+    memory_requested: int = 0
+    gpus_requested: int = 0
+    batch_cpu: int = 0
+    batch_memory: int = 0
+    batch_cpu_requested: int = 0
+    batch_memory_requested: int = 0
+    pods: int = 0
+    be_pods: int = 0
+    pods_running: int = 0
+    be_quota_us: int = -1
+    host: str = ""
+    gpu_cards: int = 0
+    gpu_share_used: int = 0
+    gpu_share_stranded: int = 0
+    reservations: int = 0
+    cpu_unused_reserved: int = 0
+    memory_unused_reserved: int = 0
+    gpus_unused_reserved: int = 0
+
+
+NO_FIGURES = NodeFigures()
+
+
+class NodeChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One row of the table `node_versions`: the `NodeFigures` of a node from position `seq` on.
+
+    `token` is the subject token of the node.
+    """
+
+    seq: int
+    token: str
+    figures: NodeFigures
+
+
+def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
+    """Return the new `NodeFigures` of a node after a change of one of its aggregates.
+
+    Args:
+        before: Figures before the change.
+        state: New state of the aggregate. Its type identifies the aggregate. None for no change.
+        be_pods: Number of pods with batch resources after the change. It is used only if the ledger changed.
+    """
+    match state:
+        case NodeLedger():
+            requested = state.requested
+            rests = unused_amounts(state.pods)
+            return NodeFigures(
+                exists=before.exists,
+                unschedulable=before.unschedulable,
+                cpu_milli=before.cpu_milli,
+                memory_bytes=before.memory_bytes,
+                gpus=before.gpus,
+                cpu_requested=requested.get(CPU, 0),
+                memory_requested=requested.get(MEMORY, 0),
+                gpus_requested=requested.get(NVIDIA_GPU, 0),
+                batch_cpu=before.batch_cpu,
+                batch_memory=before.batch_memory,
+                batch_cpu_requested=requested.get(BATCH_CPU, 0),
+                batch_memory_requested=requested.get(BATCH_MEMORY, 0),
+                pods=len(state.pods) - len(rests),
+                be_pods=be_pods,
+                pods_running=before.pods_running,
+                be_quota_us=before.be_quota_us,
+                host=before.host,
+                gpu_cards=before.gpu_cards,
+                gpu_share_used=before.gpu_share_used,
+                gpu_share_stranded=before.gpu_share_stranded,
+                reservations=len(rests),
+                cpu_unused_reserved=_summed(rests, CPU),
+                memory_unused_reserved=_summed(rests, MEMORY),
+                gpus_unused_reserved=_summed(rests, NVIDIA_GPU),
+            )
+        case NodeSpecState():
+            amounts = node_amounts(state.object)
+            return msgspec.structs.replace(
+                before,
+                exists=True,
+                unschedulable=state.object.spec.unschedulable,
+                cpu_milli=amounts.get(CPU, 0),
+                memory_bytes=amounts.get(MEMORY, 0),
+                gpus=amounts.get(NVIDIA_GPU, 0),
+            )
+        case NodePolicyState():
+            return msgspec.structs.replace(
+                before, batch_cpu=state.batch_cpu_milli or 0, batch_memory=state.batch_memory_bytes or 0
+            )
+        case NodeAgentState():
+            return msgspec.structs.replace(
+                before, pods_running=len(state.running), be_quota_us=state.be_quota_us, host=state.host
+            )
+        case _:
+            return before
+
+
+def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
+    return sum(rest.get(resource, 0) for rest in rests.values()) if rests else 0
+
+
+def figures_without_node(before: NodeFigures) -> NodeFigures:
+    """Return the `NodeFigures` of a node after its object was deleted. Its ledger and its agent's facts stay."""
+    return msgspec.structs.replace(before, exists=False, unschedulable=False, cpu_milli=0, memory_bytes=0, gpus=0)
+
+
+def node_amounts(node: Node) -> dict[str, int]:
+    """Return resource -> allocatable amount of a node; empty if a quantity is invalid."""
+    try:
+        return parse_amounts(node.status.allocatable)
+    except InvalidInput:
+        return {}
+
+
+class NodeBook:
+    """The newest `NodeFigures` of every node, by subject token, and their changes since the last `take_changes`.
+
+    Only one task may use it.
+    """
+
+    def __init__(self) -> None:
+        self.figures: dict[str, NodeFigures] = {}
+        self._changes: list[NodeChange] = []
+
+    def load(self, token: str, figures: NodeFigures) -> None:
+        """Set the figures of a node at the start of the projector.
+
+        Args:
+            token: Name of the node as token of a subject.
+            figures: Figures in the newest row of the node in the table of node figures.
+        """
+        self.figures[token] = figures
+
+    def changed(
+        self,
+        token: str,
+        state: AggregateState | None,
+        *,
+        seq: int,
+        be_pods: int | None = None,
+        gpus: ShareTotals | None = None,
+    ) -> tuple[NodeFigures, NodeFigures]:
+        """Compute the figures of a node after an event of one of its aggregates.
+
+        If they differ from those before, remember them as a row to write.
+
+        Args:
+            token: Subject token of the node.
+            state: New state of the aggregate; None: unchanged.
+            seq: Position of the event.
+            be_pods: Number of pods with batch resources; None: unchanged.
+            gpus: Use of its GPUs; None: unchanged.
+
+        Returns:
+            The figures before and after the event.
+        """
+        before = self.figures.get(token, NO_FIGURES)
+        after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
+        if gpus is not None and gpus != (after.gpu_cards, after.gpu_share_used, after.gpu_share_stranded):
+            after = msgspec.structs.replace(
+                after, gpu_cards=gpus.cards, gpu_share_used=gpus.used, gpu_share_stranded=gpus.stranded
+            )
+        return self._replaced(token, before, after, seq)
+
+    def node_gone(self, token: str, *, seq: int) -> tuple[NodeFigures, NodeFigures]:
+        """Compute the figures of a node after its object was deleted, and remember them as `changed` does.
+
+        Args:
+            token: Subject token of the node.
+            seq: Position of the event.
+
+        Returns:
+            The figures before and after the event.
+        """
+        before = self.figures.get(token, NO_FIGURES)
+        return self._replaced(token, before, figures_without_node(before), seq)
+
+    def _replaced(
+        self, token: str, before: NodeFigures, after: NodeFigures, seq: int
+    ) -> tuple[NodeFigures, NodeFigures]:
+        if after != before or token not in self.figures:
+            self.figures[token] = after
+            self._changes.append(NodeChange(seq, token, after))
+        return before, after
+
+    def take_changes(self) -> list[NodeChange]:
+        """Return the rows to add since the last call, in order of position, and empty the list."""
+        changes, self._changes = self._changes, []
+        return changes
+
+
+_SECOND_TEXT = len("2026-01-01T00:00:00")
+_MOMENT_TEXT = len("2026-01-01T00:00:00.000000Z")
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over the nodes that exist: cpu in milli-cores, memory in bytes. The fields are those of `NodeFigures`."""
+
+    nodes: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpus: int = 0
+    cpu_requested: int = 0
+    memory_requested: int = 0
+    gpus_requested: int = 0
+    batch_cpu: int = 0
+    batch_memory: int = 0
+    batch_cpu_requested: int = 0
+    batch_memory_requested: int = 0
+
+    def add(self, figures: NodeFigures, sign: int) -> None:
+        """Add (sign +1) or remove (sign -1) the figures of a node; no-op if the node does not exist."""
+        if not figures.exists:
+            return
+        self.nodes += sign
+        self.cpu_milli += sign * figures.cpu_milli
+        self.memory_bytes += sign * figures.memory_bytes
+        self.gpus += sign * figures.gpus
+        self.cpu_requested += sign * figures.cpu_requested
+        self.memory_requested += sign * figures.memory_requested
+        self.gpus_requested += sign * figures.gpus_requested
+        self.batch_cpu += sign * figures.batch_cpu
+        self.batch_memory += sign * figures.batch_memory
+        self.batch_cpu_requested += sign * figures.batch_cpu_requested
+        self.batch_memory_requested += sign * figures.batch_memory_requested
+
+    def replace(self, earlier: NodeFigures, later: NodeFigures) -> None:
+        """Remove the figures of a node before an event, and add those after it."""
+        if not (earlier.exists and later.exists):
+            self.add(earlier, -1)
+            self.add(later, 1)
+            return
+        self.cpu_milli += later.cpu_milli - earlier.cpu_milli
+        self.memory_bytes += later.memory_bytes - earlier.memory_bytes
+        self.gpus += later.gpus - earlier.gpus
+        self.cpu_requested += later.cpu_requested - earlier.cpu_requested
+        self.memory_requested += later.memory_requested - earlier.memory_requested
+        self.gpus_requested += later.gpus_requested - earlier.gpus_requested
+        self.batch_cpu += later.batch_cpu - earlier.batch_cpu
+        self.batch_memory += later.batch_memory - earlier.batch_memory
+        self.batch_cpu_requested += later.batch_cpu_requested - earlier.batch_cpu_requested
+        self.batch_memory_requested += later.batch_memory_requested - earlier.batch_memory_requested
+
+
+class SeriesRow(msgspec.Struct, frozen=True):
+    """One row of the table `cluster_series`: totals of the cluster after the last fact of one second.
+
+    Attributes:
+        second: Unix seconds.
+        seq: Position of the last fact of the second.
+        totals: Sums over the nodes.
+        pods: Phase -> number of pods.
+    """
+
+    second: int
+    seq: int
+    totals: Totals
+    pods: dict[Phase, int]
+
+
+class Series:
+    """Collects the rows of the table `cluster_series` while facts are applied. Only one task may use it.
+
+    Args:
+        second: Second of the newest row of the table, so that a restart continues within its second.
+        seq: Position of the newest row of the table.
+    """
+
+    def __init__(self, second: int = 0, seq: int = 0) -> None:
+        self._second = second
+        self._text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S") if seq else ""
+        self._seq = seq
+        self._rows: dict[int, SeriesRow] = {}
+
+    def before_event(self, occurred_at: str, totals: Totals, pods: dict[Phase, int]) -> None:
+        """If a fact begins a new second, add the row of the second before. Call it before the fact is counted.
+
+        A fact with an invalid time belongs to the second of the previous fact.
+
+        Args:
+            occurred_at: RFC 3339 time of the fact.
+            totals: Totals before the fact.
+            pods: Phase -> number of pods before the fact.
+        """
+        if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
+            return
+        try:
+            second = int(datetime.fromisoformat(occurred_at[:_SECOND_TEXT] + "+00:00").timestamp())
+        except ValueError:
+            return
+        self.flush(totals, pods)
+        self._second, self._text = second, occurred_at[:_SECOND_TEXT]
+
+    def after_event(self, seq: int) -> None:
+        """Record the position of a fact that was counted, as that of the current second's row."""
+        self._seq = seq
+
+    def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
+        """Add the row of the current second to the series, although more facts of this second may follow."""
+        if self._text and self._seq:
+            self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
+
+    def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
+        """Return the rows since the last call, with one for the current second.
+
+        A later row of a second replaces an earlier one.
+        """
+        self.flush(totals, pods)
+        rows, self._rows = list(self._rows.values()), {}
+        return rows

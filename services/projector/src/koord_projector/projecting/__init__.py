@@ -1,0 +1,1 @@
+"""The fold at work: a session with Postgres, its feed of facts, recovery, and rebuilds."""

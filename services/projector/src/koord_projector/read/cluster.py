@@ -1,0 +1,124 @@
+"""Totals of the cluster: now, at a moment, and over time."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from koord_projector.fold.archives import EXPIRED_AFTER_INTERVALS
+from koord_projector.read.answers import NodeItem, SeriesAnswer
+
+SUMMED = (
+    "cpu_milli", "memory_bytes", "gpus", "cpu_requested", "memory_requested", "gpus_requested", "batch_cpu",
+    "batch_memory", "batch_cpu_requested", "batch_memory_requested", "reservations", "cpu_unused_reserved",
+    "memory_unused_reserved", "gpus_unused_reserved",
+)  # fmt: skip
+SERIES_COLUMNS = (
+    "cpu_milli", "cpu_requested", "memory_bytes", "memory_requested", "batch_cpu", "batch_cpu_requested",
+    "batch_memory", "batch_memory_requested", "pods_pending", "pods_placed", "pods_running",
+)  # fmt: skip
+_RANGE = text("SELECT min(second) AS first, max(second) AS last FROM cluster_series")
+_TOTALS = text(
+    f"""
+    SELECT DISTINCT ON (second / :bucket) second, {", ".join(SERIES_COLUMNS)} FROM cluster_series
+     WHERE second BETWEEN :since AND :until ORDER BY second / :bucket, second DESC
+    """  # noqa: S608  constants
+)
+_NEWEST_REPORT = text("SELECT reported_at, interval_seconds FROM observations ORDER BY reported_at DESC LIMIT 1")
+_USED = text(
+    """
+    WITH per_node AS (
+         SELECT token, floor(extract(epoch FROM reported_at::timestamptz) / :bucket)::bigint AS bucket,
+                avg(cpu_used)::bigint AS cpu, avg(memory_used)::bigint AS memory, avg(be_cpu_used)::bigint AS be_cpu,
+                max(interval_seconds) AS interval
+           FROM observations
+          WHERE reported_at >= to_char(to_timestamp(:since) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
+            AND reported_at < to_char(to_timestamp(:until) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
+          GROUP BY 1, 2
+    ), held AS (
+         SELECT bucket AS begin, cpu, memory, be_cpu,
+                LEAST(lead(bucket) OVER (PARTITION BY token ORDER BY bucket),
+                      bucket + 1 + ceil(interval * :intervals / CAST(:bucket AS numeric))::bigint) AS stop
+           FROM per_node
+    ), changes AS (
+         SELECT begin AS bucket, cpu, memory, be_cpu, 1 AS nodes, 1 AS reported FROM held
+          UNION ALL
+         SELECT stop, -cpu, -memory, -be_cpu, -1, 0 FROM held
+    )
+    SELECT bucket, sum(reported) AS reported, (sum(sum(nodes)) OVER w)::bigint AS nodes,
+           (sum(sum(cpu)) OVER w)::bigint AS cpu,
+           (sum(sum(memory)) OVER w)::bigint AS memory, (sum(sum(be_cpu)) OVER w)::bigint AS be_cpu
+      FROM changes GROUP BY bucket WINDOW w AS (ORDER BY bucket) ORDER BY bucket
+    """
+)
+USED_COLUMNS = ("cpu", "memory", "be_cpu")
+
+
+def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
+    """Return field -> sum over the nodes. Usage is summed only over nodes with a usage report."""
+    sums = {name: sum(getattr(node, name) for node in nodes) for name in SUMMED}
+    for name in ("cpu_used", "memory_used", "be_cpu_used"):
+        sums[name] = sum(getattr(node, name) or 0 for node in nodes)
+    return sums
+
+
+async def series(connection: AsyncConnection, *, since: int | None, until: int | None, points: int) -> SeriesAnswer:
+    """Return totals of the cluster between two times, reduced to about `points` rows.
+
+    Each interval has its newest totals. Usage is the sum over nodes of the mean of a node's reports in the interval.
+    A node without a report in the interval counts with its last report until that expires. Usage is null if no node
+    has a valid report, and from the point where reports only expire. Usage intervals are at least as long as the
+    report interval and have ended; their time is their end.
+
+    Args:
+        connection: Read transaction.
+        since: First unix second; None: the oldest.
+        until: Last unix second; None: that of the newest fact or report.
+        points: Wanted number of rows.
+    """
+    known = (await connection.execute(_RANGE)).one()
+    if known.first is None:
+        return SeriesAnswer(
+            time=[], columns={name: [] for name in SERIES_COLUMNS}, usage_time=[], usage=_usage([], 0, 0)
+        )
+    newest = (await connection.execute(_NEWEST_REPORT)).first()
+    last = max(known.last, int(datetime.fromisoformat(newest.reported_at).timestamp())) if newest else known.last
+    start, end = since if since is not None else known.first, until if until is not None else last
+    bucket = max(1, -(-(end - start + 1) // points))
+    rows = (await connection.execute(_TOTALS, {"bucket": bucket, "since": start, "until": end})).all()
+    interval = (newest.interval_seconds if newest else 0) or 60
+    wide = max(bucket, interval)
+    first, stop = start // wide, (end + 1) // wide
+    asked = {
+        "bucket": wide,
+        "since": first * wide - interval * EXPIRED_AFTER_INTERVALS,
+        "until": stop * wide,
+        "intervals": EXPIRED_AFTER_INTERVALS,
+    }
+    changes = (await connection.execute(_USED, asked)).all()
+    return SeriesAnswer(
+        time=[row.second for row in rows],
+        columns={name: [getattr(row, name) for row in rows] for name in SERIES_COLUMNS},
+        usage_time=[(bucket + 1) * wide for bucket in range(first, stop)],
+        usage=_usage(changes, first, stop),
+    )
+
+
+def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list[int | None]]:
+    """Return column of usage -> sum over the nodes in each bucket from `first` to before `stop`; None: no report.
+
+    `changes` has the sums at the times where they change, in order.
+    """
+    usage: dict[str, list[int | None]] = {name: [] for name in USED_COLUMNS}
+    ahead = iter(changes)
+    coming, holds, heard = next(ahead, None), None, 0
+    for bucket in range(first, stop):
+        while coming is not None and coming.bucket <= bucket:
+            coming, holds = next(ahead, None), coming
+            heard = holds.nodes if holds.reported else heard
+        counts = holds is not None and 0 < holds.nodes >= heard
+        for name, column in usage.items():
+            column.append(getattr(holds, name) if counts else None)
+    return usage

@@ -1,4 +1,0 @@
-"""Versions of the tables.
-
-The service applies them itself when it starts (`koord_projector.shell.postgres.database.migrate`).
-"""

@@ -1,1 +1,0 @@
-"""A projecting session: its context, its feed of facts, halts, and recovery."""

@@ -1,1 +1,0 @@
-"""Queries of the read side as of a moment, and the types of their answers."""

@@ -1,1 +1,0 @@
-"""The read API and the dashboard over HTTP."""
