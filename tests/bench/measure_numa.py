@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from bench.measure_scheduler_engine import register
 from bench.results import Better, Result
-from koord_scheduler.domain.evaluate.decision import Placed
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.engine.decision import Placed
+from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.framework.extension_points import RESERVE
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.runtime.frameworks import Frameworks
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Pod, object_from_json

@@ -18,12 +18,12 @@ from bench.pairs import ratio_interval
 from bench.results import Better, Result
 from bench.scheduler_perf.hardware import devices, topologies
 from bench.scheduler_perf.workloads import BY_KEY, Sized
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
+from koord_scheduler.domain.framework.cycle_points import Scored, Views
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
-from koord_scheduler.domain.framework.transforming import Scored, Views
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
 from koordcore.events.envelope import NewEvent
 from koordcore.protocol.objects import Pod
 from koordcore.service.run import collect_rarely

@@ -12,13 +12,12 @@ from random import Random
 from bench.options import BenchOptions
 from bench.results import Better, Result
 from koord_scheduler.configuration import shipped_configuration
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.evaluate.decision import Placed
-from koord_scheduler.domain.evaluate.optimisations import Optimisations
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.engine.decision import Optimisations, Placed
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.loop.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn
 from support.scheduler.scheduling import node, pod
 

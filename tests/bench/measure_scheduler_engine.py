@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.evaluate.decision import Placed
-from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.engine.decision import Placed
+from koord_scheduler.domain.framework.cluster import Cluster
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node
 from support.scheduler.scheduling import frameworks, node, pod

@@ -18,8 +18,8 @@ from koord_manager.compose import assemble
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.settings import ManagerSettings
 from koord_projector.fold.projection import Projection
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.events.registry import UnreadableEvent

@@ -51,7 +51,7 @@ def test_the_image_is_small_and_runs_every_service_without_rights() -> None:
     confined = ("--read-only", "--cap-drop=ALL", "--network=none", "--security-opt=no-new-privileges")
     for service in SERVICES:
         assert f"Usage: koord-{service}" in docker("run", "--rm", *confined, IMAGE, f"koord-{service}", "--help")
-    compiled = "import koord_scheduler.domain.cycle.attempt as a; print(a.__file__)"
+    compiled = "import koord_scheduler.domain.loop.cycle.attempt as a; print(a.__file__)"
     assert docker("run", "--rm", *confined, IMAGE, "python3", "-c", compiled).endswith(".so")
 
 

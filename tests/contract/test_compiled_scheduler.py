@@ -40,7 +40,7 @@ def environment(site: Path) -> dict[str, str]:
 
 
 def test_what_runs_is_machine_code(environment: dict[str, str], site: Path) -> None:
-    program = "from koord_scheduler.domain.evaluate import engine; print(engine.__file__)"
+    program = "from koord_scheduler.domain.engine import engine; print(engine.__file__)"
     answer = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     ).stdout.strip()

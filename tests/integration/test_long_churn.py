@@ -14,11 +14,10 @@ from koord_descheduler.domain.view.building import ViewBuilder
 from koord_manager.domain.cluster import view as manager_view
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_projector.fold.projection import Projection
-from koord_scheduler.domain import forgetting
-from koord_scheduler.domain.folding import log as scheduler_log
-from koord_scheduler.domain.pods import equivalence_classes
-from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.domain.volumes import helped
+from koord_scheduler.domain.cluster import equivalence_classes, forgetting
+from koord_scheduler.domain.loop.folding import log as scheduler_log
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.volumes import waiting as helped
 from koordcore.events.drain import DrainForgotten, DrainStarted
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, StoredEvent
 from koordcore.events.gang import GangPhaseChanged, GangPlaced, PlacedMember

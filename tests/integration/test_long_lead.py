@@ -7,10 +7,8 @@ labels. One of its pods fits nowhere.
 from typing import Any
 
 import pytest
-from koord_scheduler.domain import forgetting
-from koord_scheduler.domain.evaluate import engine
-from koord_scheduler.domain.evaluate.views import answers, view
-from koord_scheduler.domain.pods import equivalence_classes
+from koord_scheduler.domain.cluster import equivalence_classes, forgetting
+from koord_scheduler.domain.engine import answers, engine, view
 from koordcore.events.objects import PodSpecDeleted
 from koordcore.protocol.objects import Pod, pod_from_json
 from support.reachable import container_sizes

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from koord_descheduler.domain.config.loading import load
 from koord_descheduler.domain.plugins.registry import BUILT_IN
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.bus.adapters.memory import MemoryLog, MemorySnapshotStore
 from koordcore.bus.factory import Bus, BusSettings, bootstrap_bus, memory_bus, open_bus
 from koordcore.bus.read.stream_reader import api

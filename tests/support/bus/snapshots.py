@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
-from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.replay.snapshot import Picture
 from koord_scheduler.domain.replay.snapshot import schema_fingerprint as scheduler_fingerprint
 from koordcore.events.envelope import StoredEvent

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.pod import PodPlaced, PodReleased
 from support.scheduler.scheduling import SmallLog, node

@@ -8,16 +8,15 @@ import msgspec
 from koord_scheduler.configuration import known_plugins, load_configuration
 from koord_scheduler.domain.config.catalogue import KnownPlugin
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile, effective_configuration
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS, READ_SHAPE
-from koord_scheduler.domain.framework.points import Point
-from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.known_state import Settings
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.framework.plugin import ExtensionPoint, Point
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.known_state import Settings
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.loadaware.plugin import LoadAwareScheduling
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node

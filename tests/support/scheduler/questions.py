@@ -1,8 +1,8 @@
 """Capacity questions to a scheduler that has folded a small log."""
 
 from koord_scheduler.domain.fit.answering import answer_question
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.requests.fit import FitAnswer, FitRequest
 from support.scheduler.scheduling import SmallLog, frameworks
 

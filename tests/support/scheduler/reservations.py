@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_scheduler.domain.controllers.statuses import status_facts
+from koord_scheduler.domain.loop.controllers import status_facts
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.protocol.reservation_status import ReservationStatus
 from koordcore.state import ClusterState

@@ -11,18 +11,18 @@ from typing import Any
 
 import msgspec
 from koord_scheduler.configuration import shipped_configuration
-from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import NodeWork
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, effective_configuration
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.folding.log import fold, fold_ahead
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.commits import BatchDrafts
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.engine.decision import ALL_ON, Optimisations
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.loop.commit.work import NodeWork
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.loop.folding.log import fold, fold_ahead
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.commits import BatchDrafts
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
 from koordcore.events.nodepolicy import NodeOvercommitComputed

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
-from koord_scheduler.domain.cycle.deciding import give_up_overdue
-from koord_scheduler.domain.evaluate.optimisations import ALL_ON, Optimisations
-from koord_scheduler.domain.folding.log import fold_report
+from koord_scheduler.domain.engine.decision import ALL_ON, Optimisations
+from koord_scheduler.domain.loop.cycle.deciding import give_up_overdue
+from koord_scheduler.domain.loop.folding.log import fold_report
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent, name_token
 from koordcore.events.objects import CustomObjectObserved, custom_ref

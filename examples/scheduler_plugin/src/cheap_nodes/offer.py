@@ -2,7 +2,7 @@
 
 from koord_scheduler.domain.config.catalogue import known_plugin
 from koord_scheduler.domain.config.effective import EffectiveProfile
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.cluster import Cluster
 
 from cheap_nodes.plugin import CheapNodes, CheapNodesArgs
 

@@ -5,10 +5,10 @@ from decimal import Decimal, InvalidOperation
 from typing import cast
 
 import numpy as np
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, FOLD, READ_POD, READ_SHAPE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.objects import ConfigAccepted, ConfigDeleted
 from koordcore.protocol.component_config import Text, WireModel

@@ -9,22 +9,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass, Subject
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilter, CrossNodeScore
-from koord_scheduler.domain.framework.cycle_points import Offers
-from koord_scheduler.domain.framework.extension_point import ExtensionPoint
+from koord_scheduler.domain.framework.cycle_points import Offers, Scored, Views
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Next, Rejection, Wait
+from koord_scheduler.domain.framework.plugin import ExtensionPoint
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
-from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
-from koord_scheduler.domain.framework.transforming import Scored, Views
-from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.topology_hints.hints import NO_HINTS, Hints, Zones
+from koord_scheduler.domain.framework.topology_hints import NO_HINTS, Hints, TopologyHintsPlugin, Zones
 from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node, Pod

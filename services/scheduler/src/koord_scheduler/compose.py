@@ -19,21 +19,20 @@ from koordcore.service.web.debugging import PROFILING
 
 from koord_scheduler.configuration import installed_makers, load_configuration
 from koord_scheduler.cycle import Cycle
-from koord_scheduler.domain.controllers.statuses import chosen_controllers
+from koord_scheduler.domain.loop.controllers import chosen_controllers
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.known_state import Settings
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import schema_fingerprint
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.known_state import Settings
-from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.settings import SchedulerSettings
 from koord_scheduler.shell.burst import Decider
 from koord_scheduler.shell.collectors import StateFigures
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
-from koord_scheduler.shell.folding import StateFold
+from koord_scheduler.shell.folding import StateFold, follow_reports
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.questions import Questions
-from koord_scheduler.shell.reports import follow_reports
 from koord_scheduler.shell.routes import routes
 
 

@@ -17,10 +17,10 @@ from koordcore.ports.eventlog import EventLog
 from koordcore.ports.leadership import Leadership, Term
 from koordcore.service.telemetry.logging import Logger
 
-from koord_scheduler.domain.controllers.schedule_explanations import hear
-from koord_scheduler.domain.controllers.statuses import next_status_due
-from koord_scheduler.domain.cycle.deciding import gated, give_up_overdue
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.controllers import next_status_due
+from koord_scheduler.domain.loop.cycle.deciding import gated, give_up_overdue
+from koord_scheduler.domain.loop.explaining import hear
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.burst import NO_BURST, Decider
 from koord_scheduler.shell.publishing import Publisher
 from koord_scheduler.shell.readiness import Fold, may_decide, woken_or_due

@@ -9,8 +9,8 @@ from koordcore.service.flags import FlagSpec, Gate, Stage, without_effect
 from koordcore.service.settings import Seconds, TextList
 from pydantic import Field
 
-from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
-from koord_scheduler.domain.evaluate.optimisations import Optimisations
+from koord_scheduler.domain.engine.decision import Optimisations
+from koord_scheduler.domain.framework.gates import SchedulerGates, gate_defaults
 
 
 class SchedulerSettings(ComponentSettings):

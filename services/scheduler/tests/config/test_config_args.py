@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 
 import pytest
-from koord_scheduler.domain.config.args.fine_grained import DeviceShareArgs, NodeNUMAResourceArgs, ReservationArgs
-from koord_scheduler.domain.config.args.koordinator import (
+from koord_scheduler.domain.config.catalogue import BUILT_IN
+from koord_scheduler.domain.config.koordinator_args import (
     CoschedulingArgs,
+    DeviceShareArgs,
     ElasticQuotaArgs,
+    LoadAwareSchedulingArgs,
+    NodeNUMAResourceArgs,
     NodeResourcesFitPlusArgs,
+    ReservationArgs,
     SchedulingHintArgs,
 )
-from koord_scheduler.domain.config.args.kubernetes import (
+from koord_scheduler.domain.config.kubernetes_args import (
     DefaultPreemptionArgs,
     InterPodAffinityArgs,
     NodeAffinityArgs,
@@ -19,8 +23,6 @@ from koord_scheduler.domain.config.args.kubernetes import (
     PodTopologySpreadArgs,
     VolumeBindingArgs,
 )
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.config.catalogue import BUILT_IN
 from koordcore.protocol.component_config import InvalidConfiguration, WireModel, read
 
 TYPES = [known.args for known in BUILT_IN.values() if known.args is not None]

@@ -12,8 +12,8 @@ import yaml
 from koord_scheduler.configuration import installed_plugins, known_plugins, load_configuration
 from koord_scheduler.domain.config.catalogue import BUILT_IN
 from koord_scheduler.domain.config.effective import IDLE_ARGUMENTS, NOT_ACTED_ON
-from koord_scheduler.domain.config.gates import SchedulerGates, gate_defaults
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.gates import SchedulerGates, gate_defaults
+from koord_scheduler.domain.framework.plugin import Point
 from koord_scheduler.settings import SchedulerSettings
 from koordcore.protocol.component_config import WireModel, wire_name
 from koordcore.service.settings import InvalidSettings
@@ -23,7 +23,7 @@ from koordctl.app import app
 
 OFFERED = """
 from koord_scheduler.domain.config.catalogue import KnownPlugin
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.plugin import Point
 
 class Plugin:
     def __init__(self, name):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from koord_scheduler.domain.controllers.statuses import chosen_controllers, next_status_due, status_facts
-from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.loop.controllers import chosen_controllers, next_status_due, status_facts
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.known_state import Settings
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.known_state import Settings
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import Event
 from koordcore.events.gang import GangPhaseChanged

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from koord_scheduler.domain.controllers.schedule_explanations import hear
-from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
+from koord_scheduler.domain.loop.controllers import next_status_due, status_facts
+from koord_scheduler.domain.loop.explaining import hear
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.loop.status.schedule_explanations import PodOutlook, Question, ScheduleExplanations
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.domain.status.schedule_explanations import PodOutlook, Question, ScheduleExplanations
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol import keys

@@ -4,15 +4,15 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pytest
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.gateway import PodEvictionRequested

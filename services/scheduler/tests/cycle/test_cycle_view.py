@@ -5,10 +5,10 @@ from contextlib import suppress
 import msgspec
 import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.framework.cycle_points import NodeView, Scored, Views
+from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
+from koord_scheduler.domain.loop.commit.work import Placement
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import ContainerImage, Pod
 from support.scheduler.plugins import MadeUp, asking, cluster, load_of, node_of, refusal, scheduler_with

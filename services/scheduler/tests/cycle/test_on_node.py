@@ -2,9 +2,9 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from koord_scheduler.domain.cluster.equivalence_classes import PodClasses
+from koord_scheduler.domain.cluster.record import on_node
 from koord_scheduler.domain.columns.node_columns import NodeColumns
-from koord_scheduler.domain.pods.equivalence_classes import PodClasses
-from koord_scheduler.domain.pods.on_node import on_node
 from koordcore.events.node_ledger import USAGE_PROFILE, pod_on_node
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import pod

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.commit.outbox import Batch, Outbox
-from koord_scheduler.domain.commit.work import Placement
+from koord_scheduler.domain.loop.commit.outbox import Batch, Outbox
+from koord_scheduler.domain.loop.commit.work import Placement
 from koordcore.events.envelope import BasedOn
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.events.pod import PlacementExplanation

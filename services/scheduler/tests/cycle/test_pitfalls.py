@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from koord_scheduler.domain.cycle.deciding import gated
+from koord_scheduler.domain.loop.cycle.deciding import gated
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodGated
 from koordcore.events.gateway import PodEvictionRequested

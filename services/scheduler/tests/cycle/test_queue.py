@@ -1,12 +1,12 @@
 """Order, backoff, waiting and waking of the queue."""
 
 import pytest
+from koord_scheduler.domain.cluster.equivalence_classes import PodClasses, Subject
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
-from koord_scheduler.domain.queue.queued_pod import QueueState
-from koord_scheduler.domain.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.queue.unschedulable import Group
+from koord_scheduler.domain.loop.queue.queued_pod import QueueState
+from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.loop.queue.unschedulable import Group
 from koordcore.protocol.objects import Pod
 from support.scheduler.scheduling import node, pod
 

@@ -4,8 +4,8 @@ import re
 from itertools import count
 
 import msgspec
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
 from koordcore.events.gateway import PodBindFailed
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from koord_scheduler.domain.cycle.deciding import decide_next
-from koord_scheduler.domain.cycle.pod_explanations import abandoned
-from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.loop.cycle.deciding import decide_next
+from koord_scheduler.domain.loop.cycle.pod_explanations import abandoned
+from koord_scheduler.domain.loop.queue.queued_pod import QueueState
+from koord_scheduler.domain.loop.state.commits import MOST_REFOLDS, Abandoned
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.commits import MOST_REFOLDS, Abandoned
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import DecisionAbandoned
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken

@@ -4,17 +4,15 @@ from random import Random
 
 import msgspec
 import pytest
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.evaluate.decision import Placed
-from koord_scheduler.domain.evaluate.engine import Engine
-from koord_scheduler.domain.evaluate.optimisations import Optimisations
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.engine.decision import Optimisations, Placed
+from koord_scheduler.domain.engine.engine import Engine
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Pod
-from support.depth import seeds
 from support.scheduler.devices import CORE, RATIO, asking, board, device, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
@@ -64,7 +62,7 @@ def some_pod(random: Random, uid: str) -> Pod:
 
 
 @pytest.mark.parametrize(("least_family", "least_without_view"), [(1, 100), (3, 20), (1000, 0)])
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", range(8))
 def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(
     seed: int, least_family: int, least_without_view: int
 ) -> None:

@@ -6,19 +6,19 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.controllers.statuses import status_facts
-from koord_scheduler.domain.device.allocator import Terms, allocate
-from koord_scheduler.domain.device.fragmentation import FragmentationScores
-from koord_scheduler.domain.device.node_scores import device_scores
-from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import ROW_SCORE
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.loop.controllers import status_facts
+from koord_scheduler.domain.plugins.device.allocator import Terms, allocate
+from koord_scheduler.domain.plugins.device.fragmentation import FragmentationScores
+from koord_scheduler.domain.plugins.device.node_scores import device_scores
+from koord_scheduler.domain.plugins.device.plugin import DeviceShare
+from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
+from koord_scheduler.domain.plugins.device.refusal import Refusal
 from koordcore.events import CATALOGUE
 from koordcore.events.cluster import TypicalPodsLearned
 from koordcore.events.objects import CustomObjectObserved, custom_ref
@@ -30,7 +30,6 @@ from koordcore.fragmentation.policies import PolicyName, policy_of
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation
-from support.depth import seeds
 from support.scheduler.devices import CORE, RATIO, asking, board, device, gpu
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
@@ -145,7 +144,7 @@ class _World:
 
 
 @pytest.mark.parametrize("name", [PolicyName.FGD, PolicyName.EXPECTED_FILLING])
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_plugin_chooses_as_the_policy_does(name: PolicyName, seed: int) -> None:
     world, random = _World(NODES), Random(seed)
     columns = columns_of(NODES)

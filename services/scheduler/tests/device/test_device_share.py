@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.evaluate.restriction import Restriction
-from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
-from koord_scheduler.domain.state.offers import NodeOffers
-from koord_scheduler.domain.topology_hints.hints import Hint
+from koord_scheduler.domain.engine.decision import Restriction
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.framework.topology_hints import Hint
+from koord_scheduler.domain.loop.state.cycle_view import NodeOffers
+from koord_scheduler.domain.plugins.device.plugin import DeviceShare
 from koord_scheduler.shell.collectors import StateFigures
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import name_token

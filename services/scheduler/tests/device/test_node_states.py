@@ -5,27 +5,26 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
-from koord_scheduler.domain.device.columns import NAMES
-from koord_scheduler.domain.device.gpus.one_share import Shares, part_of_one_gpu
-from koord_scheduler.domain.device.node_states import NodeStates
-from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.scores import DeviceScoring
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate
+from koord_scheduler.domain.plugins.device.columns import NAMES
+from koord_scheduler.domain.plugins.device.node_states import NodeStates
+from koord_scheduler.domain.plugins.device.one_share import Shares, part_of_one_gpu
+from koord_scheduler.domain.plugins.device.picking import DeviceScoring
+from koord_scheduler.domain.plugins.device.plugin import DeviceShare
+from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
+from koord_scheduler.domain.plugins.device.refusal import Refusal
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import AllocatedDevice, Allocation
-from support.depth import seeds
 from support.scheduler.devices import CORE, MEMORY, RATIO, asking, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
-SEEDS = seeds(12)
+SEEDS = range(12)
 
 
 class _World:

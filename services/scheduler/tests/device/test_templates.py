@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koord_scheduler.domain.device.templates import GpuTemplates
+from koord_scheduler.domain.plugins.device.templates import GpuTemplates
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events.envelope import name_token, namespaced_token
 from koordcore.events.explanations import PodUnschedulable

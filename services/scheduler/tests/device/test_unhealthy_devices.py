@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
+from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.loop.controllers import next_status_due, status_facts
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import name_token

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.configuration import shipped_configuration
-from koord_scheduler.domain.columns.free_index import FreeIndex
 from koord_scheduler.domain.columns.label_index import LabelIndex
 from koord_scheduler.domain.columns.node_columns import row_list
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.evaluate.optimisations import Optimisations
-from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.engine.candidates import FreeIndex
+from koord_scheduler.domain.engine.decision import Optimisations
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.cluster import Cluster
+from koord_scheduler.domain.loop.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Node, Pod
 from support.scheduler.scheduling import node, pod

@@ -3,18 +3,16 @@
 import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.ledger import Ledgers, Source
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.evaluate.by_domain import best_by_domain
-from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.engine import Engine
-from koord_scheduler.domain.evaluate.restriction import Restriction
-from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.nodes.ledger import Ledgers, Source
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.engine.cross_node import best_by_domain
+from koord_scheduler.domain.engine.decision import Placed, Restriction, Unschedulable
+from koord_scheduler.domain.engine.engine import Engine
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.cluster import Cluster
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
-from support.depth import examples
 from support.scheduler.scheduling import frameworks, node, pod, with_metadata
 
 BASED_ON = BasedOn(7, 0)
@@ -198,7 +196,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str, Node | Pod]]) -> None:
     """Kept answers against an engine over facts built from nothing (scheduler-core spec, 12.2 b)."""
@@ -264,7 +262,7 @@ def spread_over_zones(draw: st.DrawFn) -> list[Pod]:
     return found
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(1, 6)), min_size=2, max_size=12),
     spread_over_zones(),
@@ -342,7 +340,7 @@ def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:
     return made.first.engine
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.integers(1, 6), st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])), min_size=1, max_size=9

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, Ranking, best_of, best_of_groups, rankings_by
+from koord_scheduler.domain.engine.ranking import INFEASIBLE, Ranking, best_of, best_of_groups, rankings_by
 
 TOTALS = st.lists(st.integers(INFEASIBLE, 4), min_size=1, max_size=30)
 MOVES = st.lists(st.tuples(st.integers(0, 29), st.integers(INFEASIBLE, 4)), max_size=40)

@@ -1,19 +1,15 @@
 """Sampling is an option, is told, is the same on every replay, and never misses the only node there is."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.configuration import shipped_configuration
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.optimisations import Optimisations
-from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, Restriction
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
+from koord_scheduler.domain.engine.decision import UNRESTRICTED, Optimisations, Placed, Restriction, Unschedulable
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.loop.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn
 from koordcore.events.pod import PlacementExplanation
-from support.depth import examples
 from support.scheduler.scheduling import node, pod
 
 SHIPPED = shipped_configuration()
@@ -65,15 +61,10 @@ def test_relaxation_stops_when_better_nodes_stop_turning_up() -> None:
     )
 
 
-@pytest.fixture(scope="module")
-def pair() -> tuple[Frameworks, Frameworks]:
-    return cluster_of(relaxed=True), cluster_of(relaxed=True)
-
-
-@settings(max_examples=examples(15))
-@given(uid=st.text("abc", min_size=1, max_size=6), position=st.integers(0, 9))
-def test_search_begins_where_pod_and_position_say(pair: tuple[Frameworks, Frameworks], uid: str, position: int) -> None:
-    one, other = pair
+@settings(max_examples=15)
+@given(st.text("abc", min_size=1, max_size=6), st.integers(0, 9))
+def test_search_begins_where_pod_and_position_say(uid: str, position: int) -> None:
+    one, other = cluster_of(relaxed=True), cluster_of(relaxed=True)
     decide(other, "before")  # what was looked at before does not matter
     assert decide(one, uid, position) == decide(other, uid, position)
 

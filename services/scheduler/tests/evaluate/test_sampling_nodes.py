@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.evaluate.sampled import MIN_FEASIBLE_NODES, feasible_nodes_to_find
+from koord_scheduler.domain.engine.sampled import MIN_FEASIBLE_NODES, feasible_nodes_to_find
 
 counts = st.integers(0, 100_000)
 

@@ -3,10 +3,9 @@
 import hypothesis.strategies as st
 from hypothesis import given
 from koord_scheduler.domain.columns.node_columns import NodeColumns
-from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.columns.taint_sets import TaintSets
-from koord_scheduler.domain.evaluate.decision import Unschedulable
-from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.columns.node_shape import TaintSets, node_shape
+from koord_scheduler.domain.engine.decision import Unschedulable
+from koord_scheduler.domain.engine.frameworks import Frameworks
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Pod, Taint
 from support.scheduler.scheduling import frameworks, node, pod

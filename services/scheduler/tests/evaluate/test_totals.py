@@ -5,9 +5,8 @@ from random import Random
 import numpy as np
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.evaluate.ranking import INFEASIBLE, best_of
-from koord_scheduler.domain.evaluate.views.groups import Groups
-from koord_scheduler.domain.evaluate.views.totals import Totals
+from koord_scheduler.domain.engine.ranking import INFEASIBLE, best_of
+from koord_scheduler.domain.engine.view_totals import Groups, Totals
 from support.scheduler.scheduling import node
 
 NODES = 40

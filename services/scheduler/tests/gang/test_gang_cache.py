@@ -3,18 +3,17 @@
 from datetime import UTC, datetime
 
 import pytest
-from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
-from koord_scheduler.domain.gang.cache import GangCache
-from koord_scheduler.domain.gang.checks import bound_gang
-from koord_scheduler.domain.gang.outcomes import Consequences, Reason, Refused, Released, Waits
-from koord_scheduler.domain.gang.parameters import PodGroup
-from koord_scheduler.domain.gang.phase import is_settled, pod_info, reconcile
-from koord_scheduler.domain.gang.placement import NoTopologyPlan, TopologyPlan
-from koord_scheduler.domain.gang.round import EndedRound, RoundEnd
-from koord_scheduler.domain.gang.summary import gang_line, gang_view, gang_views, waiting_groups
-from koord_scheduler.domain.gang.topology import NetworkTopology
-from koord_scheduler.domain.gang.topology_layers import Layer
-from koord_scheduler.domain.gang.topology_plan import needs_plan, plan_round
+from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
+from koord_scheduler.domain.plugins.gang.cache import GangCache
+from koord_scheduler.domain.plugins.gang.checks import bound_gang
+from koord_scheduler.domain.plugins.gang.controller import is_settled, pod_info, reconcile
+from koord_scheduler.domain.plugins.gang.outcomes import Consequences, Reason, Refused, Released, Waits
+from koord_scheduler.domain.plugins.gang.parameters import PodGroup
+from koord_scheduler.domain.plugins.gang.placement import NoTopologyPlan, TopologyPlan
+from koord_scheduler.domain.plugins.gang.round import EndedRound, RoundEnd
+from koord_scheduler.domain.plugins.gang.summary import gang_line, gang_view, gang_views, waiting_groups
+from koord_scheduler.domain.plugins.gang.topology import Layer, NetworkTopology
+from koord_scheduler.domain.plugins.gang.topology_coscheduling import needs_plan, plan_round
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.gang.cache import GangCache
-from koord_scheduler.domain.gang.job_plan import JobAssumed, JobFailed, PlannedPod, assume_all, permit_all
-from koord_scheduler.domain.gang.outcomes import Consequences, Released
-from koord_scheduler.domain.gang.parameters import GatherRule, PodGroup
-from koord_scheduler.domain.gang.preemption import (
+from koord_scheduler.domain.plugins.gang.cache import GangCache
+from koord_scheduler.domain.plugins.gang.job_plan import JobAssumed, JobFailed, PlannedPod, assume_all, permit_all
+from koord_scheduler.domain.plugins.gang.outcomes import Consequences, Released
+from koord_scheduler.domain.plugins.gang.parameters import GatherRule, PodGroup
+from koord_scheduler.domain.plugins.gang.preemption import (
     Fits,
     JobPreemption,
     JobVictim,
@@ -18,8 +18,7 @@ from koord_scheduler.domain.gang.preemption import (
     plan_job_preemption,
     possible_victim,
 )
-from koord_scheduler.domain.gang.topology import NetworkTopology
-from koord_scheduler.domain.gang.topology_layers import Layer
+from koord_scheduler.domain.plugins.gang.topology import Layer, NetworkTopology
 from koordcore.protocol import keys
 from koordcore.protocol.objects import object_from_json, pod_from_json
 

@@ -7,14 +7,13 @@ that time out, binds that succeed or fail.
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
-from koord_scheduler.domain.gang.cache import GangCache
-from koord_scheduler.domain.gang.checks import basic_check
-from koord_scheduler.domain.gang.group import ChildState, Gang, Group
-from koord_scheduler.domain.gang.outcomes import Consequences, Refused, Released
-from koord_scheduler.domain.gang.parameters import PodGroup
+from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
+from koord_scheduler.domain.plugins.gang.cache import GangCache
+from koord_scheduler.domain.plugins.gang.checks import basic_check
+from koord_scheduler.domain.plugins.gang.group import ChildState, Gang, Group
+from koord_scheduler.domain.plugins.gang.outcomes import Consequences, Refused, Released
+from koord_scheduler.domain.plugins.gang.parameters import PodGroup
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
-from support.depth import examples
 
 GANGS = ("a", "b", "c", "d")
 GROUPED = '["ns/a", "ns/b"]'
@@ -282,8 +281,9 @@ class Scheduling(RuleBasedStateMachine):
 
 
 Scheduling.TestCase.settings = settings(
-    max_examples=examples(100),
+    max_examples=100,
     stateful_step_count=40,
+    deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 TestScheduling = Scheduling.TestCase

@@ -5,11 +5,17 @@ from collections.abc import Iterator, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.gang.parameters import GatherRule
-from koord_scheduler.domain.gang.placement import Demand, NoTopologyPlan, TopologyPlan, place
-from koord_scheduler.domain.gang.topology import Domain, NetworkTopology
-from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, DomainStatus, Layer, layers_of
-from koord_scheduler.domain.gang.topology_score import RunningPeers, scale_out_scores
+from koord_scheduler.domain.plugins.gang.parameters import GatherRule
+from koord_scheduler.domain.plugins.gang.placement import Demand, NoTopologyPlan, TopologyPlan, place
+from koord_scheduler.domain.plugins.gang.topology import (
+    ClusterNetworkTopology,
+    Domain,
+    DomainStatus,
+    Layer,
+    NetworkTopology,
+    layers_of,
+)
+from koord_scheduler.domain.plugins.gang.topology_coscheduling import RunningPeers, scale_out_scores
 from koordcore.protocol.objects import object_from_json
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput

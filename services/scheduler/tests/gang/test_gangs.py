@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.cycle.deciding import gated
-from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.loop.cycle.deciding import gated
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodUnschedulable
@@ -17,7 +17,6 @@ from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
-from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 Step = tuple[str, int]
@@ -315,7 +314,7 @@ def live_uids(scheduler: Scheduler) -> Iterable[str]:
     return (uid for uid, record in scheduler.state.pods.items() if record.pod is not None)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40, deadline=None)
 @given(STEPS, st.integers(1, 3))
 def test_gang_is_placed_whole_or_not_at_all_by_two_schedulers(steps: list[Step], nodes: int) -> None:
     log = SmallLog()
@@ -361,7 +360,7 @@ def test_gang_is_placed_whole_or_not_at_all_by_two_schedulers(steps: list[Step],
     assert all(record.phase is not Phase.RELEASING for record in both[0].state.pods.values())
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=6), st.integers(1, 4))
 def test_every_gang_that_fits_by_itself_is_placed_in_the_end(gangs: list[tuple[int, int]], nodes: int) -> None:
     """least and size of each gang; they come one after another and leave when they run."""

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
-from koord_scheduler.domain.evaluate.restriction import Restriction
-from koord_scheduler.domain.state.known_state import Settings
-from koord_scheduler.domain.state.offers import NodeOffers
+from koord_scheduler.domain.engine.decision import Restriction
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.loop.controllers import next_status_due, status_facts
+from koord_scheduler.domain.loop.state.cycle_view import NodeOffers
+from koord_scheduler.domain.loop.state.known_state import Settings
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.explanations import PodUnschedulable
@@ -19,7 +19,6 @@ from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
-from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 CONFIGURATION = """
@@ -194,7 +193,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=30, deadline=None)
 @given(BLOCKS, JOBS)
 def test_jobs_are_placed_whole_in_one_domain_or_not_at_all(
     blocks: list[list[int]], jobs: list[tuple[int, int, str, bool]]

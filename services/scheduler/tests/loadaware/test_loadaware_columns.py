@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.config.args.load_aware import AggregatedArgs, LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import AssignedPod, sums_of, used_by_all
-from koord_scheduler.domain.loadaware.columns import LoadColumns
-from koord_scheduler.domain.loadaware.debugging import describe_node
-from koord_scheduler.domain.loadaware.estimate import rounded_ratio
-from koord_scheduler.domain.loadaware.metric import NodeMetric, PodUsage
-from koord_scheduler.domain.loadaware.rules import (
+from koord_scheduler.domain.config.koordinator_args import AggregatedArgs, LoadAwareSchedulingArgs
+from koord_scheduler.domain.plugins.loadaware.assigned import AssignedPod, sums_of, used_by_all
+from koord_scheduler.domain.plugins.loadaware.columns import LoadColumns
+from koord_scheduler.domain.plugins.loadaware.estimate import rounded_ratio
+from koord_scheduler.domain.plugins.loadaware.metric import NodeMetric, PodUsage
+from koord_scheduler.domain.plugins.loadaware.plugin import describe_node
+from koord_scheduler.domain.plugins.loadaware.rules import (
     EXPIRED_REASON,
     MAX_SCORE,
     NodeFacts,
@@ -20,8 +20,7 @@ from koord_scheduler.domain.loadaware.rules import (
     expiry,
     score_aggregation,
 )
-from koord_scheduler.domain.loadaware.thresholds import node_thresholds
-from support.depth import examples
+from koord_scheduler.domain.plugins.loadaware.thresholds import node_thresholds
 from support.reachable import container_sizes
 
 RESOURCES = ("cpu", "memory")
@@ -246,7 +245,7 @@ class Model:
         return score_node(load, self.nodes[row], self.metrics.get(row), self.on(row), self.args, self.now)
 
 
-@settings(max_examples=examples(300))
+@settings(max_examples=300, deadline=None)
 @given(arguments, steps, vectors, st.booleans(), st.booleans())
 def test_columns_answer_as_the_definition_after_any_history(
     args: LoadAwareSchedulingArgs,

@@ -1,10 +1,10 @@
 """What load awareness reads: reports of agents, pods and nodes as users write them."""
 
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.loadaware.assigned import window_end
-from koord_scheduler.domain.loadaware.estimate import estimate_pod, scaling_factors
-from koord_scheduler.domain.loadaware.metric import metric_of_report
-from koord_scheduler.domain.loadaware.rules import NodeFacts, node_facts, pod_load
+from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingArgs
+from koord_scheduler.domain.plugins.loadaware.assigned import window_end
+from koord_scheduler.domain.plugins.loadaware.estimate import estimate_pod, scaling_factors
+from koord_scheduler.domain.plugins.loadaware.metric import metric_of_report
+from koord_scheduler.domain.plugins.loadaware.rules import NodeFacts, node_facts, pod_load
 from koordcore.events.observation import AggregatedUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, ResourceRequirements

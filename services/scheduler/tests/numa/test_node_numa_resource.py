@@ -2,8 +2,8 @@
 
 import json
 
-from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
-from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
 from koordcore.values.allocation import NOTHING, Allocation

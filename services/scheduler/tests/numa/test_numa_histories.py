@@ -4,12 +4,11 @@ import random
 
 import numpy as np
 import pytest
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.protocol import keys
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import Allocation
-from support.depth import seeds
 from support.scheduler.numa import add_numa_node, lsr_pod
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, pod, with_metadata
 
@@ -68,7 +67,7 @@ def assert_same_books(one: SchedulerState, other: SchedulerState) -> None:
             assert left[:, row].tolist() == right[:, again].tolist()
 
 
-@pytest.mark.parametrize("seed", seeds(25, few=3))
+@pytest.mark.parametrize("seed", range(25))
 def test_nothing_is_given_twice_and_a_restart_and_a_replay_know_the_same(seed: int) -> None:
     log, scheduler = random_history(seed)
     state = scheduler.state
@@ -92,7 +91,7 @@ def test_nothing_is_given_twice_and_a_restart_and_a_replay_know_the_same(seed: i
     assert [stored.body for stored in again.events] == [stored.body for stored in log.events]
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", range(8))
 def test_when_all_pods_are_gone_the_books_are_those_of_empty_nodes(seed: int) -> None:
     log, scheduler = random_history(seed)
     for uid in list(scheduler.state.pods):
@@ -108,7 +107,7 @@ def test_when_all_pods_are_gone_the_books_are_those_of_empty_nodes(seed: int) ->
         assert scheduler.state.cluster.numa.columns.free[:, row].tolist() == before
 
 
-@pytest.mark.parametrize("seed", seeds(8))
+@pytest.mark.parametrize("seed", range(8))
 def test_overlapping_pods_of_other_schedulers_are_kept_and_never_made_worse(seed: int) -> None:
     chance, log = random.Random(seed), SmallLog()
     add_numa_node(log, "n0")

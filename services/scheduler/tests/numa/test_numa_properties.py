@@ -7,25 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.config.args.fine_grained import NodeNUMAResourceArgs
-from koord_scheduler.domain.facts.cluster import Cluster
-from koord_scheduler.domain.numa.accumulator import BindPolicy, CpuRequest, CpuUse, ExclusivePolicy, take_cpus
-from koord_scheduler.domain.numa.binding import Binding
-from koord_scheduler.domain.numa.cpu_layout import mask_of
-from koord_scheduler.domain.numa.hardware import cpu_layout
-from koord_scheduler.domain.numa.zones import NodeZones, Shortage, allocate, shortage
+from koord_scheduler.domain.config.koordinator_args import NodeNUMAResourceArgs
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.plugins.numa import need
 from koord_scheduler.domain.plugins.numa import scores as scores_module
-from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
-from koord_scheduler.domain.pods.info import PodInfo
+from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy, CpuRequest, CpuUse, ExclusivePolicy, take_cpus
+from koord_scheduler.domain.plugins.numa.binding import Binding
+from koord_scheduler.domain.plugins.numa.cpu_layout import mask_of
+from koord_scheduler.domain.plugins.numa.hardware import cpu_layout
+from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
+from koord_scheduler.domain.plugins.numa.zones import NodeZones, Shortage, allocate, shortage
 from koordcore.protocol import keys
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod, object_from_json
 from koordcore.values.allocation import Allocation, ZoneAmounts
 from koordcore.values.cpuset import format_cpuset
-from support.depth import examples, seeds
 from support.scheduler.numa import lsr_pod, node_topology
 from support.scheduler.scheduling import node, pod, with_metadata
 
@@ -72,7 +71,7 @@ AMOUNTS = st.fixed_dictionaries({"cpu": st.integers(0, 9000), "memory": st.integ
     st.sampled_from([1.0, 1.5]),
     st.integers(1, 15),
 )
-@settings(max_examples=examples(300))
+@settings(max_examples=300)
 def test_a_shortage_by_counts_is_a_shortage_by_allocation(
     allocatable: dict[int, dict[str, int]],
     allocated: dict[int, dict[str, int]],
@@ -175,7 +174,7 @@ class Rows:
         )
 
 
-@pytest.mark.parametrize("seed", seeds(150, few=8))
+@pytest.mark.parametrize("seed", range(150))
 def test_a_filter_over_arrays_says_what_it_says_of_one_row_and_what_the_allocation_says(seed: int) -> None:
     rows = Rows(random.Random(seed))
     plugin, nodes = rows.plugin, rows.nodes
@@ -211,7 +210,7 @@ def no_single_zone(*_: object) -> None:
     """Stands for `best_single_zone`, so that hints are merged."""
 
 
-@pytest.mark.parametrize("seed", seeds(60, few=4))
+@pytest.mark.parametrize("seed", range(60))
 def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +229,7 @@ def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
             assert scores[feasible].tolist() == again[feasible].tolist()
 
 
-@pytest.mark.parametrize("seed", seeds(40, few=4))
+@pytest.mark.parametrize("seed", range(40))
 def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(seed: int) -> None:
     rows = Rows(random.Random(seed))
     columns = rows.cluster.numa.columns

@@ -1,6 +1,6 @@
 """Equal CPU topologies of many nodes are one text in memory."""
 
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.protocol import keys
 from support.scheduler.numa import add_numa_node
 from support.scheduler.scheduling import Scheduler, SmallLog

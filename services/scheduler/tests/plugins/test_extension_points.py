@@ -10,16 +10,15 @@ import pytest
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
 from koord_scheduler.domain.config.catalogue import BUILT_IN, known_plugin
 from koord_scheduler.domain.config.effective import effective_configuration
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.controllers.statuses import status_facts
+from koord_scheduler.domain.framework.cycle_points import Views
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS, FILTER
+from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.framework.plugin import Plugin, checked
-from koord_scheduler.domain.framework.points import Point
-from koord_scheduler.domain.framework.transforming import Views
+from koord_scheduler.domain.framework.plugin import Plugin, Point, checked
+from koord_scheduler.domain.loop.controllers import status_facts
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events.observation import NodeUsageReported, Usage

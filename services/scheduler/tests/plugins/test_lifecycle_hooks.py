@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 import httpx
 import numpy as np
 import pytest
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.controllers.statuses import next_status_due, status_facts
+from koord_scheduler.domain.framework.cycle_points import NodeView, Scored, Views
 from koord_scheduler.domain.framework.extension_points import AFTER_FAILURE
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer
 from koord_scheduler.domain.framework.node_points import Reads
 from koord_scheduler.domain.framework.outcomes import Allow, Rejection, Wait
-from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.state.known_state import Settings
+from koord_scheduler.domain.loop.controllers import next_status_due, status_facts
+from koord_scheduler.domain.loop.state.known_state import Settings
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog
 from koord_scheduler.shell.routes import routes
 from koordcore.events import CATALOGUE

@@ -4,16 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from koord_scheduler.domain.cluster.equivalence_classes import PodClasses
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.config.args.kubernetes import NodeResourcesFitArgs
+from koord_scheduler.domain.config.kubernetes_args import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
-from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
-from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
-from koord_scheduler.domain.pods.equivalence_classes import PodClasses
+from koord_scheduler.domain.plugins.affinity.taint_toleration import NodeUnschedulable, TaintToleration
+from koord_scheduler.domain.plugins.resources.fit import NodeResourcesFit
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerImage, LabelSelectorRequirement, Node, Pod
 from koordcore.protocol.placement import is_met

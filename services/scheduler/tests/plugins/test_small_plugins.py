@@ -3,17 +3,16 @@
 from typing import Any
 
 import msgspec
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.config.args.koordinator import (
+from koord_scheduler.domain.cluster.equivalence_classes import PodTransformers
+from koord_scheduler.domain.config.koordinator_args import (
     NodeResourcesFitPlusArgs,
     ResourceStrategy,
     ScarceResourceAvoidanceArgs,
 )
-from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.node_points import ScorePlugin
-from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
-from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
-from koord_scheduler.domain.pods.transformers import PodTransformers
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.plugins.resources.fit_plus import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys

@@ -3,14 +3,14 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.config.gates import SchedulerGates
+from koord_scheduler.domain.engine.timed import measured
+from koord_scheduler.domain.framework.cycle_points import Scored, Views
+from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Candidates, Failure, Rejection
 from koord_scheduler.domain.framework.stopwatch import Status, Stopwatch, Timing
-from koord_scheduler.domain.framework.transforming import Scored, Views
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.runtime.timed import measured
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref

@@ -9,29 +9,27 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.evaluate.decision import Placed, Unschedulable
-from koord_scheduler.domain.evaluate.restriction import UNRESTRICTED, ScoredAs
-from koord_scheduler.domain.folding.log import fold, fold_report
+from koord_scheduler.domain.engine.decision import UNRESTRICTED, Placed, ScoredAs, Unschedulable
+from koord_scheduler.domain.framework.cycle_points import NodeView, Scored, Views
 from koord_scheduler.domain.framework.extension_points import (
     AFTER_PRE_FILTER,
     BEFORE_FILTER,
     BEFORE_PRE_FILTER,
     BEFORE_SCORE,
 )
+from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
-from koord_scheduler.domain.framework.transforming import NodeView, Scored, Views
-from koord_scheduler.domain.pods.equivalence_classes import Subject
+from koord_scheduler.domain.loop.folding.log import fold, fold_report
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import BasedOn
 from koordcore.events.node_ledger import NodeResourcesTaken
 from koordcore.events.pod import PluginExclusion, PodNominated, PodPlaced
 from koordcore.protocol.objects import Pod, Taint
-from support.depth import examples
 from support.scheduler.plugins import (
     MadeUp,
     asking,
@@ -433,7 +431,7 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
     }
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 32))
 def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
     world = play(seed, kind=WithWild)
@@ -463,7 +461,7 @@ def feasible(state: SchedulerState, subject: Subject) -> set[str]:
     return {state.nodes.names[row] for row in rows}
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 32))
 def test_to_judge_in_parts_is_to_judge_at_once(seed: int) -> None:
     world = play(seed, steps=40)

@@ -9,13 +9,13 @@ import pytest
 from koord_scheduler.configuration import installed_makers, installed_plugins, known_plugins, load_configuration
 from koord_scheduler.domain.config.catalogue import KnownPlugin
 from koord_scheduler.domain.config.effective import EffectiveProfile, effective_configuration
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import TRANSFORM_POD
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.plugin import Point
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.plugins.registry import Maker
 from koord_scheduler.domain.replay.snapshot import Picture, load_state, schema_fingerprint
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.objects import ConfigAccepted, ConfigDeleted
 from koordcore.protocol.objects import ConfigMap, ObjectMeta, Pod

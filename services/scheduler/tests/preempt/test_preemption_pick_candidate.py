@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
+from koord_scheduler.domain.loop.preempt.dry_run import Candidate, VictimCost, pick_candidate
 
 victims = st.builds(VictimCost, st.integers(-100, 100), st.integers(0, 10).map(float))
 candidates = st.dictionaries(

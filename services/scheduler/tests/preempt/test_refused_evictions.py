@@ -1,8 +1,8 @@
 """Preemption of pods whose evictions are refused: they are asked ever more rarely, and others go instead."""
 
 import pytest
-from koord_scheduler.domain.queue.pauses import Pauses
-from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.loop.queue.pauses import Pauses
+from koord_scheduler.domain.loop.queue.queued_pod import QueueState
 from koordcore.events import CATALOGUE
 from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.protocol import keys

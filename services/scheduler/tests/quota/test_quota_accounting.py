@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.status.reports import QuotaReports
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.reports import QuotaReports
+from koord_scheduler.domain.plugins.quota.specs import PodFacts
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
-from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.tree.admission import Admission, Check
-from koord_scheduler.domain.quota.tree.overuse import OveruseClock
+from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
+from koord_scheduler.domain.plugins.quota.admission import Admission, Check
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.overuse import OveruseClock
+from koord_scheduler.domain.plugins.quota.specs import PodFacts
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec
 from koordcore.values.quantity import of_milli

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.specs import PodFacts, pod_facts
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests

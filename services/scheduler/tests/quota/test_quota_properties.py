@@ -7,18 +7,16 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.built_in import built_in_quotas
-from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.specs.text import without_zeros
-from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.tree.division import Claim, divide
+from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.plugins.quota.admission import without_zeros
+from koord_scheduler.domain.plugins.quota.division import Claim, divide
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.reports import QuotaReports
+from koord_scheduler.domain.plugins.quota.specs import PodFacts, built_in_quotas
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec, shared_weight
-from support.depth import examples
 
 RESOURCES = ("cpu", "nvidia.com/gpu")
 QUOTAS = ("a", "b", "c", "d", "e", "ns-1")
@@ -318,7 +316,7 @@ class Literal:
         return runtime
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60, deadline=None)
 @given(histories(), gates, st.booleans(), st.booleans())
 def test_books_after_any_events_are_those_of_the_rules_read_literally(
     history: list[object], switched: SchedulerGates, scales: bool, curious: bool
@@ -340,7 +338,7 @@ def test_books_after_any_events_are_those_of_the_rules_read_literally(
             assert status.guaranteed == {r: a for r, a in literal.guaranteed(name).items() if a}
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60, deadline=None)
 @given(histories(), gates)
 def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], switched: SchedulerGates) -> None:
     configuration = ElasticQuotaArgs(), switched
@@ -352,7 +350,7 @@ def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], sw
     assert present == books(loaded_from(world, configuration))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40, deadline=None)
 @given(histories(), st.lists(events, max_size=8), gates)
 def test_restored_books_go_on_like_the_ones_that_were_saved(
     history: list[object], later: list[object], switched: SchedulerGates
@@ -369,7 +367,7 @@ def test_restored_books_go_on_like_the_ones_that_were_saved(
     assert books(restored) == books(manager)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40, deadline=None)
 @given(histories())
 def test_every_fact_may_come_twice(history: list[object]) -> None:
     once, twice, world = QuotaManager(), QuotaManager(), World()
@@ -403,7 +401,7 @@ def steps_in_one_tree(draw: st.DrawFn) -> tuple[list[QuotaSpec], list[object]]:
     return specs, steps
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=150, deadline=None)
 @given(steps_in_one_tree(), st.booleans(), st.booleans())
 def test_kept_runtimes_are_those_of_a_fresh_division(
     given_steps: tuple[list[QuotaSpec], list[object]], guaranteed: bool, scales: bool
@@ -422,6 +420,7 @@ def test_kept_runtimes_are_those_of_a_fresh_division(
 claims = st.builds(Claim, st.integers(0, 50), st.integers(0, 30), st.integers(0, 7), st.booleans())
 
 
+@settings(deadline=None)
 @given(st.integers(-10, 200), st.lists(claims, max_size=7))
 def test_division_never_hands_out_more_than_there_is_beyond_the_bases(total: int, given_claims: list[Claim]) -> None:
     shares = divide(total, given_claims)
@@ -435,6 +434,7 @@ def test_division_never_hands_out_more_than_there_is_beyond_the_bases(total: int
     assert not hungry or sum(shares) >= total
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**24), st.integers(1, 10**19), st.integers(1, 10**19))
 def test_division_is_exact_for_amounts_of_any_size(total: int, one: int, other: int) -> None:
     shares = divide(total, [Claim(total, 0, one, True), Claim(total, 0, other, True)])

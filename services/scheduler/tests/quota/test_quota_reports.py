@@ -1,10 +1,9 @@
 """What is said about quotas: the object's status, the explanation of a share."""
 
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.pods import PodFacts
-from koord_scheduler.domain.quota.status.gauges import quota_gauges
-from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.tree.snapshot import QuotaSnapshot
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.reports import QuotaReports, quota_gauges
+from koord_scheduler.domain.plugins.quota.snapshot import QuotaSnapshot
+from koord_scheduler.domain.plugins.quota.specs import PodFacts
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec

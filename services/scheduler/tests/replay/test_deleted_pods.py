@@ -1,6 +1,6 @@
 """The list of deleted pods whose last events the fold has not reached."""
 
-from koord_scheduler.domain.pods.deleted import DeletedPods
+from koord_scheduler.domain.cluster.forgetting import DeletedPods
 
 PODS = 20_000
 

@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from koord_scheduler.domain.controllers.unhealthy_devices import unhealthy_device_facts
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.gang.group import ChildState
-from koord_scheduler.domain.pods.record import Phase
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.loop.controllers import unhealthy_device_facts
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.gang.group import ChildState
 from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.pod import PodNominated, UnhealthyDevice

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import msgspec
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, PodCondition, PodStatus
 from koordcore.state.aggregates import NodeLedger, PodState

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.node_ledger import NodeResourcesTaken

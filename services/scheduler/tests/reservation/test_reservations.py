@@ -2,12 +2,12 @@
 
 import json
 
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.controllers.statuses import status_facts
 from koord_scheduler.domain.framework.extension_points import FILTER, RESERVE, SCORE
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.loop.controllers import status_facts
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.recompute import Recomputed, recompute
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.pod import PodPlaced, PodReallocated

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.altered_events import subject_of, without_node
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod

@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 import pytest
-from koord_scheduler.domain.cycle.deciding import decide_next
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.loop.cycle.deciding import decide_next
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.collectors import NodeCounts, StateFigures
 from koord_scheduler.shell.debugging import DebugFlags, DecisionLog, score_table
 from koord_scheduler.shell.monitoring import Monitor

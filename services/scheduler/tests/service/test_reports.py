@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from koord_scheduler.shell.reports import follow_reports
+from koord_scheduler.shell.folding import follow_reports
 from koordcore.bus.adapters.memory import MemoryObservationLog
 from koordcore.events.envelope import AggregateRef, Origin, StoredEvent
 from koordcore.events.observation import NodeUsageReported, Usage

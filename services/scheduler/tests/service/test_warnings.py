@@ -1,7 +1,7 @@
 """The log of the process names objects that are probably not as intended."""
 
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture
-from koord_scheduler.domain.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koordcore.events.objects import CustomObjectObserved, custom_ref

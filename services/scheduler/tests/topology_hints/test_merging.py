@@ -4,8 +4,16 @@ from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_scheduler.domain.topology_hints.hints import Hint, Hints, Zones, ids_of, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
+from koord_scheduler.domain.framework.topology_hints import (
+    Hint,
+    Hints,
+    TopologyPolicy,
+    Zones,
+    ZoneStatus,
+    admitted,
+    ids_of,
+    zones_of,
+)
 
 ALL = zones_of(range(4))
 HINT = st.builds(Hint, st.one_of(st.none(), st.integers(1, ALL)), preferred=st.booleans(), score=st.integers(0, 5))

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from koord_scheduler.domain.folding.log import fold
 from koord_scheduler.domain.framework.extension_points import EXTENSION_POINTS
+from koord_scheduler.domain.loop.folding.log import fold
 from koordcore.events.gateway import PodBindFailed
 from koordcore.protocol.objects import Pod
 from support.scheduler.plugins import node_of, refusal

@@ -6,11 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 from conformance.registry import Json, adapter
+from koord_scheduler.domain.cluster.equivalence_classes import PodClasses, Subject
+from koord_scheduler.domain.cluster.population import Population
+from koord_scheduler.domain.cluster.record import is_finished
+from koord_scheduler.domain.cluster.selectors import OwnerSelectors
 from koord_scheduler.domain.columns.node_columns import NodeColumns, Rows, row_list
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.config.args.kubernetes import InterPodAffinityArgs, PodTopologySpreadArgs
+from koord_scheduler.domain.config.kubernetes_args import InterPodAffinityArgs, PodTopologySpreadArgs
 from koord_scheduler.domain.framework.cross_node_points import CrossNodeFilter, CrossNodeScore
-from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import (
     AFFINITY,
     ANTI_AFFINITY,
@@ -22,9 +25,6 @@ from koord_scheduler.domain.plugins.affinity.pod_topology_spread import (
     SKEW,
     PodTopologySpread,
 )
-from koord_scheduler.domain.pods.equivalence_classes import PodClasses, Subject
-from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
-from koord_scheduler.domain.pods.record import is_finished
 from koordcore.protocol.objects import Pod, TopologySpreadConstraint, node_from_json, pod_from_json
 from koordcore.values import codec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.device.allocator import NodeDevices, Terms, allocate
-from koord_scheduler.domain.device.gpus.partitions import choose_partition
-from koord_scheduler.domain.device.inventory import read_device
-from koord_scheduler.domain.device.pod_devices import PodDevices
-from koord_scheduler.domain.device.refusal import Refusal
-from koord_scheduler.domain.device.scores import DeviceScoring, device_score
-from koord_scheduler.domain.device.usage import DeviceUse
+from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate
+from koord_scheduler.domain.plugins.device.inventory import read_device
+from koord_scheduler.domain.plugins.device.partitions import choose_partition
+from koord_scheduler.domain.plugins.device.picking import DeviceScoring, device_score
+from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
+from koord_scheduler.domain.plugins.device.refusal import Refusal
+from koord_scheduler.domain.plugins.device.usage import DeviceUse
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.annotations.devices import parse_gpu_partition_spec, parse_gpu_partitions

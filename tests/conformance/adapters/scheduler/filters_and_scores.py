@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from conformance.registry import Json, adapter
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass, PodClasses
+from koord_scheduler.domain.cluster.record import is_finished
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.config.args.kubernetes import (
+from koord_scheduler.domain.config.kubernetes_args import (
     FitScoringStrategy,
     NodeResourcesFitArgs,
     RequestedToCapacityRatio,
@@ -14,10 +16,8 @@ from koord_scheduler.domain.config.args.kubernetes import (
     WeightedResource,
 )
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
-from koord_scheduler.domain.plugins.resources.resource_scores import balanced_allocation
-from koord_scheduler.domain.pods.equivalence_classes import PodClass, PodClasses
-from koord_scheduler.domain.pods.record import is_finished
+from koord_scheduler.domain.plugins.resources.fit import NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.scores import balanced_allocation
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.placement import first_untolerated
 from koordcore.protocol.resource_names import CPU, MEMORY

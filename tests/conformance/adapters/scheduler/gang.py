@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.config.args.koordinator import CoschedulingArgs
-from koord_scheduler.domain.gang.cache import GangCache
-from koord_scheduler.domain.gang.group import Member, place_of
-from koord_scheduler.domain.gang.outcomes import Consequences, PermitOutcome, Refused, Released
-from koord_scheduler.domain.gang.parameters import (
+from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
+from koord_scheduler.domain.plugins.gang.cache import GangCache
+from koord_scheduler.domain.plugins.gang.controller import next_status
+from koord_scheduler.domain.plugins.gang.group import Member, place_of
+from koord_scheduler.domain.plugins.gang.outcomes import Consequences, PermitOutcome, Refused, Released
+from koord_scheduler.domain.plugins.gang.parameters import (
     GatherRule,
     PodGroup,
     PodGroupStatus,
@@ -18,10 +19,8 @@ from koord_scheduler.domain.gang.parameters import (
     parameters_of_pod_group,
     pod_group_id,
 )
-from koord_scheduler.domain.gang.phase import next_status
-from koord_scheduler.domain.gang.placement import Demand, NoTopologyPlan, place
-from koord_scheduler.domain.gang.topology import NetworkTopology
-from koord_scheduler.domain.gang.topology_layers import ClusterNetworkTopology, layers_of
+from koord_scheduler.domain.plugins.gang.placement import Demand, NoTopologyPlan, place
+from koord_scheduler.domain.plugins.gang.topology import ClusterNetworkTopology, NetworkTopology, layers_of
 from koordcore.protocol.annotations.gang import ONCE_SATISFIED
 from koordcore.protocol.objects import object_from_json, pod_from_json
 from koordcore.values.duration import NANOS_PER_SECOND

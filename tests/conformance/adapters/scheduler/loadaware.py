@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TypeVar
 
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.evaluate.sampled import feasible_nodes_to_find
-from koord_scheduler.domain.loadaware.assigned import AssignedPod, window_end
-from koord_scheduler.domain.loadaware.columns import LoadColumns
-from koord_scheduler.domain.loadaware.estimate import estimate_pod, raw_amounts
-from koord_scheduler.domain.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
-from koord_scheduler.domain.loadaware.rules import PodLoad, node_facts, pod_load
-from koord_scheduler.domain.preempt.pick import Candidate, VictimCost, pick_candidate
+from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingArgs
+from koord_scheduler.domain.engine.sampled import feasible_nodes_to_find
+from koord_scheduler.domain.loop.preempt.dry_run import Candidate, VictimCost, pick_candidate
+from koord_scheduler.domain.plugins.loadaware.assigned import AssignedPod, window_end
+from koord_scheduler.domain.plugins.loadaware.columns import LoadColumns
+from koord_scheduler.domain.plugins.loadaware.estimate import estimate_pod, raw_amounts
+from koord_scheduler.domain.plugins.loadaware.metric import DEFAULT_REPORT_INTERVAL_SECONDS, NodeMetric, PodUsage
+from koord_scheduler.domain.plugins.loadaware.rules import PodLoad, node_facts, pod_load
 from koordcore.protocol.component_config import read
 from koordcore.protocol.objects import node_from_json, pod_from_json, without_nulls
 from koordcore.protocol.resource_names import rename_pod

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.registry import adapter
-from koord_scheduler.domain.numa.accumulator import (
+from koord_scheduler.domain.framework.topology_hints import TopologyPolicy, ZoneStatus, admitted, ids_of, zones_of
+from koord_scheduler.domain.plugins.numa.accumulator import (
     NOT_ENOUGH_CPUS,
     BindPolicy,
     CpuRequest,
@@ -12,18 +13,14 @@ from koord_scheduler.domain.numa.accumulator import (
     ExclusivePolicy,
     take_cpus,
 )
-from koord_scheduler.domain.numa.amplified import fits_amplified
-from koord_scheduler.domain.numa.binding import Binding, ResourceSpec, binding_on, pod_binding
-from koord_scheduler.domain.numa.columns import NumaColumns
-from koord_scheduler.domain.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
-from koord_scheduler.domain.numa.hardware import NodeHardware
-from koord_scheduler.domain.numa.hinting import zone_hints
-from koord_scheduler.domain.numa.node_book import NodeBook, Taken
-from koord_scheduler.domain.numa.reserved import node_reserved_cpus, reserved_cpus, zone_cpu_left
-from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate, sums
-from koord_scheduler.domain.topology_hints.hints import ids_of, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
+from koord_scheduler.domain.plugins.numa.binding import Binding, ResourceSpec, binding_on, pod_binding
+from koord_scheduler.domain.plugins.numa.columns import NumaColumns
+from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, cpus_in, mask_of, mask_text, parsed_mask
+from koord_scheduler.domain.plugins.numa.hardware import NodeHardware, node_reserved_cpus, reserved_cpus, zone_cpu_left
+from koord_scheduler.domain.plugins.numa.hinting import Strategy, zone_hints
+from koord_scheduler.domain.plugins.numa.node_book import NodeBook, Taken
+from koord_scheduler.domain.plugins.numa.plans import fits_amplified
+from koord_scheduler.domain.plugins.numa.zones import Allocated, NodeZones, Shortage, allocate, sums
 from koordcore.protocol import lenient_json
 from koordcore.protocol.annotations.cpu import KubeletCpuManagerPolicy, KubeletCpus, node_cpu_bind_policy
 from koordcore.protocol.annotations.node import node_reservation, trim_allocatable

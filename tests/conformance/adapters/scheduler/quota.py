@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 
 from conformance.registry import Json, adapter
-from koord_scheduler.domain.config.args.koordinator import ElasticQuotaArgs
-from koord_scheduler.domain.config.gates import SchedulerGates
-from koord_scheduler.domain.quota.manager import QuotaManager
-from koord_scheduler.domain.quota.specs.membership import Membership
-from koord_scheduler.domain.quota.specs.pods import PodFacts, pod_facts
-from koord_scheduler.domain.quota.specs.text import without_zeros
-from koord_scheduler.domain.quota.status.reports import QuotaReports
-from koord_scheduler.domain.quota.tree.accounting import add
-from koord_scheduler.domain.quota.tree.admission import NO_QUOTA, QuotaAmounts, admit
-from koord_scheduler.domain.quota.tree.overuse import RunningPod, pods_to_revoke
+from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
+from koord_scheduler.domain.framework.gates import SchedulerGates
+from koord_scheduler.domain.plugins.quota.accounting import add
+from koord_scheduler.domain.plugins.quota.admission import NO_QUOTA, QuotaAmounts, admit, without_zeros
+from koord_scheduler.domain.plugins.quota.manager import QuotaManager
+from koord_scheduler.domain.plugins.quota.overuse import RunningPod, pods_to_revoke
+from koord_scheduler.domain.plugins.quota.reports import QuotaReports
+from koord_scheduler.domain.plugins.quota.specs import Membership, PodFacts, pod_facts
 from koordcore.protocol import keys
 from koordcore.protocol.objects import ObjectMeta, pod_from_json
 from koordcore.protocol.pod_resources import pod_requests

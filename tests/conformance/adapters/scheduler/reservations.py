@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from conformance.registry import Json, adapter
 from koord_scheduler.domain.columns.resource_names import can_be_ignored
-from koord_scheduler.domain.reservation.fit import Held, NodeRoom, refusals
-from koord_scheduler.domain.reservation.life_cycle import OwnerPod, bind, is_garbage, limits_of, synced
-from koord_scheduler.domain.reservation.matching import Match, Terms, match, order_of, terms_of, wish_of
-from koord_scheduler.domain.reservation.nomination import nominate, reservation_score
+from koord_scheduler.domain.plugins.reservation.fit import Held, NodeRoom, refusals
+from koord_scheduler.domain.plugins.reservation.life_cycle import OwnerPod, bind, is_garbage, limits_of, synced
+from koord_scheduler.domain.plugins.reservation.matching import Match, Terms, match, order_of, terms_of, wish_of
+from koord_scheduler.domain.plugins.reservation.usable import nominate, reservation_score
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.reservation_status import (
     PENDING,

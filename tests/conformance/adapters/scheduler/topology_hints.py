@@ -4,8 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.registry import adapter
-from koord_scheduler.domain.topology_hints.hints import Hint, Hints, ids_of, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, ZoneStatus, admitted
+from koord_scheduler.domain.framework.topology_hints import (
+    Hint,
+    Hints,
+    TopologyPolicy,
+    ZoneStatus,
+    admitted,
+    ids_of,
+    zones_of,
+)
 
 
 @adapter("scheduler.numa_hint_merge", sets=("unsatisfied_resources",))

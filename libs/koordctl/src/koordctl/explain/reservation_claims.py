@@ -1,12 +1,12 @@
 """The reason why a pending pod did not get a Reservation: the first rule that forbids it. Pure.
 
-The rules are the scheduler's own: `koord_scheduler.domain.reservation`.
+The rules are the scheduler's own: `koord_scheduler.domain.plugins.reservation`.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from koord_scheduler.domain.reservation.matching import Match, match, terms_of, untolerated, wish_of
+from koord_scheduler.domain.plugins.reservation.matching import Match, match, terms_of, untolerated, wish_of
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservation_status import AVAILABLE

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from koord_scheduler.domain.folding.log import fold, skip
+from koord_scheduler.domain.loop.folding.log import fold, skip
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, schema_fingerprint
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.folds.foldable import Foldable, FoldSource
 from koordcore.events.envelope import StoredEvent
 from koordcore.state import ClusterState

@@ -27,8 +27,8 @@ from koord_descheduler.domain.rounds.proving import Judged, judge
 from koord_descheduler.domain.view.building import KINDS, ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_scheduler.domain.fit.answering import answer_question
-from koord_scheduler.domain.folding.log import fold, skip
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.folding.log import fold, skip
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import StoredEvent, name_from_token
 from koordcore.events.gateway import PodEvictionRequested

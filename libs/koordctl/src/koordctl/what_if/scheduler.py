@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from koord_scheduler.configuration import installed_makers, load_configuration
+from koord_scheduler.domain.cluster.equivalence_classes import scheduler_name_of
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
-from koord_scheduler.domain.folding.log import fold, skip
-from koord_scheduler.domain.pods.equivalence_classes import scheduler_name_of
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.loop.folding.log import fold, skip
+from koord_scheduler.domain.loop.profiles import frameworks_of
+from koord_scheduler.domain.loop.state.known_state import Settings
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.packing import Packing, packing_of
 from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed, recompute
 from koord_scheduler.domain.replay.recording import Nomination, recording_of
 from koord_scheduler.domain.replay.snapshot import load_state, may_start_what_if, schema_fingerprint
 from koord_scheduler.domain.replay.what_if import Fate, WhatIf
-from koord_scheduler.domain.runtime.frameworks import Frameworks
-from koord_scheduler.domain.runtime.profiles import frameworks_of
-from koord_scheduler.domain.state.known_state import Settings
-from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events import CATALOGUE

@@ -9,12 +9,12 @@ from koordcore.ports.clock import Clock
 from koordcore.service.clock import SystemClock
 from koordcore.service.telemetry.logging import Logger
 
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.deciding import decide_next
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.engine.timed import measured
 from koord_scheduler.domain.framework.stopwatch import Stopwatch
-from koord_scheduler.domain.runtime.timed import measured
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.loop.cycle.deciding import decide_next
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.debugging import DecisionLog
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.publishing import Publisher

@@ -10,12 +10,12 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from koord_scheduler.domain.gang.summary import waiting_groups
-from koord_scheduler.domain.queue.queued_pod import QueueState
-from koord_scheduler.domain.quota.status.gauges import SPEC, STATUS, quota_gauges
-from koord_scheduler.domain.reservation.gauges import PHASES, known_reservations, phase_of, resource_gauges
-from koord_scheduler.domain.reservation.selector_queries import MOST_POWER
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.queue.queued_pod import QueueState
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.gang.summary import waiting_groups
+from koord_scheduler.domain.plugins.quota.reports import SPEC, STATUS, quota_gauges
+from koord_scheduler.domain.plugins.reservation.books import MOST_POWER
+from koord_scheduler.domain.plugins.reservation.reports import PHASES, known_reservations, phase_of, resource_gauges
 
 _QUEUES: Final = {
     QueueState.ACTIVE: "active",

@@ -16,10 +16,10 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.service.web.debugging import level_of
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.evaluate.engine import TOP_SCORES
-from koord_scheduler.domain.runtime.frameworks import Frameworks
+from koord_scheduler.domain.engine.engine import TOP_SCORES
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 
 FLAGS: Final = ("v", "s", "f", "d", "db")
 Level = Literal["debug", "info", "warning", "error"]

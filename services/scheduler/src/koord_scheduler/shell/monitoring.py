@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from koordcore.ports.clock import Clock
 from koordcore.service.telemetry.logging import Logger
 
-from koord_scheduler.domain.commit.work import Placement, Work
+from koord_scheduler.domain.loop.commit.work import Placement, Work
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 

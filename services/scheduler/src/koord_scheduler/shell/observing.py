@@ -11,10 +11,10 @@ from typing import Final
 from koordcore.events.explanations import PodUnschedulable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.framework.stopwatch import Stopwatch
-from koord_scheduler.domain.gang.round import EndedRound, JobAttempt
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.plugins.gang.round import EndedRound, JobAttempt
 from koord_scheduler.shell.collectors import NodeCounts
 
 _ATTEMPT_SECONDS: Final = (0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)

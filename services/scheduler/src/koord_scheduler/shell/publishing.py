@@ -36,13 +36,13 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.service.telemetry.tracing import Tracer
 from koordcore.values.timestamps import rfc3339
 
-from koord_scheduler.domain.commit.outbox import MOST_PER_BATCH
-from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import Placement, node_ref, pod_ref
-from koord_scheduler.domain.controllers.statuses import status_facts
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation, abandoned
-from koord_scheduler.domain.folding.log import fold_ahead
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.commit.outbox import MOST_PER_BATCH
+from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.loop.commit.work import Placement, node_ref, pod_ref
+from koord_scheduler.domain.loop.controllers import status_facts
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation, abandoned
+from koord_scheduler.domain.loop.folding.log import fold_ahead
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.monitoring import Monitor
 from koord_scheduler.shell.observing import SchedulerMetrics
 from koord_scheduler.shell.pace import Pace

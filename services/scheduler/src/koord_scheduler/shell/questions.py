@@ -24,7 +24,7 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import check_question
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
 from koord_scheduler.shell.observing import SchedulerMetrics

@@ -1,9 +1,9 @@
 """Node columns: one row per node and one array per property, so that a plugin evaluates all nodes at once.
 
 A column is created when its label key or set of taints is first used. A resource gets its column when a node first
-offers it, because a pod may request any name and a column costs memory for all nodes. A change is recorded in two
-journals (`shape`: properties of the node itself, `load`: any change), from which `views` update cached answers. Amounts
-are int64: milli-cores, bytes, whole units.
+offers it, because a pod may request any name and a column costs memory for all nodes (`UnofferedAmounts` has the
+others). A change is recorded in two journals (`shape`: properties of the node itself, `load`: any change), from which
+views update cached answers. Amounts are int64: milli-cores, bytes, whole units.
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -30,9 +30,48 @@ from numpy.typing import NDArray
 from koord_scheduler.domain.columns.journal import Journal
 from koord_scheduler.domain.columns.label_column import LabelColumn, grown_to
 from koord_scheduler.domain.columns.label_index import LabelIndex
-from koord_scheduler.domain.columns.node_shape import NodeShape
-from koord_scheduler.domain.columns.taint_sets import TaintSets
-from koord_scheduler.domain.columns.unoffered_amounts import UnofferedAmounts
+from koord_scheduler.domain.columns.node_shape import NodeShape, TaintSets
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class UnofferedAmounts:
+    """Position of a node -> resource -> requested amount, without amounts of 0.
+
+    What is known of one node is found without a look at other nodes and their resources, of which there may be many.
+    """
+
+    def __init__(self) -> None:
+        self._amounts: dict[int, dict[str, int]] = {}
+
+    def add(self, resource: str, row: int, amount: int) -> None:
+        """Add an amount, which may be negative, on the node at position `row`."""
+        amounts = self._amounts.setdefault(row, {})
+        amounts[resource] = amounts.get(resource, 0) + amount
+        if not amounts[resource]:
+            del amounts[resource]
+        if not amounts:
+            del self._amounts[row]
+
+    def of(self, resource: str, row: int) -> int:
+        """Return the amount of a resource on a node."""
+        return self.on(row).get(resource, 0)
+
+    def on(self, row: int) -> Mapping[str, int]:
+        """Return resource -> amount on a node."""
+        return self._amounts.get(row, _NOTHING)
+
+    def removed(self, resource: str) -> Mapping[int, int]:
+        """Remove a resource, because it gets a column. Return position of a node -> amount."""
+        found = {row: amounts[resource] for row, amounts in self._amounts.items() if resource in amounts}
+        for row, amount in found.items():
+            self.add(resource, row, -amount)
+        return found
+
+    def leave(self, row: int) -> None:
+        """Remove all amounts on a node that is removed."""
+        self._amounts.pop(row, None)
+
 
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]

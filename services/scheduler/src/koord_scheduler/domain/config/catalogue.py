@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from koordcore.protocol.component_config import WireModel
 
-from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
-from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.config import koordinator_args as koordinator
+from koord_scheduler.domain.config import kubernetes_args as kubernetes
+from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingArgs
+from koord_scheduler.domain.framework.plugin import ExtensionPoint, Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +113,9 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
             # Koordinator's own
             _plugin("LoadAwareScheduling", *_FILTERS, Point.SCORE, Point.RESERVE, args=LoadAwareSchedulingArgs),
             _plugin(
-                "NodeNUMAResource", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=fine_grained.NodeNUMAResourceArgs
+                "NodeNUMAResource", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=koordinator.NodeNUMAResourceArgs
             ),
-            _plugin("DeviceShare", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=fine_grained.DeviceShareArgs),
+            _plugin("DeviceShare", *_ALL_FOUR, Point.RESERVE, Point.PRE_BIND, args=koordinator.DeviceShareArgs),
             _plugin(
                 "Reservation",
                 *_ALL_FOUR,
@@ -123,7 +123,7 @@ BUILT_IN: Final[Catalogue] = MappingProxyType(
                 Point.RESERVE,
                 Point.PRE_BIND,
                 Point.BIND,
-                args=fine_grained.ReservationArgs,
+                args=koordinator.ReservationArgs,
             ),
             _plugin(
                 COSCHEDULING,

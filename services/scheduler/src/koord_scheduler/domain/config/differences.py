@@ -9,7 +9,7 @@ from typing import cast
 
 from koord_scheduler.domain.config.catalogue import BUILT_IN, Catalogue
 from koord_scheduler.domain.config.effective import EffectiveConfiguration, EffectiveProfile
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.plugin import Point
 
 _ABSENT = "unset"
 

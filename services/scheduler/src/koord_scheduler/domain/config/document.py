@@ -12,7 +12,7 @@ from koordcore.protocol.manifests.documents import read_documents
 from koordcore.values.invalid import InvalidInput
 from pydantic import AfterValidator, StrictFloat, StrictInt, ValidationInfo, field_validator
 
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.plugin import Point
 
 GROUP: Final = "kubescheduler.config.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta3", "v1beta2"))

@@ -27,9 +27,15 @@ from koord_scheduler.domain.config.document import (
     WrittenProfile,
     configuration_document,
 )
-from koord_scheduler.domain.config.merging import merge_plugins, misplaced, no_such_plugin
-from koord_scheduler.domain.config.parts import named_arguments, named_plugins, written_profiles
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.config.merging import (
+    merge_plugins,
+    misplaced,
+    named_arguments,
+    named_plugins,
+    no_such_plugin,
+    written_profiles,
+)
+from koord_scheduler.domain.framework.plugin import Point
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 A = TypeVar("A", bound=WireModel)

@@ -1,19 +1,88 @@
 """Merges the changes of a profile with the default plugins: which plugins run at each extension point, in which order.
 
-Source:
-    scheduler-core spec, 4, rules 1 to 5
+Invalid parts of a profile are skipped silently, because reading the whole document reports them: so a mistyped number
+does not hide a misspelled plugin. Next: `effective`.
+
+Source: scheduler-core spec, 4, rules 1 to 5
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple, cast
 
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.config.catalogue import COSCHEDULING, DEFAULT_PRE_BIND, PRIORITY_SORT, Catalogue
 from koord_scheduler.domain.config.document import ALL, EnabledPlugin, Plugins, PluginSet
-from koord_scheduler.domain.config.parts import NamedPlugin
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework.plugin import Point
+
+
+class NamedPlugin(NamedTuple):
+    """One entry of an `enabled` or `disabled` list below `plugins`.
+
+    Attributes:
+        path: Path of the entry in the document.
+        point: Extension point of the list; None for multiPoint.
+        name: Name of the plugin.
+        is_enabled: True in a list `enabled`, False in a list `disabled`.
+    """
+
+    path: str
+    point: Point | None
+    name: str
+    is_enabled: bool
+
+
+class NamedArguments(NamedTuple):
+    """One entry of `pluginConfig`: a plugin name with its arguments.
+
+    Attributes:
+        path: Path of the entry in the document.
+        name: Name of the plugin.
+        args: The arguments; None if they are not a JSON object.
+    """
+
+    path: str
+    name: str
+    args: Mapping[str, object] | None
+
+
+def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Return the profiles of a document in their order, before validation.
+
+    {} stands for a profile that is not a JSON object. A document without profiles has one empty profile.
+    """
+    return [_object(profile) for profile in _list(document.get("profiles"))] or [{}]
+
+
+def named_plugins(profile: Mapping[str, object]) -> Iterator[NamedPlugin]:
+    """Yield every entry of `enabled` and `disabled` lists of a profile, in the order of the extension points."""
+    plugins = _object(profile.get("plugins"))
+    for point in (None, *Point):
+        place = str(point or "multiPoint")
+        for part in ("enabled", "disabled"):
+            for index, entry in enumerate(_list(_object(plugins.get(place)).get(part))):
+                name = _object(entry).get("name")
+                if isinstance(name, str) and name:
+                    yield NamedPlugin(f"{place}.{part}[{index}].name", point, name, part == "enabled")
+
+
+def named_arguments(profile: Mapping[str, object]) -> Iterator[NamedArguments]:
+    """Yield every entry of the profile's `pluginConfig` that names its plugin."""
+    for index, entry in enumerate(_list(profile.get("pluginConfig"))):
+        name, args = _object(entry).get("name"), _object(entry).get("args", {})
+        if isinstance(name, str) and name:
+            given = cast("dict[str, object]", args) if isinstance(args, dict) else None
+            yield NamedArguments(f"pluginConfig[{index}]", name, given)
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """Answers one capacity question on a private copy of the scheduler's state.
 
-Read next: `trial`, which decides, and `room`, which computes the remaining amounts.
+The members of a gang depend on each other: too few never start, and one that does not fit may keep all others from
+their nodes. So each number of members is tried on a copy of the state of its own. Read next: `trial`, which decides,
+and `room`, which computes the remaining amounts.
 """
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -13,12 +16,61 @@ from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit, PodSet, Preem
 from koordcore.values.allocation import NOTHING, Allocation
 
 from koord_scheduler.domain.columns.node_columns import Rows
-from koord_scheduler.domain.fit.gang_search import NOT_TRIED, Probe, greatest_gang
 from koord_scheduler.domain.fit.question import MOST_PODS, check_question, custom_object, replicas_of
 from koord_scheduler.domain.fit.room import headroom_of, shortage_of
 from koord_scheduler.domain.fit.trial import Trial
-from koord_scheduler.domain.gang.parameters import gang_id_of
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.gang.parameters import gang_id_of
+
+Probe = Callable[[FitRequest], FitAnswer]
+"""Answers a question on a further copy of the state."""
+NOT_TRIED = "PreEnqueue"
+"""Replaces a plugin's name in the shortage of pods that may not be attempted, for example in a too small gang."""
+
+
+def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
+    """Return the answer for the greatest number of gang members that are all placed, found by bisection.
+
+    `most` of the answer is this number: 0 if no number of members fits.
+
+    Args:
+        request: The question, with one set of members of a gang.
+        probe: Answers the question for a given number of members.
+    """
+
+    def tried(replicas: int) -> FitAnswer:
+        pods = [msgspec.structs.replace(request.pods[0], replicas=replicas)]
+        return probe(msgspec.structs.replace(request, pods=pods, finds_most=False))
+
+    best: FitAnswer | None = None
+    failed = tried(1)
+    low, high = 1, min(MOST_PODS, _most_by_amounts(failed))
+    while low <= high:
+        middle = (low + high) // 2
+        answer = tried(middle)
+        shortage = answer.sets[0].shortage
+        if answer.fits:
+            best, low = answer, middle + 1
+        elif shortage is not None and shortage.plugin == NOT_TRIED:
+            failed, low = answer, middle + 1
+        else:
+            failed, high = answer, middle - 1
+    if best is None:
+        [none] = failed.sets
+        return msgspec.structs.replace(failed, sets=[msgspec.structs.replace(none, asked=0)], most=0)
+    [found] = best.sets
+    shortage = failed.sets[0].shortage
+    if shortage is not None:
+        shortage = msgspec.structs.replace(shortage, short_in_total=0)
+    sets = [msgspec.structs.replace(found, shortage=shortage)]
+    return msgspec.structs.replace(best, sets=sets, most=found.asked, is_limited=found.asked == MOST_PODS)
+
+
+def _most_by_amounts(answer: FitAnswer) -> int:
+    """Return an upper limit of the replicas by the free amounts."""
+    [one] = answer.sets
+    return one.placed + min((each.replicas for each in one.headroom), default=MOST_PODS)
+
 
 MOST_ALLOCATIONS: Final = 1000
 """Maximum number of pods whose allocations an answer contains, so that it fits into one message."""

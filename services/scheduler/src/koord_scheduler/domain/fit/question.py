@@ -14,7 +14,7 @@ from koordcore.requests.fit import FitRequest, PodSet
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import MAX_AMOUNT
 
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 
 MOST_PODS: Final = 10_000
 """Maximum number of pods in one question, and of replicas that a search tries."""

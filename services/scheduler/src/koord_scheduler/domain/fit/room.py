@@ -5,9 +5,9 @@ from typing import Final
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.requests.fit import Headroom, Shortage
 
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import Rows
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 
 _INSUFFICIENT: Final = "Insufficient "
 _TOO_MANY_PODS: Final = "Too many pods"

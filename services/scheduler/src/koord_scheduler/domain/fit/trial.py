@@ -13,14 +13,14 @@ from koordcore.events.pod import PodNominated
 from koordcore.protocol.objects import Pod
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.commit.work import Placement
-from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
-from koord_scheduler.domain.cycle.pod_explanations import PodExplanation
-from koord_scheduler.domain.folding.log import fold_ahead, fold_early
-from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.queue.queued_pod import QueueState
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
+from koord_scheduler.domain.loop.folding.log import fold_ahead, fold_early
+from koord_scheduler.domain.loop.queue.queued_pod import QueueState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.altered_events import stored_as
-from koord_scheduler.domain.state.state import SchedulerState
 
 MOST_AHEAD: Final = 1000
 """Maximum number of decisions about pods that wait ahead of those of the question. It limits the cost of a question."""

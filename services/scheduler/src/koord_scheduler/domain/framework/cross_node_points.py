@@ -8,11 +8,11 @@ Source: scheduler-core spec, 5.6 and 5.7.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
+from koord_scheduler.domain.cluster.kinds import PodKind
 from koord_scheduler.domain.columns.label_column import LabelColumn
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.pods.kinds import PodKind
 
 
 class CrossNodeFilter(Protocol):

@@ -16,11 +16,10 @@ from koord_scheduler.domain.framework import (
     lifecycle_hooks,
     node_points,
     post_filter,
-    topology_points,
-    transforming,
+    topology_hints,
 )
-from koord_scheduler.domain.framework.extension_point import ExtensionPoint
-from koord_scheduler.domain.framework.points import Point
+from koord_scheduler.domain.framework import cycle_points as transforming
+from koord_scheduler.domain.framework.plugin import ExtensionPoint, Point
 
 # --- the scheduling cycle, in its order ------------------------------------------------------------------------------
 
@@ -130,14 +129,14 @@ CROSS_NODE_FILTER: Final = ExtensionPoint(
 )
 TOPOLOGY_HINTS: Final = ExtensionPoint(
     name="TopologyHints",
-    protocol=topology_points.TopologyHintsPlugin,
+    protocol=topology_hints.TopologyHintsPlugin,
     enabled_at=Point.FILTER,
     asked="for one node, where pod or node has a topology policy, about pods that ask for the plugin's resources",
     answers="the NUMA zones that can satisfy the pod; whether it fits inside the zones that were chosen",
 )
 TOPOLOGY_MANAGER: Final = ExtensionPoint(
     name="TopologyManager",
-    protocol=topology_points.TopologyManagerPlugin,
+    protocol=topology_hints.TopologyManagerPlugin,
     enabled_at=Point.FILTER,
     asked="once, when the profile is made",
     answers="nothing; it gets the plugins whose hints it merges",

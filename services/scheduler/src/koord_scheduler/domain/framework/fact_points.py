@@ -12,11 +12,11 @@ from koordcore.events.envelope import Event, StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.objects import Node
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import Rows
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord
 
 
 class NodeFollower(Plugin, Protocol):

@@ -10,8 +10,8 @@ from typing import Protocol, TypeAlias
 
 from koordcore.events.envelope import AggregateRef, Event
 
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.pods.record import PodRecord
 
 PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 """A function from the path parameters and query parameters, by name, to a JSON value. None or NotFound becomes 404."""

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from koordcore.protocol.objects import Pod
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 RowFunction: TypeAlias = Callable[[int], int]
 """A function from a row to a code or a score, made for one pod equivalence class."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.plugin import Plugin
-from koord_scheduler.domain.pods.record import PodRecord
 
 
 class PodVictim(NamedTuple):

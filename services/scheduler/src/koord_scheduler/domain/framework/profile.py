@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 from koordcore.values import codec
 
 from koord_scheduler.domain.framework import extension_points as points
-from koord_scheduler.domain.framework.extension_point import ExtensionPoint
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
-from koord_scheduler.domain.framework.plugin import Plugin
+from koord_scheduler.domain.framework.plugin import ExtensionPoint, Plugin
 
 P = TypeVar("P")
 Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]

@@ -6,37 +6,33 @@ They are made like installed plugins, from the facts of the cluster and the argu
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from koord_scheduler.domain.config.args import fine_grained, koordinator, kubernetes
-from koord_scheduler.domain.config.args.load_aware import LoadAwareSchedulingArgs
+from koord_scheduler.domain.config import koordinator_args, kubernetes_args
 from koord_scheduler.domain.config.effective import EffectiveProfile
-from koord_scheduler.domain.facts.cluster import Cluster
+from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingArgs
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.node_name import NodeName
 from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
-from koord_scheduler.domain.plugins.affinity.node_unschedulable import NodeUnschedulable
 from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread
 from koord_scheduler.domain.plugins.affinity.scheduling_hint import SchedulingHint
-from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.plugins.jobs.coscheduling import Coscheduling
-from koord_scheduler.domain.plugins.jobs.default_preemption import DefaultPreemption
-from koord_scheduler.domain.plugins.jobs.elastic_quota import ElasticQuota
-from koord_scheduler.domain.plugins.jobs.gpu_repack_hold import GpuRepackHold
-from koord_scheduler.domain.plugins.jobs.scheduling_gates import SchedulingGates
-from koord_scheduler.domain.plugins.jobs.topology_coscheduling import TopologyCoscheduling
-from koord_scheduler.domain.plugins.numa.node_numa_resource import NodeNUMAResource
-from koord_scheduler.domain.plugins.reservation.reservation import Reservation
-from koord_scheduler.domain.plugins.resources.device_share import DeviceShare
+from koord_scheduler.domain.plugins.affinity.taint_toleration import NodeUnschedulable, TaintToleration
+from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
+from koord_scheduler.domain.plugins.device.plugin import DeviceShare
+from koord_scheduler.domain.plugins.device.repack_hold import GpuRepackHold
+from koord_scheduler.domain.plugins.gang.plugin import Coscheduling
+from koord_scheduler.domain.plugins.gang.topology_coscheduling import TopologyCoscheduling
+from koord_scheduler.domain.plugins.loadaware.plugin import LoadAwareScheduling
+from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
+from koord_scheduler.domain.plugins.quota.plugin import ElasticQuota
+from koord_scheduler.domain.plugins.reservation.plugin import Reservation
+from koord_scheduler.domain.plugins.resources.balanced_allocation import NodeResourcesBalancedAllocation
 from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
+from koord_scheduler.domain.plugins.resources.fit import NodeResourcesFit
+from koord_scheduler.domain.plugins.resources.fit_plus import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
-from koord_scheduler.domain.plugins.resources.load_aware_scheduling import LoadAwareScheduling
-from koord_scheduler.domain.plugins.resources.node_resources_balanced_allocation import (
-    NodeResourcesBalancedAllocation,
-)
-from koord_scheduler.domain.plugins.resources.node_resources_fit import NodeResourcesFit
-from koord_scheduler.domain.plugins.resources.node_resources_fit_plus import NodeResourcesFitPlus
-from koord_scheduler.domain.plugins.resources.scarce_resource_avoidance import ScarceResourceAvoidance
+from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
 from koord_scheduler.domain.plugins.volumes.node_volume_limits import NodeVolumeLimits
 from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
 from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
@@ -52,12 +48,12 @@ def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
 
 
 def _devices(cluster: Cluster, profile: EffectiveProfile) -> DeviceShare:
-    args = profile.args_of("DeviceShare", fine_grained.DeviceShareArgs)
+    args = profile.args_of("DeviceShare", koordinator_args.DeviceShareArgs)
     return cluster.shared("DeviceShare", args, lambda: DeviceShare(cluster, args))
 
 
 def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
-    args = profile.args_of("Coscheduling", koordinator.CoschedulingArgs)
+    args = profile.args_of("Coscheduling", koordinator_args.CoschedulingArgs)
     preempts = args.enable_preemption
     if not args.aware_network_topology:
         return cluster.shared("Coscheduling", (preempts, False), lambda: Coscheduling(cluster.gangs, preempts=preempts))
@@ -65,12 +61,12 @@ def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
 
 
 def _reservation(cluster: Cluster, profile: EffectiveProfile) -> Reservation:
-    args = profile.args_of("Reservation", fine_grained.ReservationArgs)
+    args = profile.args_of("Reservation", koordinator_args.ReservationArgs)
     return cluster.shared("Reservation", args, lambda: Reservation(cluster, args))
 
 
 def _volumes(cluster: Cluster, profile: EffectiveProfile) -> VolumeBinding:
-    seconds = profile.args_of("VolumeBinding", kubernetes.VolumeBindingArgs).bind_timeout_seconds
+    seconds = profile.args_of("VolumeBinding", kubernetes_args.VolumeBindingArgs).bind_timeout_seconds
     return cluster.shared("VolumeBinding", seconds, lambda: VolumeBinding(cluster.nodes, cluster.volumes, seconds))
 
 
@@ -80,14 +76,14 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeName": lambda _, __: NodeName(),
     "TaintToleration": lambda _, __: TaintToleration(),
     "NodeAffinity": lambda _, profile: NodeAffinity(
-        profile.args_of("NodeAffinity", kubernetes.NodeAffinityArgs).added_affinity
+        profile.args_of("NodeAffinity", kubernetes_args.NodeAffinityArgs).added_affinity
     ),
     "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, lambda: NodePorts(cluster.reservations)),
     "NodeResourcesFit": lambda cluster, profile: NodeResourcesFit(
-        profile.args_of("NodeResourcesFit", kubernetes.NodeResourcesFitArgs), cluster.reservations
+        profile.args_of("NodeResourcesFit", kubernetes_args.NodeResourcesFitArgs), cluster.reservations
     ),
     "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
-        profile.args_of("NodeResourcesBalancedAllocation", kubernetes.NodeResourcesBalancedAllocationArgs)
+        profile.args_of("NodeResourcesBalancedAllocation", kubernetes_args.NodeResourcesBalancedAllocationArgs)
     ),
     "VolumeRestrictions": lambda cluster, _: cluster.shared(
         "VolumeRestrictions", None, lambda: VolumeRestrictions(cluster.volumes)
@@ -103,17 +99,17 @@ MAKERS: Final[Mapping[str, Maker]] = {
         cluster.nodes,
         cluster.population,
         cluster.owners,
-        profile.args_of("PodTopologySpread", kubernetes.PodTopologySpreadArgs),
+        profile.args_of("PodTopologySpread", kubernetes_args.PodTopologySpreadArgs),
     ),
     "InterPodAffinity": lambda cluster, profile: InterPodAffinity(
-        cluster.nodes, cluster.population, profile.args_of("InterPodAffinity", kubernetes.InterPodAffinityArgs)
+        cluster.nodes, cluster.population, profile.args_of("InterPodAffinity", kubernetes_args.InterPodAffinityArgs)
     ),
     "ImageLocality": lambda cluster, _: cluster.shared("ImageLocality", None, lambda: ImageLocality(cluster.nodes)),
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
     "DeviceShare": _devices,
     "NodeNUMAResource": lambda cluster, profile: NodeNUMAResource(
-        cluster, profile.args_of("NodeNUMAResource", fine_grained.NodeNUMAResourceArgs)
+        cluster, profile.args_of("NodeNUMAResource", koordinator_args.NodeNUMAResourceArgs)
     ),
     "Reservation": _reservation,
     "Coscheduling": _gangs,
@@ -121,19 +117,19 @@ MAKERS: Final[Mapping[str, Maker]] = {
         "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)
     ),
     "DefaultPreemption": lambda _, profile: DefaultPreemption(
-        profile.args_of("DefaultPreemption", kubernetes.DefaultPreemptionArgs)
+        profile.args_of("DefaultPreemption", kubernetes_args.DefaultPreemptionArgs)
     ),
     "SchedulingHint": lambda _, profile: SchedulingHint(
-        profile.args_of("SchedulingHint", koordinator.SchedulingHintArgs)
+        profile.args_of("SchedulingHint", koordinator_args.SchedulingHintArgs)
     ),
     "GpuRepackHold": lambda cluster, _: cluster.shared(
         "GpuRepackHold", None, lambda: GpuRepackHold(cluster.nodes, cluster.reservations)
     ),
     "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
-        profile.args_of("NodeResourcesFitPlus", koordinator.NodeResourcesFitPlusArgs)
+        profile.args_of("NodeResourcesFitPlus", koordinator_args.NodeResourcesFitPlusArgs)
     ),
     "ScarceResourceAvoidance": lambda _, profile: ScarceResourceAvoidance(
-        profile.args_of("ScarceResourceAvoidance", koordinator.ScarceResourceAvoidanceArgs)
+        profile.args_of("ScarceResourceAvoidance", koordinator_args.ScarceResourceAvoidanceArgs)
     ),
 }
 """Name of a built-in plugin -> its maker."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from koordcore.values import codec
 
-from koord_scheduler.domain.nodes.ledger import Source
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.cluster.ledger import Source
+from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 def facts_digest(state: SchedulerState) -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from koordcore.protocol.resource_names import CPU, MEMORY
 
+from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.columns.node_columns import PODS_COLUMN
-from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ from koordcore.events.pod import (
 )
 from koordcore.values.allocation import NOTHING, Allocation
 
-from koord_scheduler.domain.cycle.attempt import Attempt, Found, WholeJob
-from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.cycle.attempt import Attempt, Found, WholeJob
+from koord_scheduler.domain.loop.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.loop.state.state import SchedulerState
 
 _DECIDED: Final = frozenset(
     {"PodPlaced", "PodReallocated", "PodReleased", "NodeResourcesTaken", "NodeResourcesReturned"}

@@ -20,7 +20,7 @@ from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
 from koordcore.values.timestamps import unix_seconds
 
-from koord_scheduler.domain.queue.nominator import PREEMPTED
+from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
 
 Term = tuple[str, str]
 """Decisions with the same actor and fencing number are numbered together."""

@@ -28,22 +28,21 @@ from koordcore.values.allocation import NOTHING, Allocation
 from koordcore.values.codec import array_pieces, mapping_pieces, object_pieces, schema_digest
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.commit.work import pod_ref
-from koord_scheduler.domain.device.inventory import Card
-from koord_scheduler.domain.facts.cluster import DEFAULT_TOPOLOGY
-from koord_scheduler.domain.folding.log import fold_early
-from koord_scheduler.domain.folding.nodes import put_node
-from koord_scheduler.domain.folding.objects import put_config, put_namespace, put_object, put_workload
-from koord_scheduler.domain.folding.pods import describe, hold_bound
-from koord_scheduler.domain.folding.reservations import operate
-from koord_scheduler.domain.gang.group import ChildState, KnownGang
-from koord_scheduler.domain.nodes.ledger import Source
-from koord_scheduler.domain.nodes.policies import NodePolicy
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.pods.record import PodRecord, is_finished
-from koord_scheduler.domain.reservation.entry import NOWHERE, KnownReservation
-from koord_scheduler.domain.state.state import SchedulerState
-from koord_scheduler.domain.status.schedule_explanations import KIND
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.ledger import Source
+from koord_scheduler.domain.cluster.node_facts import NodePolicy
+from koord_scheduler.domain.cluster.record import PodRecord, is_finished
+from koord_scheduler.domain.framework.cluster import DEFAULT_TOPOLOGY
+from koord_scheduler.domain.loop.commit.work import pod_ref
+from koord_scheduler.domain.loop.folding.log import fold_early
+from koord_scheduler.domain.loop.folding.objects import put_config, put_namespace, put_node, put_object, put_workload
+from koord_scheduler.domain.loop.folding.pods import describe, hold_bound
+from koord_scheduler.domain.loop.folding.reservations import operate
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.loop.status.schedule_explanations import KIND
+from koord_scheduler.domain.plugins.device.inventory import Card
+from koord_scheduler.domain.plugins.gang.group import ChildState, KnownGang
+from koord_scheduler.domain.plugins.reservation.entry import NOWHERE, KnownReservation
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

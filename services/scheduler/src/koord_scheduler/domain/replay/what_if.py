@@ -29,16 +29,16 @@ from koordcore.events.objects import PodSpecDeleted
 from koordcore.events.pod import PodNominated
 from koordcore.values.timestamps import unix_seconds
 
-from koord_scheduler.domain.commit.status_writes import TakenStatusWrite
-from koord_scheduler.domain.commit.work import NodeWork, Placement, Release, Work
-from koord_scheduler.domain.cycle.deciding import decide_next, give_up_overdue
-from koord_scheduler.domain.folding.log import fold, fold_ahead, fold_report, skip
-from koord_scheduler.domain.pods.record import Phase
-from koord_scheduler.domain.queue.nominator import PREEMPTED
-from koord_scheduler.domain.queue.queued_pod import Came, QueueState
+from koord_scheduler.domain.cluster.record import Phase
+from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
+from koord_scheduler.domain.loop.commit.work import NodeWork, Placement, Release, Work
+from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_overdue
+from koord_scheduler.domain.loop.folding.log import fold, fold_ahead, fold_report, skip
+from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
+from koord_scheduler.domain.loop.queue.queued_pod import Came, QueueState
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay import recording as recordings
 from koord_scheduler.domain.replay.altered_events import stored_as, subject_of, without_node
-from koord_scheduler.domain.state.state import SchedulerState
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """Kinds of aggregates that schedulers write. In the window, their events are skipped."""

@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
+from koord_scheduler.domain.cluster.kinds import PodKind, Term
+from koord_scheduler.domain.cluster.population import Population
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.config.args.kubernetes import InterPodAffinityArgs
+from koord_scheduler.domain.config.kubernetes_args import InterPodAffinityArgs
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
-from koord_scheduler.domain.nodes.population import Population
-from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.pods.kinds import PodKind, Term
 
 _WIDEST_TABLE: Final = 1 << 14
 AFFINITY: Final = 1

@@ -15,10 +15,10 @@ from koordcore.protocol.objects import NodeAffinity as NodeAffinityOfPod
 from koordcore.protocol.placement import NAME_FIELD, is_met, term_matches_one
 from numpy.typing import NDArray
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.extension_points import FILTER, NODE_SELECTOR_FILTER, ROW_FILTER, ROW_SCORE, SCORE
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 REFUSED: Final = 1
 """The only code of the filter other than 0."""

@@ -6,10 +6,10 @@ Source:
 
 import numpy as np
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, TOLERATION_FILTER
 from koord_scheduler.domain.framework.node_points import Reads
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 
 class NodeName:

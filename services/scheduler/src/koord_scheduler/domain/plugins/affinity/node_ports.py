@@ -12,14 +12,14 @@ import numpy as np
 from koordcore.protocol.objects import Pod
 from koordcore.values.allocation import is_reservation
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.host_ports import HostPort, host_ports
+from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.extension_points import FILTER, FOLLOW_PODS, READ_POD, ROW_FILTER, ROW_STATES
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.pods.host_ports import HostPort, host_ports
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.reservation.books import NO_ROWS, ReservationBooks
-from koord_scheduler.domain.reservation.usable import among
+from koord_scheduler.domain.plugins.reservation.books import NO_ROWS, ReservationBooks
+from koord_scheduler.domain.plugins.reservation.usable import among
 
 NO_PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
 

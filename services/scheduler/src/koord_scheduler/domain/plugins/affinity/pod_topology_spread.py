@@ -18,18 +18,18 @@ import numpy as np
 from koordcore.protocol.objects import LabelSelector, TopologySpreadConstraint
 from numpy.typing import NDArray
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass, Subject
+from koord_scheduler.domain.cluster.kinds import Question, compiled, with_label_keys
+from koord_scheduler.domain.cluster.population import Population
+from koord_scheduler.domain.cluster.selectors import OwnerSelectors
 from koord_scheduler.domain.columns.counters import Counter, DomainSums
 from koord_scheduler.domain.columns.label_column import LabelColumn
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
-from koord_scheduler.domain.config.args.kubernetes import PodTopologySpreadArgs
+from koord_scheduler.domain.config.kubernetes_args import PodTopologySpreadArgs
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_FILTER, CROSS_NODE_SCORE
-from koord_scheduler.domain.nodes.population import Population
 from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
 from koord_scheduler.domain.plugins.affinity.taint_toleration import TaintToleration
-from koord_scheduler.domain.pods.equivalence_classes import PodClass, Subject
-from koord_scheduler.domain.pods.kinds import Question, compiled, with_label_keys
-from koord_scheduler.domain.pods.owner_selectors import OwnerSelectors
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"

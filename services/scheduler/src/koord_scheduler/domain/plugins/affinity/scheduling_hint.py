@@ -10,12 +10,12 @@ from typing import cast
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 
-from koord_scheduler.domain.config.args.koordinator import SchedulingHintArgs
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.cluster.scheduling_hint import Hint, scheduling_hint
+from koord_scheduler.domain.config.koordinator_args import SchedulingHintArgs
 from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_FILTER, QUEUEING_HINTS, READ_POD
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.pods.scheduling_hint import Hint, scheduling_hint
 
 
 class SchedulingHint(WakesItself):

@@ -14,13 +14,13 @@ from koordcore.protocol.amplification import amplify
 from koordcore.protocol.resource_names import CPU
 
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.numa.accumulator import BindPolicy
-from koord_scheduler.domain.numa.amplified import fits_amplified
-from koord_scheduler.domain.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES, Binding
-from koord_scheduler.domain.numa.books import NumaBooks
-from koord_scheduler.domain.numa.columns import POLICIES, WHOLE
-from koord_scheduler.domain.numa.hardware import INVALID_RATIO, NodeHardware
+from koord_scheduler.domain.framework.topology_hints import TopologyPolicy
+from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy
+from koord_scheduler.domain.plugins.numa.binding import CONFLICT, NO_LAYOUT, NOT_WHOLE, NOT_WHOLE_CORES, Binding
+from koord_scheduler.domain.plugins.numa.books import NumaBooks
 from koord_scheduler.domain.plugins.numa.codes import MOST_BITS, Kind, code_of
+from koord_scheduler.domain.plugins.numa.columns import POLICIES, WHOLE
+from koord_scheduler.domain.plugins.numa.hardware import INVALID_RATIO, NodeHardware
 from koord_scheduler.domain.plugins.numa.need import (
     NO_ZONES,
     POLICY_MISMATCH,
@@ -29,8 +29,7 @@ from koord_scheduler.domain.plugins.numa.need import (
     single_zones,
     terms_on,
 )
-from koord_scheduler.domain.plugins.numa.plans import Plans
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+from koord_scheduler.domain.plugins.numa.plans import Plans, fits_amplified
 
 _KINDS: Final = {
     POLICY_MISMATCH: Kind.POLICY_MISMATCH,

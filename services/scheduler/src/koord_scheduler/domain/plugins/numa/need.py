@@ -1,6 +1,9 @@
 """Needs of a pod equivalence class in CPUs and zones, and the exact decision for one node.
 
-Source: scheduler-fine-grained spec, 1.3 (6 to 10), 1.5 and 1.7.
+A designated allocation is one that another program has chosen and asks for by the scheduling hint of the pod: the node
+gives exactly these CPUs and zone amounts or none.
+
+Source: scheduler-fine-grained spec, 1.3, 1.5, 1.7
 """
 
 from collections.abc import Mapping
@@ -10,18 +13,57 @@ from typing import Final, NamedTuple
 from koordcore.protocol.amplification import amplify
 from koordcore.protocol.resource_names import CPU
 
-from koord_scheduler.domain.framework.topology_points import TopologyHintsPlugin
-from koord_scheduler.domain.numa.binding import Binding, PodBinding, binding_on
-from koord_scheduler.domain.numa.books import NumaBooks
-from koord_scheduler.domain.numa.columns import WHOLE
-from koord_scheduler.domain.numa.designated import problem_of_designated
-from koord_scheduler.domain.numa.hardware import NodeHardware
-from koord_scheduler.domain.numa.hinting import zone_hints, zone_score
-from koord_scheduler.domain.numa.scoring import Strategy
-from koord_scheduler.domain.numa.zones import Allocated, NodeZones, Shortage, allocate
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
-from koord_scheduler.domain.topology_hints.hints import Hints, Zones, zones_of
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy, admitted
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.framework.topology_hints import (
+    Hints,
+    TopologyHintsPlugin,
+    TopologyPolicy,
+    Zones,
+    admitted,
+    zones_of,
+)
+from koord_scheduler.domain.plugins.numa.binding import Binding, PodBinding, binding_on
+from koord_scheduler.domain.plugins.numa.books import NumaBooks
+from koord_scheduler.domain.plugins.numa.columns import WHOLE
+from koord_scheduler.domain.plugins.numa.cpu_layout import mask_text
+from koord_scheduler.domain.plugins.numa.hardware import NodeHardware
+from koord_scheduler.domain.plugins.numa.hinting import Strategy, zone_hints, zone_score
+from koord_scheduler.domain.plugins.numa.zones import Allocated, NodeZones, Shortage, allocate, not_as_required
+
+
+def problem_of_designated(
+    node: NodeZones, requests: Mapping[str, int], binding: Binding | None, designated: Allocated
+) -> str:
+    """Return why the node cannot give a pod the designated CPUs and zone amounts; "" if it can.
+
+    Args:
+        node: The node.
+        requests: Resource -> amount that the pod requests, not amplified.
+        binding: How the pod binds CPUs on the node; None if it binds none.
+        designated: The CPUs and zone amounts.
+    """
+    cpus, zones = designated
+    count = 0 if binding is None else binding.count
+    if cpus.bit_count() != count:
+        return f"designated CPUs {mask_text(cpus) or 'none'}: the pod binds {count} on the node"
+    if cpus & ~node.free:
+        return f"designated CPUs {mask_text(cpus & ~node.free)} are not free"
+    if binding is not None and node.layout is not None:
+        refused = not_as_required(node.layout, binding, cpus)
+        if refused:
+            return refused
+    for zone, amounts in zones.items():
+        for name, amount in amounts.items():
+            weight = amplify(amount, node.ratio) if name == CPU and binding is not None else amount
+            left = node.available(zone, name)
+            if weight > left:
+                return f"designated zone {zone} has {left} of {weight} {name} free"
+    for name, amount in requests.items() if zones else ():
+        given = sum(amounts.get(name, 0) for amounts in zones.values())
+        if node.reports(name) and given < amount:
+            return f"the designated zones have {given} of {amount} {name} that the pod requests"
+    return ""
+
 
 POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
 NO_ZONES: Final = "node(s) missing NUMA resources"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from koordcore.values.resources import format_resources, quantity_of
 
-from koord_scheduler.domain.numa.cpu_layout import mask_text
-from koord_scheduler.domain.numa.node_book import NodeBook
+from koord_scheduler.domain.plugins.numa.cpu_layout import mask_text
+from koord_scheduler.domain.plugins.numa.node_book import NodeBook
 
 
 def describe_node(book: NodeBook) -> dict[str, object]:

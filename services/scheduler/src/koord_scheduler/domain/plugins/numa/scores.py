@@ -10,13 +10,11 @@ import numpy as np
 from koordcore.protocol.resource_names import CPU
 
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.numa.amplified import amplified_use
-from koord_scheduler.domain.numa.books import NumaBooks
-from koord_scheduler.domain.numa.hinting import amplified_request, zone_score
-from koord_scheduler.domain.numa.scoring import Strategy
+from koord_scheduler.domain.framework.topology_hints import TopologyPolicy
+from koord_scheduler.domain.plugins.numa.books import NumaBooks
+from koord_scheduler.domain.plugins.numa.hinting import Strategy, amplified_request, zone_score
 from koord_scheduler.domain.plugins.numa.need import Need, Terms, best_single_zone, terms_on
-from koord_scheduler.domain.plugins.numa.plans import Plans
-from koord_scheduler.domain.topology_hints.merging import TopologyPolicy
+from koord_scheduler.domain.plugins.numa.plans import Plans, amplified_use
 
 NO_SCORE: Final = 0
 

@@ -23,12 +23,12 @@ from koordcore.events.reservation import (
 from koordcore.protocol.reservation_status import FAILED, SUCCEEDED
 from koordcore.values.timestamps import rfc3339
 
+from koord_scheduler.domain.cluster.forgetting import Forgetting
 from koord_scheduler.domain.columns.node_columns import NodeColumns
-from koord_scheduler.domain.config.args.fine_grained import ReservationArgs
-from koord_scheduler.domain.forgetting import Forgetting
+from koord_scheduler.domain.config.koordinator_args import ReservationArgs
 from koord_scheduler.domain.framework.lifecycle_hooks import ControllerDecision, ReservationLeft, Status
-from koord_scheduler.domain.reservation.books import ReservationBooks
-from koord_scheduler.domain.reservation.entry import NOWHERE, Entry
+from koord_scheduler.domain.plugins.reservation.books import ReservationBooks
+from koord_scheduler.domain.plugins.reservation.entry import NOWHERE, Entry
 
 _REPEAT_SECONDS: Final = 30.0
 """Seconds after which a fact is published again that the log has refused or has not stored."""

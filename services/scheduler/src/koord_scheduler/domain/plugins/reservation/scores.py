@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 
 from koord_scheduler.domain.columns.node_columns import IntArray
-from koord_scheduler.domain.reservation.nomination import reservation_score
-from koord_scheduler.domain.reservation.pre_allocation import SelectedAmounts
-from koord_scheduler.domain.reservation.usable import Usable
+from koord_scheduler.domain.plugins.reservation.pre_allocation import SelectedAmounts
+from koord_scheduler.domain.plugins.reservation.usable import Usable, reservation_score
 
 _SCORE_BITS: Final = 7
 _FIRST: Final = 1000

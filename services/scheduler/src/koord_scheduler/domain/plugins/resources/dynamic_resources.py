@@ -6,10 +6,10 @@ Source:
 
 from koordcore.protocol.objects import Pod
 
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_FILTER, QUEUEING_HINTS
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
-from koord_scheduler.domain.pods.record import PodRecord
 
 
 class DynamicResources(WakesItself):

@@ -15,8 +15,10 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 from koordcore.protocol.objects import Node, Pod
 
+from koord_scheduler.domain.cluster.equivalence_classes import PodClass
+from koord_scheduler.domain.cluster.forgetting import Forgetting
+from koord_scheduler.domain.cluster.node_facts import images_of, normalized
 from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.forgetting import Forgetting
 from koord_scheduler.domain.framework.extension_points import (
     FOLLOW_NODES,
     READ_POD,
@@ -26,8 +28,6 @@ from koord_scheduler.domain.framework.extension_points import (
     SETTLE,
 )
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
-from koord_scheduler.domain.nodes.images import images_of, normalized
-from koord_scheduler.domain.pods.equivalence_classes import PodClass
 
 _MIB: Final = 1 << 20
 LEAST_BYTES: Final = 23 * _MIB

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.framework.node_points import RowFunction
-from koord_scheduler.domain.plugins.resources.resource_scores import MAX_SCORE
+from koord_scheduler.domain.plugins.resources.scores import MAX_SCORE
 
 _MOST_SHARED: Final = 1024
 

@@ -20,6 +20,8 @@ from koordcore.protocol.storage import has_claims
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation, ClaimBinding
 
+from koord_scheduler.domain.cluster.equivalence_classes import Claims, Subject
+from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows
 from koord_scheduler.domain.framework.cross_node_points import MOST_DETAILS, Detail
 from koord_scheduler.domain.framework.extension_points import (
@@ -32,12 +34,9 @@ from koord_scheduler.domain.framework.extension_points import (
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.plugins.affinity.node_affinity import term_matches
-from koord_scheduler.domain.pods.claims import Claims
-from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.pods.record import PodRecord
-from koord_scheduler.domain.volumes.books import ClaimsByNeed, VolumeBooks
-from koord_scheduler.domain.volumes.matching import NO_SPACE, NO_VOLUME
-from koord_scheduler.domain.volumes.objects import Claim, Volume
+from koord_scheduler.domain.plugins.volumes.books import ClaimsByNeed, VolumeBooks
+from koord_scheduler.domain.plugins.volumes.matching import NO_SPACE, NO_VOLUME
+from koord_scheduler.domain.plugins.volumes.objects import Claim, Volume
 
 _AFFINITIES_KEPT: Final = 256
 NODE_AFFINITY: Final = 3

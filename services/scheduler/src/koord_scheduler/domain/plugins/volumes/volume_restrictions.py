@@ -12,11 +12,11 @@ import numpy as np
 from koordcore.protocol.objects import Pod
 from koordcore.protocol.storage import has_claims
 
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.columns.node_columns import IntArray, Rows
 from koord_scheduler.domain.framework.extension_points import CONCERNS, CROSS_NODE_FILTER
-from koord_scheduler.domain.pods.equivalence_classes import Subject
-from koord_scheduler.domain.volumes.books import VolumeBooks
-from koord_scheduler.domain.volumes.objects import ClaimKey
+from koord_scheduler.domain.plugins.volumes.books import VolumeBooks
+from koord_scheduler.domain.plugins.volumes.objects import ClaimKey
 
 HERE: Final = 1
 ELSEWHERE: Final = 2

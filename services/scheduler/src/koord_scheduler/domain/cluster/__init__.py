@@ -1,0 +1,1 @@
+"""The pods and nodes of the cluster: records, equivalence classes, ledgers, population."""

@@ -1,0 +1,276 @@
+"""The pods on each node by source: the log, the API or our own assumption. Each pod counts once.
+
+The columns contain the sums, the ledgers the list of pods. A ledger with pods is kept when its node is deleted, so that
+a node that returns has its pods again. Empty ledgers of deleted nodes are dropped when there are many.
+"""
+
+from collections.abc import ItemsView
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from koord_scheduler.domain.cluster.accounting import NodeAccounting
+from koord_scheduler.domain.cluster.forgetting import Forgetting
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.columns.node_columns import Demand
+
+
+class Source:
+    """Reasons why a pod counts on a node, as bits of an int.
+
+    LOGGED: the log placed it. ASSUMED: this scheduler placed it and the log has not answered. BOUND: the API says
+    that it runs there. The values are plain integers, because flags of the standard library cost a microsecond per
+    operation.
+    """
+
+    LOGGED: Final = 1
+    ASSUMED: Final = 2
+    BOUND: Final = 4
+
+
+@dataclass(slots=True)
+class Holding:
+    """One pod in the ledger of a node, with the sources because of which it counts there.
+
+    Attributes:
+        pod_info: The pod, with its requests and allocation on this node.
+        sources: Bits of `Source`: log, assumption, API.
+        is_aside: Whether it does not count now (`Ledgers.set_aside`).
+        before: Requests and allocation according to the log, while other values are only assumed; None otherwise.
+    """
+
+    pod_info: PodInfo
+    sources: int
+    is_aside: bool = False
+    before: PodInfo | None = None
+
+    @property
+    def demand(self) -> Demand:
+        """Return the amounts that the pod takes on the node."""
+        return self.pod_info.demand
+
+
+@dataclass(slots=True)
+class NodeLedger:
+    """The pods that hold resources of one node.
+
+    Attributes:
+        seq: Position in the log of the last event of `node.<name>` that is included; 0 if there is none.
+        holdings: Uid -> pod with its sources.
+    """
+
+    seq: int = 0
+    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
+
+
+class Ledgers:
+    """For each node, the pods that hold resources there, each with its sources: log, assumption or API.
+
+    Each change is also made in `NodeAccounting`, so sums and ledgers agree, with two exceptions: pods that are set
+    aside or whose node was deleted are only in the ledger; pods on trial are only in the accounting.
+    """
+
+    def __init__(self, accounting: NodeAccounting) -> None:
+        self._occupancy = accounting
+        self._nodes = accounting.nodes
+        self._by_node: dict[str, NodeLedger] = {}
+        self._forgetting = Forgetting()
+
+    def prune(self, position: int) -> None:
+        """Drop the empty ledgers of nodes that do not exist. No-op until `Forgetting` requires a search.
+
+        Args:
+            position: Position in the log of the last folded event. A ledger with a later event is kept, so that this
+                event has no effect when it is folded.
+        """
+        if self._forgetting.is_due(len(self._by_node)):
+            self._by_node = {
+                node: ledger
+                for node, ledger in self._by_node.items()
+                if ledger.holdings or ledger.seq > position or self._nodes.row(node) is not None
+            }
+            self._forgetting.searched(len(self._by_node))
+
+    def seq(self, node: str) -> int:
+        """Return the position of the last known event of `node.<name>`; 0 if none is known.
+
+        The next append names it as the expected last position.
+        """
+        ledger = self._by_node.get(node)
+        return ledger.seq if ledger is not None else 0
+
+    def advance(self, node: str, seq: int) -> bool:
+        """Return whether `seq` is later than the last known ledger event of the node.
+
+        If so, remember `seq` as the last one.
+        """
+        ledger = self._of(node)
+        if seq <= ledger.seq:
+            return False
+        ledger.seq = seq
+        return True
+
+    def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
+        """Count the pod on the node for one more source (a bit of `Source`).
+
+        If the source is the log, its amounts and allocation replace the known ones. If the pod counts for this source
+        alone, its allocation is replaced. Otherwise the known values stay.
+        """
+        ledger = self._of(node)
+        row = self._nodes.row(node)
+        holding = ledger.holdings.get(pod_info.uid)
+        if holding is None:
+            ledger.holdings[pod_info.uid] = Holding(pod_info, source)
+            if row is not None:
+                self._occupancy.take(row, pod_info)
+            return
+        is_other = holding.pod_info.allocation is not pod_info.allocation and (
+            holding.pod_info.allocation != pod_info.allocation
+        )
+        if source == Source.LOGGED:
+            holding.before = None
+        if source == Source.LOGGED and (is_other or holding.demand.requests != pod_info.demand.requests):
+            self._replace(row, holding, pod_info)
+        elif is_other and holding.sources == source:
+            self._replace(row, holding, msgspec.structs.replace(holding.pod_info, allocation=pod_info.allocation))
+        holding.sources |= source
+
+    def assume_other(self, node: str, pod_info: PodInfo) -> None:
+        """Count a pod on its node with another demand and allocation, until the log says so or `take_back`.
+
+        No-op if the pod does not count on the node.
+        """
+        holding = self._of(node).holdings.get(pod_info.uid)
+        if holding is not None:
+            holding.before = holding.pod_info
+            self._change(node, holding, pod_info)
+
+    def take_back(self, node: str, uid: str) -> None:
+        """Undo `assume_other`: count a pod as before. No-op if a fact has changed its amounts since then."""
+        holding = self._of(node).holdings.get(uid)
+        if holding is not None and holding.before is not None:
+            before, holding.before = holding.before, None
+            self._change(node, holding, before)
+
+    def _change(self, node: str, holding: Holding, to: PodInfo) -> None:
+        changed = msgspec.structs.replace(holding.pod_info, demand=to.demand, allocation=to.allocation)
+        self._replace(None if holding.is_aside else self._nodes.row(node), holding, changed)
+
+    def describe(self, node: str, pod_info: PodInfo) -> None:
+        """Replace labels, status and other descriptions of a pod on a node. Its amounts and its allocation stay."""
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(pod_info.uid) if ledger is not None else None
+        if holding is not None and _read_of(holding.pod_info) != _read_of(pod_info):
+            known = holding.pod_info
+            described = msgspec.structs.replace(
+                pod_info,
+                demand=self._nodes.renewed(known.demand),
+                allocation=known.allocation,
+                is_bound_by_others=known.is_bound_by_others,
+            )
+            self._replace(self._nodes.row(node), holding, described)
+
+    def _replace(self, row: int | None, holding: Holding, pod_info: PodInfo) -> None:
+        if row is not None:
+            self._occupancy.give(row, holding.pod_info)
+            self._occupancy.take(row, pod_info)
+        holding.pod_info = pod_info
+
+    def drop(self, node: str, uid: str, source: int) -> bool:
+        """Remove one source (a bit of `Source`) of a pod on a node.
+
+        Returns:
+            True if the pod has no source left and no longer counts, so that room became free.
+        """
+        ledger = self._by_node.get(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if ledger is None or holding is None or not holding.sources & source:
+            return False
+        holding.sources &= ~source
+        if holding.sources:
+            return False
+        del ledger.holdings[uid]
+        row = self._nodes.row(node)
+        if row is not None and not holding.is_aside:
+            self._occupancy.give(row, holding.pod_info)
+        return True
+
+    def set_aside(self, node: str, uid: str) -> bool:
+        """Stop counting a pod on the node until `put_back`, but keep its ledger entry.
+
+        Return whether it had counted.
+        """
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is None or holding.is_aside or row is None:
+            return False
+        self._occupancy.give(row, holding.pod_info)
+        holding.is_aside = True
+        return True
+
+    def put_back(self, node: str, uid: str) -> None:
+        """Count a pod again that `set_aside` stopped counting. No-op if it was removed meanwhile."""
+        ledger, row = self._by_node.get(node), self._nodes.row(node)
+        holding = ledger.holdings.get(uid) if ledger is not None else None
+        if holding is not None and holding.is_aside and row is not None:
+            holding.is_aside = False
+            self._occupancy.take(row, holding.pod_info)
+
+    def holders(self, node: str) -> dict[str, PodInfo]:
+        """Return uid -> pod, for the pods that count on the node; empty if there are none."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return {}
+        return {uid: holding.pod_info for uid, holding in ledger.holdings.items() if not holding.is_aside}
+
+    def pod_infos(self, node: str) -> list[PodInfo]:
+        """Return all pods that count on the node, with their requests and allocations; empty if there are none."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return []
+        return [holding.pod_info for holding in ledger.holdings.values() if not holding.is_aside]
+
+    def logged(self, node: str) -> list[str]:
+        """Return the uids of the pods that the log has placed on the node, in the order in which they came."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return []
+        return [uid for uid, holding in ledger.holdings.items() if holding.sources & Source.LOGGED]
+
+    def pods(self, node: str) -> tuple[str, ...]:
+        """Return the uids of all pods that count on the node."""
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            return ()
+        return tuple(uid for uid, holding in ledger.holdings.items() if not holding.is_aside)
+
+    def items(self) -> ItemsView[str, NodeLedger]:
+        """Return (node name, ledger) of all nodes."""
+        return self._by_node.items()
+
+    def node_appeared(self, node: str) -> None:
+        """Count the pods in the ledger of a node that has just been added to the node columns."""
+        row = self._nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        for pod_info in self.pod_infos(node):
+            self._occupancy.take(row, pod_info)
+
+    def node_disappears(self, node: str) -> None:
+        """Stop counting the pods of a node that is about to be removed from the node columns. Its ledger is kept."""
+        row = self._nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        for pod_info in self.pod_infos(node):
+            self._occupancy.give(row, pod_info)
+
+    def _of(self, node: str) -> NodeLedger:
+        ledger = self._by_node.get(node)
+        if ledger is None:
+            ledger = self._by_node[node] = NodeLedger()
+        return ledger
+
+
+def _read_of(pod_info: PodInfo) -> tuple[object, ...]:
+    """Return everything that followers read from a pod besides its demand."""
+    status = pod_info.pod.status if pod_info.pod is not None else None
+    return (pod_info.kind, pod_info.pod_class, pod_info.priority, status)

@@ -1,0 +1,238 @@
+"""Numbers of pods by node, for each selection of pods that constraints of other pods need.
+
+A pod that comes or goes costs only the counters (`counters`) to which its kind (`kinds`) belongs. A counter exists as
+long as a constraint holds it.
+
+Source:
+    scheduler-core spec, 5.6 and 5.7
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+from weakref import WeakSet, WeakValueDictionary
+
+from koord_scheduler.domain.cluster.forgetting import Forgetting
+from koord_scheduler.domain.cluster.kinds import NAME_LABEL, PodKind, Question, Term
+from koord_scheduler.domain.columns.counters import Counter, DomainSums
+from koord_scheduler.domain.columns.node_columns import NodeColumns
+
+_K = TypeVar("_K")
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A kind of pods that runs somewhere.
+
+    Attributes:
+        rows: Row -> number of pods.
+        counters: The counters to which the kind belongs.
+    """
+
+    rows: dict[int, int] = field(default_factory=dict[int, int])
+    counters: list[Counter] = field(default_factory=list[Counter])
+
+
+class _Asked(Counter):
+    """A counter of the pods that all of some questions select."""
+
+    __slots__ = ("questions",)
+
+    def __init__(self, capacity: int, questions: tuple[Question, ...]) -> None:
+        super().__init__(capacity)
+        self.questions = questions
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTerm:
+    """An inter-pod affinity term that pods in the cluster have, and the number of these pods on each node.
+
+    Attributes:
+        term: The topology key and the selection of pods.
+        weight: Weight of a preferred term, negative for anti-affinity; 0 for required terms.
+        owners: Counter of the pods that have the term.
+    """
+
+    term: Term
+    weight: int
+    owners: Counter
+
+
+class Population:
+    """Numbers of pods on each node for the selections that affinity and spread constraints make.
+
+    They are updated with each pod that comes or leaves.
+
+    Attributes:
+        affinity: Required affinity terms that pods on nodes have.
+        anti_affinity: Required anti-affinity terms that pods on nodes have.
+        preferred: Preferred terms that pods on nodes have.
+        terms_version: Number that grows when one of these terms appears or disappears.
+        namespaces_version: Number that grows when labels of a namespace change.
+        moves: Number that grows with every pod that comes or leaves, and if domains or namespaces change.
+    """
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+        self._entries: dict[PodKind, _Entry] = {}
+        self._in_namespace: dict[str, dict[PodKind, None]] = {}
+        self._asked: WeakValueDictionary[tuple[Question, ...], _Asked] = WeakValueDictionary()
+        self._asked_in: dict[str, WeakSet[_Asked]] = {}
+        self._asked_anywhere: WeakSet[_Asked] = WeakSet()
+        self._forgetting = Forgetting()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self.namespaces_version = 0
+        self.affinity: dict[Term, OwnedTerm] = {}
+        self.anti_affinity: dict[Term, OwnedTerm] = {}
+        self.preferred: dict[tuple[Term, int], OwnedTerm] = {}
+        self.terms_version = 0
+        self.moves = 0
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Return namespace -> its labels."""
+        return self._namespaces
+
+    def counter(self, *questions: Question) -> Counter:
+        """Return a counter of the pods that all of the questions select.
+
+        Equal questions share a counter. It is kept up to date as long as a caller holds a reference to it.
+        """
+        known = self._asked.get(questions)
+        if known is None:
+            known = self._asked[questions] = _Asked(self._nodes.capacity, questions)
+            first = questions[0]
+            if first.namespace_selector is None:
+                for namespace in first.namespaces:
+                    self._asked_in.setdefault(namespace, WeakSet()).add(known)
+                if self._forgetting.is_due(len(self._asked_in)):
+                    self._asked_in = {namespace: asked for namespace, asked in self._asked_in.items() if asked}
+                    self._forgetting.searched(len(self._asked_in))
+            else:
+                self._asked_anywhere.add(known)
+            for kind in self._kinds_of(first):
+                entry = self._entries[kind]
+                if self._belongs(kind, known):
+                    entry.counters.append(known)
+                    for row, count in entry.rows.items():
+                        known.add(row, count)
+        self._fit(known)
+        return known
+
+    def sums(self, key: str, *questions: Question) -> DomainSums:
+        """Return the number of pods that all questions select, by value of the node label `key` (topology domain)."""
+        return DomainSums(self.counter(*questions), self._nodes.label(key))
+
+    def arrive(self, row: int, kind: PodKind) -> None:
+        """Add one to the number of pods of the kind on the node at position `row`."""
+        self.moves += 1
+        entry = self._entries.get(kind)
+        if entry is None:
+            entry = self._entries[kind] = self._enter(kind)
+        entry.rows[row] = entry.rows.get(row, 0) + 1
+        for counter in entry.counters:
+            self._fit(counter)
+            counter.add(row, 1)
+
+    def leave(self, row: int, kind: PodKind) -> None:
+        """Subtract one from the number of pods of the kind on the node at position `row`: the inverse of `arrive`."""
+        self.moves += 1
+        entry = self._entries[kind]
+        left = entry.rows[row] - 1
+        if left:
+            entry.rows[row] = left
+        else:
+            del entry.rows[row]
+        for counter in entry.counters:
+            counter.add(row, -1)
+        if not entry.rows:
+            self._exit(kind)
+
+    def domains_changed(self) -> None:
+        """Record that labels or taints of a node have changed, or that a node is gone: other nodes may fit now."""
+        self.moves += 1
+
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Set the labels of a namespace.
+
+        If they have changed, count its pods again for terms that select namespaces by label.
+        """
+        named = {NAME_LABEL: name, **labels}
+        if self._namespaces.get(name) == named:
+            return
+        self._namespaces[name] = named
+        self._namespace_changed(name)
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget the labels of a deleted namespace. No-op if it is unknown."""
+        if self._namespaces.pop(name, None) is not None:
+            self._namespace_changed(name)
+
+    def _namespace_changed(self, name: str) -> None:
+        self.namespaces_version += 1
+        self.moves += 1
+        for kind in self._in_namespace.get(name, ()):
+            entry = self._entries[kind]
+            for counter in list(self._asked_anywhere):
+                was, now = counter in entry.counters, self._belongs(kind, counter)
+                if was == now:
+                    continue
+                (entry.counters.append if now else entry.counters.remove)(counter)
+                for row, count in entry.rows.items():
+                    counter.add(row, count if now else -count)
+
+    def _enter(self, kind: PodKind) -> _Entry:
+        entry = _Entry()
+        self._in_namespace.setdefault(kind.namespace, {})[kind] = None
+        for asked in (*self._asked_in.get(kind.namespace, ()), *self._asked_anywhere):
+            if self._belongs(kind, asked):
+                entry.counters.append(asked)
+        entry.counters.extend(owned.owners for owned in self._own(kind))
+        return entry
+
+    def _exit(self, kind: PodKind) -> None:
+        del self._entries[kind]
+        kinds = self._in_namespace[kind.namespace]
+        del kinds[kind]
+        if not kinds:
+            del self._in_namespace[kind.namespace]
+        terms = kind.terms
+        for term in terms.affinity:
+            self._disown(self.affinity, term)
+        for term in terms.anti_affinity:
+            self._disown(self.anti_affinity, term)
+        for weighted in terms.preferred:
+            self._disown(self.preferred, weighted)
+
+    def _own(self, kind: PodKind) -> Iterator[OwnedTerm]:
+        for term in kind.terms.affinity:
+            yield self._owned(self.affinity, term, term, 0)
+        for term in kind.terms.anti_affinity:
+            yield self._owned(self.anti_affinity, term, term, 0)
+        for term, weight in kind.terms.preferred:
+            yield self._owned(self.preferred, (term, weight), term, weight)
+
+    def _owned(self, terms: dict[_K, OwnedTerm], key: _K, term: Term, weight: int) -> OwnedTerm:
+        owned = terms.get(key)
+        if owned is None:
+            owned = terms[key] = OwnedTerm(term, weight, Counter(self._nodes.capacity))
+            self.terms_version += 1
+        return owned
+
+    def _disown(self, terms: dict[_K, OwnedTerm], key: _K) -> None:
+        owned = terms.get(key)
+        if owned is not None and owned.owners.total == 0:
+            del terms[key]
+            self.terms_version += 1
+
+    def _belongs(self, kind: PodKind, asked: _Asked) -> bool:
+        return all(question.is_about(kind, self._namespaces) for question in asked.questions)
+
+    def _kinds_of(self, question: Question) -> Iterable[PodKind]:
+        if question.namespace_selector is not None:
+            return self._entries
+        return [kind for namespace in question.namespaces for kind in self._in_namespace.get(namespace, ())]
+
+    def _fit(self, counter: Counter) -> None:
+        if len(counter.rows) < self._nodes.capacity:
+            counter.grow(self._nodes.capacity)

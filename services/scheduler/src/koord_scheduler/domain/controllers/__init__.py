@@ -1,1 +1,0 @@
-"""Statuses that the leader publishes besides placements, and pages about nodes for users."""

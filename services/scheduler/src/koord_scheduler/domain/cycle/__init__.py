@@ -1,1 +1,0 @@
-"""One scheduling cycle: attempt, decision and explanation."""

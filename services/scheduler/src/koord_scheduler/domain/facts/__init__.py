@@ -1,1 +1,0 @@
-"""The facts about the cluster that all profiles and plugins share."""

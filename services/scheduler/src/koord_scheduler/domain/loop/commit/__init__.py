@@ -1,0 +1,1 @@
+"""Decisions on their way to the log."""

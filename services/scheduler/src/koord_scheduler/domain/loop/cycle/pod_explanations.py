@@ -1,0 +1,142 @@
+"""Explanations of pods that were not placed, for the explanations stream."""
+
+from dataclasses import dataclass
+
+from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
+from koordcore.events.pod import DecisionBasis
+
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.loop.commit.work import Placement
+from koord_scheduler.domain.loop.cycle.attempt import Found, NotFound
+from koord_scheduler.domain.loop.queue.queued_pod import QueuedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodExplanation:
+    """The reason why one pod was not placed, as it is published to the stream of explanations.
+
+    Attributes:
+        uid: Uid of the pod.
+        trigger: Id of the event that caused the attempt.
+        traceparent: W3C trace context of the pod; "" if there is none.
+        tracestate: Vendor part of the trace context.
+        event: The explanation.
+        decided_at: When the attempt was decided, in Unix seconds; 0.0 stands for the time of publishing.
+    """
+
+    uid: str
+    trigger: str
+    traceparent: str
+    tracestate: str
+    event: PodUnschedulable | PodGated | DecisionAbandoned
+    decided_at: float = 0.0
+
+    @property
+    def message(self) -> str:
+        """Return the message for the user of the pod."""
+        return self.event.reason if isinstance(self.event, DecisionAbandoned) else self.event.message
+
+    @property
+    def cause(self) -> str:
+        """Return `trigger` with the number of the attempt or "gated", as causation id.
+
+        It distinguishes the explanations of a pod that have the same trigger.
+        """
+        return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
+
+
+def refusal(
+    pod: PodRecord, queued: QueuedPod, message: str, found: Found | NotFound, now: float, basis: DecisionBasis | None
+) -> PodExplanation:
+    """Return the explanation of an attempt that found no node, or whose node was refused at Reserve or Permit.
+
+    Args:
+        pod: The pod.
+        queued: Its entry in the queue, with the number of the attempt.
+        message: Sentence for the user.
+        found: Result of the attempt.
+        now: Present time in Unix seconds.
+        basis: Positions and earlier decisions on which the attempt rests; None if not recorded.
+    """
+    explanation = found.placed.explanation if isinstance(found, Found) else found.explanation
+    diagnosis = None if isinstance(found, Found) else found.diagnosis
+    return PodExplanation(
+        uid=pod.uid,
+        trigger=queued.trigger,
+        traceparent=pod.traceparent,
+        tracestate=pod.tracestate,
+        event=PodUnschedulable(
+            namespace=pod.namespace,
+            name=pod.name,
+            attempt=queued.attempts,
+            queued_at=pod.submitted_at,
+            message=message,
+            explanation=explanation,
+            diagnosis=diagnosis,
+            basis=basis,
+        ),
+        decided_at=now,
+    )
+
+
+def waited_in_vain(work: Placement, now: float) -> PodExplanation:
+    """Return the explanation that the pod lost its node, because its gang was not complete within the time at Permit.
+
+    Args:
+        work: The placement that was not appended.
+        now: Present time in Unix seconds.
+    """
+    waited = "" if work.basis is None else f" {round(now - work.basis.decided_at)} s"
+    return PodExplanation(
+        uid=work.uid,
+        trigger=work.trigger,
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=PodUnschedulable(
+            namespace=work.namespace,
+            name=work.name,
+            attempt=work.attempt,
+            queued_at=work.queued_at,
+            message=f"rejected due to timeout after waiting{waited} with node {work.node} for the others of its gang",
+            explanation=work.explanation,
+            basis=work.basis,
+        ),
+        decided_at=now,
+    )
+
+
+def waits_at_permit(work: Placement) -> PodExplanation:
+    """Return the explanation that the pod has a node, and waits at Permit for the others of its gang.
+
+    Args:
+        work: The placement, which is not in the log yet.
+    """
+    message = f"waits with node {work.node} until enough members of its gang have a node"
+    return PodExplanation(
+        uid=work.uid,
+        trigger=f"{work.trigger}/permit/{work.attempt}",
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=PodGated(namespace=work.namespace, name=work.name, message=message),
+    )
+
+
+def abandoned(work: Placement, reason: str) -> PodExplanation:
+    """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
+
+    Args:
+        work: The placement.
+        reason: Why the log does not store it, one sentence.
+    """
+    return PodExplanation(
+        uid=work.uid,
+        trigger=work.trigger,
+        traceparent=work.traceparent,
+        tracestate=work.tracestate,
+        event=DecisionAbandoned(
+            namespace=work.namespace,
+            name=work.name,
+            attempt=work.attempt,
+            reason=reason,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Preemption: the search for pods to evict."""

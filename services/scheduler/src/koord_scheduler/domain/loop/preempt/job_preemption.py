@@ -1,0 +1,168 @@
+"""Preemption for all pending members of a job at once, tried on the columns.
+
+Source:
+    scheduler-core spec, 8.10; `domain.gang.preemption` has the plan
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from koordcore.values.allocation import is_reservation
+
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.record import Phase, PodRecord
+from koord_scheduler.domain.columns.node_columns import Rows, row_list
+from koord_scheduler.domain.framework.post_filter import JobRules
+from koord_scheduler.domain.loop.preempt.nominating import is_being_emptied
+from koord_scheduler.domain.loop.state.cycle_view import CycleView, tried
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.gang.preemption import (
+    JobPreemption,
+    JobVictim,
+    TopologyRules,
+    plan_job_preemption,
+    possible_victim,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRoom:
+    """The result of a job preemption: a node for each member, and the pods that must leave.
+
+    Attributes:
+        nominations: Uid of a member -> name of its node.
+        victims: (pod that must leave, its node).
+        examined: Number of candidate nodes.
+    """
+
+    nominations: Mapping[str, str]
+    victims: tuple[tuple[PodRecord, str], ...]
+    examined: int
+
+
+class JobSearch:
+    """Searches nodes and victims that make room for a pod and all pending members of its job at once.
+
+    Args:
+        state: The scheduler's state.
+        pod: The pod that found no node.
+        cycle_view: The nodes and the pod as this cycle sees them.
+        plugin: Rules of the plugin about the job and its victims.
+        within: Positions of the nodes that may be candidates; None for all.
+
+    Attributes:
+        members: The members in the order in which they are placed.
+        spared: Pods that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds from which
+            the pod may be evicted.
+    """
+
+    def __init__(
+        self, state: SchedulerState, pod: PodRecord, cycle_view: CycleView, plugin: JobRules, within: Rows | None
+    ) -> None:
+        self._state = state
+        self._pod = pod
+        self._cycle_view = cycle_view
+        self._within = within
+        self._plugin = plugin
+        self.members = [
+            record
+            for uid in plugin.members(pod)
+            if (record := state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
+        ]
+        self.spared: dict[str, float] = {}
+        self._by_uid = {member.uid: member for member in self.members}
+        self._occupants: dict[str, dict[str, PodInfo]] = {}
+
+    def awaits_victims(self) -> bool:
+        """Return whether a victim of an earlier preemption is still leaving a node that a member is nominated to."""
+        nodes = {self._state.nominator.node_of(member.uid) for member in self.members} - {""}
+        return any(is_being_emptied(self._state, node, self._pod.priority) for node in nodes)
+
+    def run(self) -> JobRoom | str:
+        """Return nodes and victims for all members of the job, or a sentence about why there are none."""
+        state = self._state
+        rules = self._rules()
+        rows = sorted(row_list(self._candidates(rules is not None)), key=state.nodes.names.__getitem__)
+        victims = {state.nodes.names[row]: self._victims(row) for row in rows}
+        kinds: dict[Subject | None, int] = {}
+        found = plan_job_preemption(
+            [member.uid for member in self.members],
+            [kinds.setdefault(member.subject, len(kinds)) for member in self.members],
+            victims,
+            self._fits,
+            rules,
+        )
+        if not isinstance(found, JobPreemption):
+            return found.message
+        going = [(state.pods[each.uid], node) for node, pods in found.victims.items() for each in pods]
+        return JobRoom(nominations=found.nominations, victims=tuple(going), examined=len(victims))
+
+    def _candidates(self, has_rules: bool) -> Rows:
+        """Return the candidate rows.
+
+        These are rows that refuse the pod but may accept it if pods leave, and rows that accept a member.
+        """
+        state, engine = self._state, self._state.engine_of(self._pod)
+        resolvable = self._cycle_view.resolvable(engine)
+        lowest = state.cluster.priorities.lowest(state.nodes.capacity)
+        found = [resolvable[lowest[resolvable] < self._pod.priority]]
+        found += [
+            state.frameworks.engine_of(subject).feasible(subject)
+            for subject in {member.subject for member in self.members}
+            if subject is not None and (has_rules or subject != self._cycle_view.subject)
+        ]
+        rows = np.unique(np.concatenate(found))
+        return rows if self._within is None else np.intersect1d(rows, self._within, assume_unique=True)
+
+    def _victims(self, row: int) -> list[JobVictim]:
+        state, node = self._state, self._state.nodes.names[row]
+        possible: list[JobVictim] = []
+        self._occupants[node] = {}
+        for pod_info in state.assumed.ledgers.pod_infos(node):
+            other = state.pods.get(pod_info.uid)
+            if other is None or other.pod is None or other.uid in self._by_uid:
+                continue
+            if is_reservation(other.uid, pod_info.allocation):
+                continue
+            is_settled = other.phase in (Phase.PLACED, Phase.BOUND) or other.uid in state.assumed.waiting
+            name = f"{other.namespace}/{other.name}"
+            victim = possible_victim(other.uid, name, other.priority, other.pod.metadata.labels, self._pod.priority)
+            if victim is None or not is_settled:
+                continue
+            until = state.nominator.spared_until(other.uid)
+            if until <= state.queue.now:
+                possible.append(victim)
+                self._occupants[node][other.uid] = pod_info
+            else:
+                self.spared[other.uid] = until
+        return possible
+
+    def _fits(self, node: str, kept: Sequence[JobVictim], members: Sequence[str]) -> bool:
+        """Return whether these members fit on the node if only the pods in `kept` stay of the possible victims."""
+        state, row = self._state, self._state.nodes.row(node)
+        assert row is not None, f"node {node} has no row"
+        staying = {victim.uid for victim in kept}
+        with tried(state) as (take, give):
+            for uid, pod_info in self._occupants[node].items():
+                if uid not in staying:
+                    give(row, pod_info)
+            for rival in state.nominator.rivals_on(node, self._pod):
+                if rival.uid not in self._by_uid:
+                    take(row, rival)
+            for uid in members:
+                member = self._by_uid[uid]
+                assert member.subject is not None, f"pod {uid} has no spec"
+                if not state.engine_of(member).passes(member.subject, row):
+                    return False
+                take(row, member.pod_info())
+        return True
+
+    def _rules(self) -> TopologyRules | None:
+        cluster = self._state.cluster
+        gang = cluster.gangs.roster.gang_of(self._pod.uid)
+        gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
+        if not cluster.gangs.args.aware_network_topology or gather is None or cluster.topology is None:
+            return None
+        return TopologyRules(cluster.topology, gather, self._plugin.peers_of(self._pod))

@@ -1,0 +1,1 @@
+"""The scheduling queue, and pods that wait at Permit."""

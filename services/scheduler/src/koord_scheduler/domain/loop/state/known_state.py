@@ -1,0 +1,172 @@
+"""The state that the parts of a scheduler share: folded facts, objects as they were last, the queue and statuses."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
+from koordcore.protocol.objects import Node
+
+from koord_scheduler.domain.cluster.equivalence_classes import Subject
+from koord_scheduler.domain.cluster.forgetting import DeletedPods, Forgetting
+from koord_scheduler.domain.cluster.node_facts import NodePolicy
+from koord_scheduler.domain.cluster.record import PodRecord
+from koord_scheduler.domain.engine.engine import Engine
+from koord_scheduler.domain.engine.frameworks import Frameworks
+from koord_scheduler.domain.framework.plugin_faults import PluginFault
+from koord_scheduler.domain.loop.commit.own_appends import LogPosition
+from koord_scheduler.domain.loop.commit.status_writes import StatusWrites
+from koord_scheduler.domain.loop.queue.nominator import Nominator
+from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.loop.state.queueing_hints import QueueingHints
+from koord_scheduler.domain.loop.status.status_writer import StatusWriter
+from koord_scheduler.domain.plugins.gang.round import JobAttempt
+
+
+@dataclass(slots=True)
+class Mirror:
+    """The last state of all objects that placement reads, apart from pods.
+
+    Attributes:
+        nodes: Name -> node.
+        policies: Name of a node -> what the manager has decided about it.
+        node_gone_by: Name of a deleted node -> id of the event that deleted it.
+        objects: Aggregate id -> custom object.
+        namespaces: Name -> namespace.
+        workloads: Uid -> workload controller.
+        configs: Aggregate id -> ConfigMap, for those that a plugin reads.
+    """
+
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    policies: dict[str, NodePolicy] = field(default_factory=dict[str, NodePolicy])
+    node_gone_by: dict[str, str] = field(default_factory=dict[str, str])
+    objects: dict[str, CustomObjectObserved] = field(default_factory=dict[str, CustomObjectObserved])
+    namespaces: dict[str, NamespaceObserved] = field(default_factory=dict[str, NamespaceObserved])
+    workloads: dict[str, WorkloadObserved] = field(default_factory=dict[str, WorkloadObserved])
+    configs: dict[str, ConfigAccepted] = field(default_factory=dict[str, ConfigAccepted])
+    _forgetting: Forgetting = field(default_factory=Forgetting)
+
+    def prune(self, has_pods: Callable[[str], bool]) -> bool:
+        """Forget the deleted nodes without pods. No-op until `Forgetting` requires a search.
+
+        Args:
+            has_pods: Whether the log has placed a pod on the node with this name.
+
+        Returns:
+            Whether the nodes were searched.
+        """
+        gone_by = self.node_gone_by
+        if not self._forgetting.is_due(len(gone_by)):
+            return False
+        for name in [name for name in gone_by if not has_pods(name)]:
+            del gone_by[name]
+            self.policies.pop(name, None)  # the log may have stored a decision about the node after its deletion
+        self._forgetting.searched(len(gone_by))
+        return True
+
+
+_MOST_UNTOLD: Final = 1000
+"""Maximum number of records that are kept until metrics and the log read them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of the scheduler that are not part of KubeSchedulerConfiguration. Seconds are of the service's `Clock`.
+
+    Attributes:
+        initial_backoff_seconds: First back-off of a pod whose attempt failed.
+        max_backoff_seconds: Longest back-off.
+        controllers: Names of the plugins whose controllers run; None: all.
+        tells_topology: Whether the network's domains are published even if no profile places gangs by them.
+    """
+
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    controllers: frozenset[str] | None = None
+    tells_topology: bool = False
+
+
+class AttemptReports:
+    """Reports of the last attempts for metrics and the log of the process. The readers empty the lists.
+
+    Attributes:
+        plugin_faults: Exceptions that plugins raised in attempts.
+        job_attempts: Attempts to place or preempt for whole jobs.
+    """
+
+    def __init__(self) -> None:
+        self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_UNTOLD)
+        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_UNTOLD)
+
+
+class KnownState:
+    """The state of a scheduler apart from its own decisions: folded facts, queue, nominations and statuses.
+
+    Attributes:
+        settings: Settings beside the configuration.
+        frameworks: Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
+        log: Positions of the log that the state contains.
+        mirror: Objects other than pods, as the API describes them.
+        pods: Uid -> record of the pod.
+        deleted: Positions of the last events of deleted pods.
+        queue: Pods to be attempted, and pods that wait.
+        nominator: Nominated pods, and evictions under way.
+        status: Status writes, and what has been published.
+        hints: Changes that may make waiting pods schedulable.
+        reports: What attempts leave for metrics and the log of the process.
+    """
+
+    def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.frameworks = frameworks
+        self.cluster = frameworks.cluster
+        self.nodes = self.cluster.nodes
+        self.log = LogPosition()
+        self.mirror = Mirror()
+        self.pods: dict[str, PodRecord] = {}
+        self.deleted = DeletedPods()
+        self.reports = AttemptReports()
+        self.queue = SchedulingQueue(
+            self.nodes,
+            initial_backoff=self.settings.initial_backoff_seconds,
+            max_backoff=self.settings.max_backoff_seconds,
+            gate=self._gate,
+            sees_otherwise=self._sees_otherwise,
+        )
+        writes = StatusWrites()
+        self.nominator = Nominator(self.pods, self.deleted, writes)
+        self.hints = QueueingHints(frameworks, self.queue, self.nominator, self.pods)
+        self.status = StatusWriter(
+            writes,
+            position=lambda: self.log.position,
+            pods=self.pods,
+            deleted=self.deleted,
+            queue=self.queue,
+            nominator=self.nominator,
+            roster=self.cluster.gangs.roster,
+            quota_changes=self.cluster.quota_changes,
+            reservations=self.cluster.reservations.entries,
+        )
+
+    def has_room(self, subject: Subject) -> bool:
+        """Return whether any node is feasible for pods of this subject now."""
+        return self.frameworks.engine_of(subject).has_room(subject)
+
+    def engine_of(self, pod: PodRecord) -> Engine:
+        """Return the engine that filters and scores nodes for the pod's profile."""
+        return self.frameworks.framework_of(pod).engine
+
+    def profile_of(self, uid: str) -> str:
+        """Return the scheduler name of a pod; "" if it is deleted or its spec is invalid."""
+        pod = self.pods.get(uid)
+        return pod.subject.profile if pod is not None and pod.subject is not None else ""
+
+    def _sees_otherwise(self, subject: Subject) -> bool:
+        profile, pod_class = self.frameworks.profile_of(subject).profile, subject.pod_class
+        may_use = self.cluster.reservations.restored(pod_class) is not None  # what they hold is no free amount
+        return may_use or profile.concerning(pod_class.concerned).sees_otherwise
+
+    def _gate(self, uid: str) -> str | None:
+        pod = self.pods[uid]
+        return self.frameworks.framework_of(pod).pre_enqueue(pod)

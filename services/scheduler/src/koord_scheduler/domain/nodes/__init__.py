@@ -1,1 +1,0 @@
-"""Pods on nodes: accounting, ledgers by source, counts by kind; and images, volumes and policies of nodes."""

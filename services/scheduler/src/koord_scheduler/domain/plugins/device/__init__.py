@@ -1,0 +1,1 @@
+"""DeviceShare and GpuRepackHold."""

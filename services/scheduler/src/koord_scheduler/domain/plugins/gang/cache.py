@@ -1,0 +1,399 @@
+"""Coscheduling's extension points over the roster of gangs.
+
+The scheduling queue calls `pre_enqueue` before a pod becomes active or backs off. If the pod is refused, it waits
+without back-off. It is tried again after an event of its own, or if a result names it in `activate`. If the roster does
+not know a uid, the pod has no gang and passes every point.
+
+Source:
+    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
+"""
+
+from collections.abc import Iterable, Sequence
+
+from koordcore.protocol.objects import Pod
+
+from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs
+from koord_scheduler.domain.framework.outcomes import Failure, Next
+from koord_scheduler.domain.plugins.gang.checks import (
+    all_free,
+    basic_check,
+    group_of,
+    not_found,
+    one_pending,
+    pending_members,
+    uids_of,
+    waiting_members,
+)
+from koord_scheduler.domain.plugins.gang.group import ChildState, Gang, Group, Member
+from koord_scheduler.domain.plugins.gang.outcomes import (
+    NOTHING,
+    Consequences,
+    PermitOutcome,
+    Reason,
+    Refused,
+    Released,
+    Waits,
+)
+from koord_scheduler.domain.plugins.gang.parameters import PodGroup
+from koord_scheduler.domain.plugins.gang.roster import Roster
+from koord_scheduler.domain.plugins.gang.round import EndedRound, Round, RoundEnd
+
+
+class GangCache:
+    """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted.
+
+    The results `Consequences` and `Next` name the other pods that the caller must allow, reject or attempt.
+
+    Attributes:
+        roster: Pods and PodGroups, as the events of the log describe them.
+        round: The round of the group that is being scheduled; None if there is none.
+        ended: Finished rounds, for metrics. The reader of the metrics clears the list.
+    """
+
+    def __init__(self, args: CoschedulingArgs | None = None) -> None:
+        self.args = args or CoschedulingArgs()
+        self.roster = Roster(self.args)
+        self.round: Round | None = None
+        self.ended: list[EndedRound] = []
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def pod_seen(self, uid: str, pod: Pod) -> Consequences:
+        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted.
+
+        It counts as bound if `spec.nodeName` is set. If it names no gang, only a member that it replaces is forgotten.
+        """
+        gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
+        activate = [other for consequences in gone for other in consequences.activate]
+        seen = self.roster.see(uid, pod)
+        if seen is not None:
+            if seen.has_new_child:
+                self._expect((seen.member,))
+            if seen.is_newly_satisfied:
+                activate += all_free(self.roster, seen.gang)
+            if seen.has_more_children or seen.has_new_child or seen.is_newly_initialized or seen.was_representative:
+                activate += self._one_pending(seen.gang)
+        return _activating(activate)
+
+    def pod_deleted(self, uid: str) -> Consequences:
+        """Forget a deleted pod, and return which pod may now be attempted. The pod must not wait at Permit any more."""
+        gang = self.roster.forget(uid)
+        return NOTHING if gang is None else _activating(self._one_pending(gang))
+
+    def pod_group_seen(self, pod_group: PodGroup) -> Consequences:
+        """Record a new or changed PodGroup, and return which pods may be attempted because its parameters changed."""
+        gang, is_news = self.roster.see_pod_group(pod_group)
+        if not is_news:
+            return NOTHING
+        self._expect(gang.pending.values())
+        return _activating([*all_free(self.roster, gang), *self._one_pending(gang)])
+
+    def unbound(self, uid: str) -> Consequences:
+        """Record that a bound pod has lost its node and is pending again. Other members keep their nodes."""
+        member = self.roster.members.get(uid)
+        if member is None or member.state is not ChildState.BOUND:
+            return NOTHING
+        self.roster.unwait(member)
+        self._expect((member,))
+        gang = self.roster.gang(member.gang_id)
+        return NOTHING if gang is None else _activating(self._one_pending(gang))
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    def pre_enqueue(self, uid: str) -> Refused | None:
+        """Return why the pod must stay out of the scheduling queue, or None if it may enter.
+
+        A pod without a gang may always enter. Of a group that is not being scheduled, only one pod may be in the
+        queue. The first pod that asks enters and becomes this representative.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return None
+        found = self._checked(member)
+        if isinstance(found, Refused):
+            return found
+        if found.has_free_pass:
+            return None
+        group = group_of(found)
+        current = self._round_of(found)
+        if current is not None and uid not in current.attempted:
+            message = f"gang group {group.id} is being scheduled and will fetch pod {member.key} itself"
+            return Refused(Reason.GROUP_IS_SCHEDULING, message)
+        if member.state is not ChildState.PENDING:
+            return Refused(Reason.NOT_A_PENDING_CHILD, f"pod {member.key} is no pending child of gang {found.id}")
+        if group.representative and group.representative != uid:
+            other = self.roster.members[group.representative]
+            message = f"pod {other.key} represents gang group {group.id} in the queue"
+            return Refused(Reason.REPRESENTATIVE_EXISTS, message)
+        group.representative = uid
+        return None
+
+    def left_queue(self, uid: str) -> Consequences:
+        """Record that a pod left the queue without an attempt, and return a member to queue in its place.
+
+        It has another scheduler now, or a scheduling gate.
+        """
+        gang = self.roster.gang_of(uid)
+        if gang is None or group_of(gang).representative != uid:
+            return NOTHING
+        group_of(gang).representative = ""
+        return _activating([other for other in self._one_pending(gang) if other != uid])
+
+    def next_pod(self) -> Next:
+        """Return the next member to attempt in the present scheduling round. After the last member the round ends.
+
+        If the returned member is not in the queue, for example because it belongs to another scheduler, the caller
+        calls the method again. When the round ends, members that still wait at Permit lose their nodes. Members of
+        NonStrict gangs keep their nodes until their own wait time is over (spec 8.8, pitfall 7).
+        """
+        current = self.round
+        if current is None:
+            return Next()
+        is_alive = self.roster.gang(current.first_gang_id) is not None
+        if is_alive:
+            for uid in current.turns():
+                member = self.roster.members.get(uid)
+                if member is not None and _can_be_tried(member) and uid not in current.attempted:
+                    current.attempted.add(uid)
+                    return Next(uid=uid, like=current.first_uid)
+        self._end_round(current, RoundEnd.ALL_ATTEMPTED if is_alive else RoundEnd.GANG_GONE)
+        waiting = waiting_members(self.roster, current.gang_ids)
+        return Next(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
+
+    def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
+        """Return why the attempt of the pod must not begin (preemption cannot help), or None if it may begin.
+
+        Args:
+            uid: Uid of the pod. If no round is under way, this attempt begins the round of its group.
+            has_topology: Whether a ClusterNetworkTopology exists. Gangs with network topology rules need it.
+            now: Present time in Unix seconds. A new round stores it as its begin, for the metric of its duration.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return None
+        found = self._checked(member)
+        if isinstance(found, Refused):
+            return found
+        if found.has_free_pass:
+            return None
+        group = group_of(found)
+        if self.round is None:
+            group.representative = ""
+            if not has_topology and self._needs_topology(found):
+                return Refused(Reason.NO_NETWORK_TOPOLOGY, "no cluster network topology")
+            self._begin_round(member, group, now)
+            return None
+        current = self._round_of(found)
+        if current is not None and current.failed_message:
+            current.failed_fast.add(uid)
+            return Refused(Reason.GROUP_FAILED, current.failed_message)
+        if current is None and group.representative == uid:
+            group.representative = ""
+        return None
+
+    def permit(self, uid: str) -> PermitOutcome:
+        """Count the pod as a member with a node. Return whether it may be bound, must wait for more, or is refused.
+
+        It may be bound if it has no gang, or if every gang of its group exists and has enough members with a node. It
+        is refused only if its gang does not exist. Otherwise it waits.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return Released()
+        gang = self.roster.gang(member.gang_id)
+        if gang is None:
+            return not_found(member)
+        if member.state is not ChildState.BOUND:
+            self.roster.wait(member)
+        group = group_of(gang)
+        gangs = self.roster.gangs_of(group)
+        if len(gangs) < len(group.gang_ids) or not all(other.is_ready() for other in gangs):
+            return Waits(0 if gang.parameters is None else gang.parameters.wait_nanos)
+        waiting = [other for each in gangs for other in each.waiting.values()]
+        if not group.binding:
+            group.binding = frozenset(other.uid for other in waiting)
+        freed = [other for other in waiting if not other.released and other.uid != uid]
+        for other in waiting:
+            other.released = True
+        member.released = member.state is ChildState.WAITING
+        current = self._round_of(gang)
+        if current is not None:
+            self._end_round(current, RoundEnd.SUCCEEDED)
+        return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
+
+    def unreserve(self, uid: str) -> Consequences:
+        """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed.
+
+        If its gang is Strict and has no free pass, all members of its group that wait at Permit lose their nodes as
+        well. Do not call this for pods in the `rejected` field of a result; their state is up to date already.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return NOTHING
+        gang = self.roster.gang(member.gang_id)
+        if member.state is ChildState.WAITING:
+            self.roster.unwait(member)
+            self._expect((member,))
+        if gang is None or not gang.is_strict:
+            return NOTHING
+        rejected = self._reject(waiting_members(self.roster, group_of(gang).gang_ids))
+        return Consequences(rejected=rejected) if rejected else NOTHING
+
+    def post_bind(self, uid: str) -> Consequences:
+        """Record that the pod is bound, and return which members may now be attempted.
+
+        After the first bound member of a group, members of once-satisfied gangs are placed alone.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return NOTHING
+        gang = self.roster.gang(member.gang_id)
+        was_representative = gang is not None and group_of(gang).representative == uid
+        is_first = self.roster.bind(member)
+        if gang is None:
+            return NOTHING
+        activate = all_free(self.roster, gang) if is_first else []
+        if was_representative:
+            activate += self._one_pending(gang)
+        return _activating(activate)
+
+    def after_post_filter(self, uid: str, reason: str) -> Failure:
+        """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang.
+
+        If the gang is Strict, the members of its group that wait at Permit lose their nodes.
+        """
+        member = self.roster.members.get(uid)
+        gang = None if member is None else self.roster.gang(member.gang_id)
+        if member is None or gang is None or gang.has_free_pass:
+            return Failure()
+        group = group_of(gang)
+        waiting = waiting_members(self.roster, group.gang_ids)
+        is_root_cause = True
+        message = (
+            f"GangGroup {group.id} gets rejected due to member Pod {member.key} is unschedulable with reason {reason}, "
+            f"alreadyWaitForBound: {len(waiting)}"
+        )
+        tell: tuple[str, ...] = ()
+        current = self._round_of(gang)
+        if current is not None:
+            is_root_cause = uid not in current.failed_fast
+            message = current.failed_message = current.failed_message or message
+            if not is_root_cause and not current.is_told:
+                current.is_told = True
+                tell = uids_of(
+                    other for other in pending_members(self.roster, group) if other.uid not in current.attempted
+                )
+        rejected = self._reject(waiting) if gang.is_strict else ()
+        return Failure(rejected=rejected, message=message, is_root_cause=is_root_cause, tell=tell)
+
+    # --- the members of a group ------------------------------------------------------------------------------------
+
+    def members_to_place(self, uid: str) -> Sequence[Member]:
+        """Return the members of the pod's group without a node and without scheduling gates, in scheduling order.
+
+        A pod with a free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
+        """
+        member = self.roster.members.get(uid)
+        gang = None if member is None else self.roster.gang(member.gang_id)
+        if member is None:
+            return ()
+        if gang is None or gang.has_free_pass:
+            return (member,)
+        pending = pending_members(self.roster, group_of(gang))
+        return sorted((other for other in pending if not other.is_gated), key=lambda other: other.turn)
+
+    def waiting_with(self, uid: str) -> tuple[str, ...]:
+        """Return the uids of the members of the pod's group that wait at Permit; empty for a pod without a gang."""
+        return uids_of(self._waiting_with(uid))
+
+    def reject_waiting(self, uid: str) -> tuple[str, ...]:
+        """Count all members of the pod's group that wait at Permit as pending, and return their uids."""
+        return self._reject(self._waiting_with(uid))
+
+    def _waiting_with(self, uid: str) -> list[Member]:
+        gang = self.roster.gang_of(uid)
+        return [] if gang is None or gang.group is None else waiting_members(self.roster, gang.group.gang_ids)
+
+    def round_of(self, uid: str) -> Round | None:
+        """Return the scheduling round of the pod's group, or None if the group is not being scheduled."""
+        member = self.roster.members.get(uid)
+        current = self.round
+        return current if member is not None and current is not None and member.gang_id in current.gang_ids else None
+
+    def _checked(self, member: Member) -> Gang | Refused:
+        """Return the pod's gang if its group passes the basic check (8.3) or has a free pass, otherwise the refusal."""
+        gang = self.roster.gang(member.gang_id)
+        if gang is None:
+            return not_found(member)
+        group = group_of(gang)
+        refused = None
+        if gang.parameters is None:
+            refused = Refused(Reason.GANG_NOT_INITIALIZED, f"gang {gang.id} of pod {member.key} is not initialized")
+        elif not gang.has_free_pass:
+            refused = basic_check(self.roster, group)
+        if refused is None:
+            return gang
+        if group.representative == member.uid:
+            group.representative = ""
+        return refused
+
+    def _begin_round(self, member: Member, group: Group, now: float) -> None:
+        self.round = Round(
+            gang_ids=frozenset(group.gang_ids),
+            first_uid=member.uid,
+            first_gang_id=member.gang_id,
+            began_at=now,
+            attempted={member.uid},
+        )
+        self.round.expect(pending_members(self.roster, group))
+
+    def _end_round(self, current: Round, reason: RoundEnd) -> None:
+        gangs = (self.roster.gang(gang_id) for gang_id in current.gang_ids)
+        members = sum(gang.children for gang in gangs if gang is not None)
+        self.ended.append(EndedRound(reason, members, current.began_at))
+        self.round = None
+
+    def _round_of(self, gang: Gang) -> Round | None:
+        return self.round if self.round is not None and gang.id in self.round.gang_ids else None
+
+    def _expect(self, members: Iterable[Member]) -> None:
+        current = self.round
+        if current is not None:
+            current.expect(member for member in members if member.gang_id in current.gang_ids)
+
+    def _needs_topology(self, gang: Gang) -> bool:
+        return self.args.aware_network_topology and gang.parameters is not None and gang.parameters.gather is not None
+
+    def _loses_at_end(self, member: Member) -> bool:
+        gang = self.roster.gang(member.gang_id)
+        return gang is None or gang.parameters is None or gang.parameters.is_strict
+
+    def _reject(self, members: Iterable[Member]) -> tuple[str, ...]:
+        """Take the nodes of the given waiting members, and of all that wait in the same group if the gang is Strict."""
+        rejected: list[Member] = []
+        work = list(members)
+        swept: set[str] = set()
+        while work:
+            member = work.pop()
+            if member.state is not ChildState.WAITING:
+                continue
+            self.roster.unwait(member)
+            rejected.append(member)
+            gang = self.roster.gang(member.gang_id)
+            if gang is not None and gang.is_strict and group_of(gang).id not in swept:
+                swept.add(group_of(gang).id)
+                work += waiting_members(self.roster, group_of(gang).gang_ids)
+        self._expect(rejected)
+        return uids_of(rejected)
+
+    def _one_pending(self, gang: Gang) -> list[str]:
+        """Return one member that is worth a PreEnqueue; none while the group's round fetches its members itself."""
+        return [] if self._round_of(gang) is not None else one_pending(self.roster, gang)
+
+
+def _activating(uids: Sequence[str]) -> Consequences:
+    return Consequences(activate=tuple(uids)) if uids else NOTHING
+
+
+def _can_be_tried(member: Member) -> bool:
+    return member.state is ChildState.PENDING and not member.is_gated

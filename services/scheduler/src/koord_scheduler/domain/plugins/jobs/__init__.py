@@ -1,1 +1,0 @@
-"""Plugins about groups of pods and the queue: gangs, quotas, preemption, scheduling gates."""

@@ -1,0 +1,144 @@
+"""CPU binding: whether and how a pod binds CPUs on a node, by its QoS class, its annotation and the node's policy.
+
+Source: scheduler-fine-grained spec, 1.3; vectors scheduler/cpu_bind_resolve.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from koordcore.protocol.annotations.cpu import NodeCpuBindPolicy
+from koordcore.protocol.priority import PriorityBand
+from koordcore.protocol.qos import QosClass
+
+from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy, ExclusivePolicy
+
+NOT_WHOLE: Final = "the requested CPUs must be integer"
+NO_LAYOUT: Final = "node(s) invalid CPU Topology"
+CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+NOT_WHOLE_CORES: Final = "node(s) requested cpus not multiple cpus per core"
+_DEFAULT: Final = "Default"
+_BINDING_QOS: Final = frozenset({QosClass.LSE, QosClass.LSR})
+_POLICIES: Final = {str(policy): policy for policy in BindPolicy}
+_EXCLUSIVE: Final = {str(policy): policy for policy in ExclusivePolicy}
+_OF_NODE: Final = {
+    NodeCpuBindPolicy.FULL_PCPUS_ONLY: BindPolicy.FULL_PCPUS,
+    NodeCpuBindPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
+}
+
+
+class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The annotation `scheduling.koordinator.sh/resource-spec` of a pod, with policy names as the user wrote them.
+
+    Attributes:
+        required: Required CPU bind policy; "" if absent.
+        preferred: Preferred CPU bind policy; "" if absent.
+        exclusive: Exclusive policy; "" if absent.
+    """
+
+    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
+    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
+    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodBinding:
+    """Wish of a pod about the binding of its CPUs, by its QoS class and annotation. `Binding` adds the node's policy.
+
+    Attributes:
+        milli: CPU that the pod requests, in milli-cores.
+        policy: How its CPUs are chosen; None if it binds CPUs only on nodes that demand it.
+        required: `policy` if the pod refuses any other; else None.
+        exclusive: Unit (core or zone) that the pod prefers not to share.
+    """
+
+    milli: int
+    policy: BindPolicy | None = None
+    required: BindPolicy | None = None
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """CPUs that a pod binds on one node: their number, and how they are chosen.
+
+    Attributes:
+        count: Number of CPUs.
+        policy: How the CPUs are chosen.
+        is_required: Whether CPUs that violate the policy are refused.
+        exclusive: Unit (core or zone) that the pod prefers not to share with other bound pods.
+    """
+
+    count: int
+    policy: BindPolicy
+    is_required: bool
+    exclusive: ExclusivePolicy
+
+
+def pod_binding(
+    milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
+) -> PodBinding | str:
+    """Return how a pod wants CPUs to be bound, or a sentence about why no node can run it.
+
+    Only pods with QoS LSE or LSR and the priority class koord-prod bind CPUs of their own. They must request whole
+    CPUs.
+
+    Args:
+        milli: CPU that the pod requests, in milli-cores.
+        qos_label: Text of its label `koordinator.sh/qosClass`.
+        priority_class: Its priority class, explicit or derived.
+        spec: Its annotation resource-spec.
+        default_policy: Argument `defaultCPUBindPolicy` of the plugin; "": a pod without a policy does not bind CPUs.
+
+    Source:
+        scheduler-fine-grained spec, 1.3 (2 to 5)
+    """
+    if qos_label not in _BINDING_QOS or priority_class != PriorityBand.PROD:
+        return PodBinding(milli=milli)
+    preferred = default_policy if spec.preferred in ("", _DEFAULT) else spec.preferred
+    required = default_policy if spec.required == _DEFAULT else spec.required
+    policy = _POLICIES.get(required or preferred)
+    if policy is None:
+        return PodBinding(milli=milli)
+    if milli % 1000:
+        return NOT_WHOLE
+    if milli <= 0:
+        return PodBinding(milli=milli)
+    return PodBinding(
+        milli=milli,
+        policy=policy,
+        required=policy if required else None,
+        exclusive=_EXCLUSIVE.get(spec.exclusive, ExclusivePolicy.NONE),
+    )
+
+
+def binding_on(
+    pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
+) -> Binding | str | None:
+    """Return how the pod binds CPUs on a node; a sentence if it cannot run there; None if it binds no CPUs.
+
+    Args:
+        pod: How the pod wants CPUs to be bound.
+        node_policy: The CPU bind policy that the node demands of every pod; NONE: no policy.
+        cpus_per_core: CPUs per core of the node.
+        has_layout: Whether the node reports its CPUs.
+
+    Source:
+        scheduler-fine-grained spec, 1.3 (7 to 10)
+    """
+    imposed = _OF_NODE.get(node_policy)
+    if pod.milli <= 0 or (pod.policy is None and imposed is None):
+        return None
+    if pod.milli % 1000:
+        return NOT_WHOLE
+    if not has_layout:
+        return NO_LAYOUT
+    if imposed is not None and pod.required is not None and imposed is not pod.required:
+        return CONFLICT
+    required = imposed or pod.required
+    count = pod.milli // 1000
+    if required is BindPolicy.FULL_PCPUS and cpus_per_core > 0 and count % cpus_per_core:
+        return NOT_WHOLE_CORES
+    policy = required or pod.policy
+    assert policy is not None, "a pod that binds has a policy"
+    return Binding(count, policy, required is not None, pod.exclusive)

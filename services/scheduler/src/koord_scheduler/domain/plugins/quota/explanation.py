@@ -1,0 +1,209 @@
+"""Explains the runtime of a quota: the terms of the division, and which siblings lend to which.
+
+Source:
+    scheduler-core spec, 10.4 (step B); `koord quota tree`
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koord_scheduler.domain.plugins.quota.admission import quantity_text
+from koord_scheduler.domain.plugins.quota.division import Claim, Round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareOfLeft:
+    """Share of a quota in one round of the division. A round offers the parent's remaining amount by weight.
+
+    Attributes:
+        left: The amount that was divided in this round.
+        weight: Shared weight of this quota.
+        total_weight: Sum of the weights of all quotas that requested more.
+        offered: left * weight / total_weight, plus at most one unit of rounding.
+        given_back: The part of `offered` above the quota's request, which is divided in the next round.
+    """
+
+    left: int
+    weight: int
+    total_weight: int
+    offered: int
+    given_back: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceShare:
+    """Computation of a quota's runtime for one resource. Amounts: milli-cores for cpu, whole units otherwise.
+
+    Attributes:
+        resource: Name of the resource.
+        parent_total: The amount that the parent divides among its children.
+        min: The quota's min as its object states it.
+        base: The min, scaled down if all mins exceed the total of the parent, or raised to the guaranteed amount.
+        asked: The quota's request, at most its max.
+        weight: Its shared weight.
+        first: Amount of the first step: the base, or the request if it is less and the quota lends the rest.
+        rounds: Share of the quota in each further step, which divides the remaining amount by weight.
+        runtime: The result.
+        lent: Base minus runtime. 0 if the runtime is larger.
+        borrowed: Runtime minus base. 0 if the base is larger.
+        lenders: Quota of the same parent that lends -> amount.
+        borrowers: Quota of the same parent whose runtime is above its base -> amount above the base.
+        unclaimed: Amount of the parent above the sum of all bases.
+        unused: Amount of the parent above the sum of all runtimes.
+        reason: One sentence about how the runtime was computed.
+    """
+
+    resource: str
+    parent_total: int
+    min: int
+    base: int
+    asked: int
+    weight: int
+    first: int
+    rounds: tuple[ShareOfLeft, ...]
+    runtime: int
+    lent: int
+    borrowed: int
+    lenders: dict[str, int]
+    borrowers: dict[str, int]
+    unclaimed: int
+    unused: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaExplanation:
+    """One quota with its amounts and the explanation of its runtime.
+
+    Amounts: milli-cores for cpu, whole units otherwise.
+
+    Attributes:
+        tree: Id of its tree; "" for the default tree.
+        parent: Name of the parent; "" for a root.
+        limited_request: Its request, at most its max.
+        scaled_min: Its min, scaled down if all mins together exceed the amounts of the parent.
+        runtime: Its share of the parent; None if the quota has none (root, system, default).
+        pods: Number of its own pods.
+        children: Sorted names of its children.
+        shares: Explanation of each resource.
+        warnings: Sentences about unusual settings, see `tree.warnings`.
+    """
+
+    name: str
+    tree: str
+    parent: str
+    is_parent: bool
+    allow_lent: bool
+    min: dict[str, int]
+    max: dict[str, int]
+    weight: dict[str, int]
+    used: dict[str, int]
+    request: dict[str, int]
+    limited_request: dict[str, int]
+    scaled_min: dict[str, int]
+    runtime: dict[str, int] | None
+    pods: int
+    children: tuple[str, ...]
+    shares: tuple[ResourceShare, ...]
+    warnings: tuple[str, ...]
+
+
+def explain_share(
+    name: str,
+    resource: str,
+    total: int,
+    names: Sequence[str],
+    claims: Sequence[Claim],
+    runtimes: Sequence[int],
+    minimum: int,
+    rounds: Sequence[Round],
+) -> ResourceShare:
+    """Return how the runtime of one quota was computed for one resource.
+
+    Args:
+        name: The quota.
+        resource: The resource.
+        total: The amount that the parent divides.
+        names: Names of all children of the parent including the quota itself, in alphabetical order.
+        claims: Input of each child to the division (min, request, weight ...), aligned with `names`.
+        runtimes: Their runtimes, aligned with `names`.
+        minimum: The quota's min as its object states it.
+        rounds: The rounds of the division.
+    """
+    index = names.index(name)
+    claim, runtime = claims[index], runtimes[index]
+    lent = {other: c.base - r for other, c, r in zip(names, claims, runtimes, strict=True) if r < c.base}
+    borrowed = {other: r - c.base for other, c, r in zip(names, claims, runtimes, strict=True) if r > c.base}
+    parts = tuple(
+        ShareOfLeft(
+            left=one.left,
+            weight=claim.weight,
+            total_weight=one.total_weight,
+            offered=one.offered[index],
+            given_back=one.returned.get(index, 0),
+        )
+        for one in rounds
+        if index in one.offered
+    )
+    unclaimed = max(0, total - sum(c.base for c in claims))
+    return ResourceShare(
+        resource=resource,
+        parent_total=total,
+        min=minimum,
+        base=claim.base,
+        asked=claim.request,
+        weight=claim.weight,
+        first=claim.first(),
+        rounds=parts,
+        runtime=runtime,
+        lent=lent.get(name, 0),
+        borrowed=borrowed.get(name, 0),
+        lenders=lent,
+        borrowers=borrowed,
+        unclaimed=unclaimed,
+        unused=max(0, total - sum(runtimes)),
+        reason=_reason(resource, claim, runtime, minimum, parts, lent, borrowed, unclaimed),
+    )
+
+
+def _reason(
+    resource: str,
+    claim: Claim,
+    runtime: int,
+    minimum: int,
+    parts: Sequence[ShareOfLeft],
+    lent: dict[str, int],
+    borrowed: dict[str, int],
+    unclaimed: int,
+) -> str:
+    def text(amount: int) -> str:
+        return quantity_text(resource, amount)
+
+    base = f"min {text(claim.base)}"
+    if claim.base < minimum:
+        base += f" (of {text(minimum)}, scaled down to what the parent has)"
+    elif claim.base > minimum:
+        base += f" (raised from {text(minimum)} by what is in use)"
+    if claim.request <= claim.base:
+        if not claim.lends:
+            return f"asks for {text(claim.request)}, keeps its {base}: it does not lend"
+        unused = claim.base - claim.request
+        if not unused:
+            return f"asks for its whole {base}"
+        takers = ", ".join(sorted(borrowed))
+        return f"asks for {text(claim.request)}, lends {text(unused)} of its {base} to {takers or 'nobody: none asks'}"
+    sentence = f"asks for {text(claim.request)}, gets its {base}"
+    if not claim.weight:
+        return f"{sentence} and nothing of the rest: its shared weight is 0"
+    if not parts:
+        return f"{sentence} and nothing more: nothing is left"
+    shared = " + ".join(
+        f"{text(part.offered)} by weight {text(part.weight)}/{text(part.total_weight)} of {text(part.left)}"
+        + f", giving {text(part.given_back)} back" * bool(part.given_back)
+        for part in parts
+    )
+    sources = [*(f"{name} {text(amount)}" for name, amount in sorted(lent.items()))]
+    if unclaimed:
+        sources.append(f"beyond all mins {text(unclaimed)}")
+    got = "all" if runtime == claim.request else text(runtime)
+    return f"{sentence} + {shared}: {got} (from {', '.join(sources)})"

@@ -1,0 +1,148 @@
+"""The quotas of a scheduler, as the ElasticQuota plugin asks about them in scheduling cycles.
+
+`QuotaBooks` records the facts, `QuotaReports` describes quotas for users.
+
+Source:
+    scheduler-core spec, 10.5, 10.8, 10.9
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from koordcore.protocol import keys
+from koordcore.protocol.quota import BUILT_IN
+
+from koord_scheduler.domain.plugins.quota.accounting import masked
+from koord_scheduler.domain.plugins.quota.admission import NO_QUOTA, Admission, QuotaAmounts, admit, exceeding
+from koord_scheduler.domain.plugins.quota.books import QuotaBooks
+from koord_scheduler.domain.plugins.quota.node import QuotaNode
+from koord_scheduler.domain.plugins.quota.overuse import QuotaRoom, RunningPod, pods_to_revoke
+from koord_scheduler.domain.plugins.quota.specs import PodFacts
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class QuotaManager(QuotaBooks):
+    """All quotas, with the decisions of the ElasticQuota plugin: admission, preemption, eviction for overuse."""
+
+    def admit(self, facts: PodFacts) -> Admission:
+        """Return whether the pod's quota has room for the pod.
+
+        With enableCheckParentQuota, each ancestor must have room too.
+
+        The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
+
+        Source:
+            scheduler-core spec, 10.5
+        """
+        name = self.quota_of(facts)
+        if name is None:
+            return NO_QUOTA
+        node = self.forest.nodes[name]
+        ancestors: Sequence[QuotaAmounts] = ()
+        if self.args.enable_check_parent_quota:
+            ancestors = [self._amounts_of(ancestor) for ancestor in self.forest.above(node)]
+        return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
+
+    def room_for(self, facts: PodFacts) -> QuotaRoom:
+        """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial.
+
+        A pod without a quota always fits.
+
+        Source:
+            scheduler-core spec, 10.8
+        """
+        name = self.quota_of(facts)
+        if name is None:
+            return QuotaRoom(None, _NOTHING, _NOTHING)
+        node = self.forest.nodes[name]
+        limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
+        return QuotaRoom(node, masked(facts.requests, node), limit)
+
+    def spares_everyone(self, preemptor: PodFacts) -> bool:
+        """Return True if preemption within the quota must not evict any pod for this preemptor.
+
+        Source: scheduler-core spec, 10.8
+        """
+        name = self.quota_of(preemptor)
+        return name is None or (self.args.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
+
+    def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
+        """Return whether preemption within the quota may evict the victim for the preemptor.
+
+        The victim must belong to the preemptor's quota, have a lower priority and be preemptible.
+
+        Args:
+            preemptor: The pod that finds no room.
+            victim: Uid of the other pod. The result is False if this pod is unknown.
+
+        Source:
+            scheduler-core spec, 10.8
+        """
+        name, pod = self.quota_of(preemptor), self.pods.get(victim)
+        if name is None or pod is None or pod.quota is None or self.spares_everyone(preemptor):
+            return False
+        return pod.quota.name == name and pod.facts.priority < preemptor.priority and pod.facts.preemptible
+
+    @property
+    def revokes_overuse(self) -> bool:
+        """Return whether pods are evicted from quotas that use more than their runtime for too long.
+
+        Source:
+            scheduler-core spec, 10.8
+        """
+        return self.args.monitor_all_quotas and self.args.enable_runtime_quota
+
+    def overused(self) -> list[str]:
+        """Return the sorted names of quotas that use more than their runtime of any resource.
+
+        The built-in quotas (root, system, default) are never overused.
+        """
+        over: list[str] = []
+        for name in sorted(self.forest.nodes):
+            if name not in BUILT_IN:
+                node = self.forest.nodes[name]
+                if exceeding(node.used, _NOTHING, self.present_limit(node, by_runtime=True)):
+                    over.append(name)
+        return over
+
+    def pods_to_revoke(self, name: str) -> list[str]:
+        """Return the uids of the quota's own pods to evict, in order, so that the quota uses at most its runtime.
+
+        Raises:
+            KeyError: The quota does not exist.
+
+        Source:
+            scheduler-core spec, 10.8
+        """
+        node = self.forest.nodes[name]
+        running = [
+            RunningPod(
+                pod.facts.uid,
+                pod.facts.priority,
+                float("inf") if pod.facts.start_time is None else pod.facts.start_time,
+                pod.facts.preemptible,
+                pod.counted,
+            )
+            for _, pod in sorted(node.pods.items())
+            if pod.assigned and not pod.ignored
+        ]
+        return pods_to_revoke(self.present_limit(node, by_runtime=True), node.used, running)
+
+    def revoke(self, now: float) -> dict[str, list[str]]:
+        """Return quota -> uids to evict, for quotas that used more than their runtime for longer than delayEvictTime.
+
+        Call it once every revokePodInterval. Empty unless `revokes_overuse`.
+
+        Args:
+            now: Unix seconds of the service's `Clock`.
+        """
+        if not self.revokes_overuse:
+            return {}
+        found = {name: self.pods_to_revoke(name) for name in self.clock.observe(now, self.overused())}
+        return {name: uids for name, uids in found.items() if uids}
+
+    def _amounts_of(self, node: QuotaNode) -> QuotaAmounts:
+        limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
+        spec = node.spec
+        return QuotaAmounts(node.name, limit, node.used, spec.min, spec.max, node.non_preemptible_used)

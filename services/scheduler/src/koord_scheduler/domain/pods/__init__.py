@@ -1,1 +1,0 @@
-"""Facts about pods: records, equivalence classes, kinds for constraints, and how a pod counts on a node."""

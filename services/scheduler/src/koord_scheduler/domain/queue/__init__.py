@@ -1,1 +1,0 @@
-"""The scheduling queue, pods that wait at Permit, and nominated pods."""

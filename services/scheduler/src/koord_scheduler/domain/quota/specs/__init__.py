@@ -1,1 +1,0 @@
-"""Values that are read from quota objects and pods."""

@@ -1,1 +1,0 @@
-"""Publication of quotas: status, explanations, metrics."""

@@ -1,1 +1,0 @@
-"""The frameworks of one process: profiles over the facts of the cluster, built from the configuration."""
