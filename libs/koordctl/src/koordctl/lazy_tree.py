@@ -18,9 +18,9 @@ class Entry(NamedTuple):
 
     Attributes:
         name: Name on the command line.
-        panel: Panel of the help that lists it.
+        panel: Panel of the help that lists it; "": the one without a name.
         summary: First paragraph of its help.
-        module: Module below `koordctl.commands`.
+        module: Module with the command.
         attribute: Attribute of the module: the command's function, or the group's `typer.Typer`.
     """
 
@@ -58,12 +58,12 @@ class _Commands(MutableMapping[str, Any]):
 
 
 def _build(entry: Entry) -> Any:
-    found = getattr(import_module(f"koordctl.commands.{entry.module}"), entry.attribute)
+    found = getattr(import_module(entry.module), entry.attribute)
     holder = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
     if isinstance(found, typer.Typer):
-        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel)
+        holder.add_typer(found, name=entry.name, rich_help_panel=entry.panel or None)
     else:
-        holder.command(entry.name, rich_help_panel=entry.panel)(found)
+        holder.command(entry.name, rich_help_panel=entry.panel or None)(found)
     return get_group(holder).commands[entry.name]
 
 
@@ -87,7 +87,7 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
         def format_help(self, ctx: Any, formatter: Any) -> None:
             """Write the help of the command group from its list of commands, without importing the commands."""
             shown: dict[str, Any] = {
-                entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel)
+                entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel or None)
                 for entry in entries
             }
             listing = TyperGroup(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koordctl.app import COMMANDS, app
+from koordctl.app import COMMANDS, EXPLAIN, app
 from koordctl.lazy_tree import Entry
 from typer.main import get_command
 
@@ -73,3 +73,10 @@ def test_the_list_of_commands_says_what_their_own_help_says(entry: Entry) -> Non
     command = tree.commands[entry.name]
     assert entry.summary == " ".join(str(command.help).partition("\n\n")[0].split())
     assert command.rich_help_panel == entry.panel
+
+
+@pytest.mark.parametrize("entry", EXPLAIN, ids=lambda entry: entry.name)
+def test_the_list_of_what_is_explained_says_what_their_own_help_says(entry: Entry) -> None:
+    tree: Any = get_command(app)
+    command = tree.commands["explain"].commands[entry.name]
+    assert entry.summary == " ".join(str(command.help).partition("\n\n")[0].split())

@@ -8,9 +8,9 @@ from koordcore.events.objects import NodeSpecAdded
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol import keys
 from koordctl.explain.decision_lines import basis_line, explanation_lines
+from koordctl.explain.node_lines import node_lines
 from koordctl.explain.node_policy import formula_line
 from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
-from koordctl.explain.story_text import node_lines
 from support.explained_events import EXPLANATION, stored
 from support.scheduler.scheduling import node
 

@@ -8,7 +8,8 @@ from koordcore.protocol.reservation_status import ReservationOwner, ReservationS
 from koordcore.stories.reservations import reservation_view
 from koordcore.values.allocation import Allocation, ReservationUse
 from koordctl.explain.reservation_claims import claim_of
-from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines, use_line
+from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines
+from koordctl.explain.volume_lines import use_line
 
 NOW = "2026-11-23T10:00:00.000000Z"
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from koordcore.embedded.stack import Stack, read_stack
 
 from koordctl.access.credentials import authorization, tls_context
-from koordctl.render.output import fail
+from koordctl.render.output import fail, field
 
 DEFAULT_VAR = "var"
 SERVICES: Final = ("manager", "scheduler", "descheduler", "projector")
@@ -314,6 +314,17 @@ def refusal(answer: _Refused) -> str:
 manager = Client("manager")
 projector = Client("projector")
 scheduler = Client("scheduler")
+
+
+def uid_of_pod(namespace: str, name: str) -> str | None:
+    """Return the uid of the pod with a name, or of the last deleted one, or None if there never was such a pod."""
+    live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
+    if live.status_code != NOT_FOUND:
+        return str(field(manager.decoded(live), "metadata.uid"))
+    past = projector.request("GET", f"/api/namespaces/{namespace}/pods/{name}")
+    if past.status_code == NOT_FOUND:
+        return None
+    return str(field(projector.decoded(past), "pod.uid"))
 
 
 def meant_elsewhere(name: str, asked: str) -> str:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.objects import custom_ref
+from koordcore.events.pod import PodPlaced
 from koordcore.ports.desired import DesiredStore
 from koordcore.ports.eventlog import EventLog
 from koordcore.state.aggregates import NodeLedger
@@ -11,7 +13,7 @@ from koordcore.stories.hardware import NodeHardware
 from koordcore.values import codec
 
 from koordctl.access.past import ask_as_of
-from koordctl.explain.hardware_lines import hardware_from_events
+from koordctl.explain.hardware_lines import gives_hardware, hardware_from_events
 
 
 async def hardware_now(log: EventLog, store: DesiredStore, node: str) -> NodeHardware:
@@ -44,6 +46,16 @@ async def layout_at(log: EventLog, node: str, position: int) -> NodeHardware:
         topology=await events(_topology(node)),
         device=await events(_device(node)),
     )
+
+
+async def given_hardware(log: EventLog, placed: Iterable[StoredEvent]) -> dict[int, NodeHardware]:
+    """Return the hardware of the node for each placement that gave the pod CPUs or devices, by position."""
+    found: dict[int, NodeHardware] = {}
+    for stored in placed:
+        event = CATALOGUE.read(stored)
+        if isinstance(event, PodPlaced) and gives_hardware(event.allocation):
+            found[stored.seq] = await layout_at(log, event.node, stored.seq)
+    return found
 
 
 def past_hardware(node: str, position: int) -> NodeHardware | None:

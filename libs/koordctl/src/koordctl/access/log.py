@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from koordcore.bus.names import BusNames
     from koordcore.bus.read.stream_reader import StreamReader
     from koordcore.events.envelope import AggregateRef, Event, StoredEvent
+    from koordcore.events.observation import NodeUsageReported
 
 __all__ = [
     "DEFAULT_CLUSTER",
@@ -87,6 +88,30 @@ class OpenLog:
             after = max(after, end.seq if first is None else first.seq - 1)
         found = await self.bus.events.read_aggregate(ref, after=after)
         return found if upto is None else [event for event in found if event.seq <= upto]
+
+    async def facts_of(self, kind: str, id_: str, *, after: int = 0, upto: int | None = None) -> list[StoredEvent]:
+        """Return the facts of one aggregate in order.
+
+        Args:
+            kind: Kind of the aggregate.
+            id_: Its id.
+            after: Only facts with a position above this are returned.
+            upto: Largest position to return; None: the newest.
+        """
+        from koordcore.events.envelope import AggregateRef
+
+        found = await self.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
+        return found if upto is None else [event for event in found if event.seq <= upto]
+
+    async def last_report(self, token: str) -> NodeUsageReported | None:
+        """Return the newest usage report of a node, by its subject token; None if there is none."""
+        from koordcore.events import CATALOGUE
+        from koordcore.events.envelope import AggregateRef
+        from koordcore.events.observation import NodeUsageReported
+
+        stored = await self.obs.last_of(self.names.subject("obs", AggregateRef("node", token)))
+        event = CATALOGUE.read(stored) if stored is not None else None
+        return event if isinstance(event, NodeUsageReported) else None
 
 
 def key_folder(var: Path) -> Path:

@@ -4,8 +4,9 @@ The projector returns aggregates. This module assembles objects from them as the
 with its node, a node with its published resources.
 """
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
+import typer
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState, policy_resources
@@ -14,6 +15,7 @@ from koordcore.values import codec
 from koordctl.access.clients import NOT_FOUND, projector, refusal
 from koordctl.access.positions import parse_moment
 from koordctl.render.output import fail
+from koordctl.render.units import time_text
 
 PAGE: Final = 5_000
 SOURCES: Final = {
@@ -43,6 +45,9 @@ FACTS_OF_STATUS: Final = {
 """Kind of a custom resource -> kinds of the aggregates from which its status follows."""
 
 State = dict[str, Any]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the explanation at that moment.")
+]
 
 
 def moment_text(text: str) -> str:
@@ -77,6 +82,33 @@ def ask_as_of(path: str, at: str, **params: object) -> Any:
     if response.is_client_error:
         fail(refusal(response).replace("at: must be", "--as-of must be", 1))
     return projector.decoded(response)
+
+
+class Past(NamedTuple):
+    """The projector's answer about an object at a past moment: position and RFC 3339 time of it, and the object."""
+
+    position: int
+    at: str
+    answer: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The moment as text for the first line of the output."""
+        return f" as of position {self.position} ({time_text(self.at)})"
+
+
+def past_of(path: str, at: str, missing: str) -> Past:
+    """Return the projector's answer about an object at a past moment. End the command if it did not exist then.
+
+    Args:
+        path: Path of the read API.
+        at: Value of `--as-of`.
+        missing: Error if the object did not exist.
+    """
+    answer = ask_as_of(path, moment_text(at))
+    if answer is None:
+        fail(missing)
+    return Past(int(answer["moment"]["position"]), str(answer["moment"]["occurred_at"]), answer)
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:

@@ -7,6 +7,7 @@ from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.access.clients import live_directory
+from koordctl.render.output import errors
 
 
 def run_clock() -> Clock:
@@ -32,3 +33,9 @@ def clock_sentence(clock: Clock) -> str:
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
     pace = f"{clock.speed:g} times as fast as real time" if clock.speed != 1 else "ahead of real time"
     return f"times are of the run's clock, which is {pace}; it shows {now} UTC"
+
+
+def warn_of_clock() -> None:
+    """Say on stderr that the shown times are those of a simulated clock. No-op with the host's clock."""
+    if clock := clock_sentence(run_clock()):
+        errors.print(clock, highlight=False, markup=False)

@@ -1,6 +1,6 @@
 """The explanation of a node: its state with the terms of the decisions about it, from events alone. Pure.
 
-`commands/explain.py` fetches the events. `story_text.py` prints the result.
+`node/explain.py` fetches the events. `node_lines.py` prints the result.
 """
 
 from collections.abc import Iterable

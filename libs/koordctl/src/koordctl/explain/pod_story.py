@@ -1,6 +1,6 @@
 """The explanation of a pod by `koord explain pod`: `koordcore.stories.pod` with status, usage and details. Pure.
 
-`commands/explain.py` fetches the events. `story_text.py` prints the result.
+`pod/explain.py` fetches the events. `story_text.py` prints the result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +22,7 @@ from koordcore.stories.hardware import NodeHardware
 from koordcore.stories.pod import Moment, pod_story
 
 from koordctl.explain.hardware_lines import chosen_lines
-from koordctl.explain.reservation_lines import use_line
-from koordctl.explain.volume_lines import volume_lines
+from koordctl.explain.volume_lines import use_line, volume_lines
 from koordctl.render.units import seconds_between
 
 Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]

@@ -3,11 +3,10 @@
 `reservation_claims` finds these pending pods and the reasons.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from koordcore.stories.reservations import ReservationView
-from koordcore.values.allocation import Allocation
 
 from koordctl.render.reservation_tables import used_text
 from koordctl.render.units import amounts_text, time_text
@@ -36,35 +35,6 @@ class UsedAmounts(msgspec.Struct, frozen=True, kw_only=True):
     pod: str
     from_reservation: dict[str, int]
     from_node: dict[str, int]
-
-
-def split_amounts(allocation: Allocation, requests: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the parts of a pod's requests that come from its Reservation and from its node, without zeros.
-
-    Args:
-        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
-        requests: Resource -> amount that the pod requests.
-    """
-    used = allocation.reservation
-    given = {} if used is None else {name: min(used.amounts.get(name, 0), amount) for name, amount in requests.items()}
-    rest = {name: amount - given.get(name, 0) for name, amount in requests.items()}
-    return {name: amount for name, amount in given.items() if amount}, {
-        name: amount for name, amount in rest.items() if amount
-    }
-
-
-def use_line(allocation: Allocation, requests: Mapping[str, int]) -> str | None:
-    """Return a line about the Reservation that a pod uses; None if no amounts from a Reservation are known.
-
-    Args:
-        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
-        requests: Resource -> amount that the pod requests.
-    """
-    if allocation.reservation is None or not allocation.reservation.amounts:
-        return None
-    given, rest = split_amounts(allocation, requests)
-    said = f"{amounts_text(given)} from Reservation {allocation.reservation.name}"
-    return f"{said}, {amounts_text(rest)} from the node" if rest else said
 
 
 def reservation_lines(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NamedTuple, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -21,6 +21,8 @@ class Format(StrEnum):
     YAML = "yaml"
     JSON = "json"
 
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 
 WholeOption = Annotated[
     bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
@@ -79,6 +81,29 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:.1f}"
     return str(cell)
+
+
+class Line(NamedTuple):
+    """One line of output with its style; an empty style prints plain text."""
+
+    text: str
+    style: str = ""
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines for people; if piped, unwrapped."""
+    for line in lines:
+        console.print(
+            line.text, style=line.style or None, highlight=False, markup=False, soft_wrap=not console.is_terminal
+        )
+
+
+def show_story(document: object, lines: Iterable[Line], form: Format) -> None:
+    """Print a story: its document as YAML or JSON, or its lines for people."""
+    if form is Format.TABLE:
+        print_lines(lines)
+    else:
+        show_document(document, form)
 
 
 def show_document(value: object, form: Format) -> None:

@@ -11,6 +11,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 
 from koordctl.access.audit_records import audited_requests, modifications, was_node
+from koordctl.access.clients import uid_of_pod
 from koordctl.access.log import wait_for
 from koordctl.access.positions import parse_moment
 from koordctl.render.output import Format, fail, show_document, show_table
@@ -107,11 +108,8 @@ def audit(
         return
     if node is not None and not records and not wait_for(was_node(node)):
         fail(f"there is no node {node} and there never was one")
-    if pod is not None and "/" in pod and not records:
-        from koordctl.commands.explain import uid_of_pod  # only for what has no records, because it loads much
-
-        if uid_of_pod(*pod.split("/", 1)) is None:
-            fail(f"there is no pod {pod} and there never was one")
+    if pod is not None and "/" in pod and not records and uid_of_pod(*pod.split("/", 1)) is None:
+        fail(f"there is no pod {pod} and there never was one")
     rows = [
         (
             time_text(each.at),

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from koordctl.access.clients import meant_elsewhere
+from koordctl.access.clients import meant_elsewhere, uid_of_pod
 from koordctl.access.log import wait_for
-from koordctl.commands.explain import life_of_pod, uid_of_pod
 from koordctl.explain.pod_trace import COLUMNS, pod_trace, trace_rows
+from koordctl.pod.explain import life_of_pod
 from koordctl.render.output import Format, console, fail, show_document, show_table
 from koordctl.render.units import duration_text
 

@@ -1,0 +1,1 @@
+"""The descheduler: rounds, drains, closed nodes, migrations, and the audit."""

@@ -1,0 +1,1 @@
+"""One pod: its life (`koord explain pod`) and its trace."""

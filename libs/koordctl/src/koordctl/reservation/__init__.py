@@ -1,0 +1,1 @@
+"""Reservations: `koord reserve` and `koord explain reservation`."""
