@@ -93,7 +93,7 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "koord login --url URL",
-        "libs/koordctl/tests/access/test_login.py",
+        "libs/koordctl/tests/installation/test_login.py",
         '["login", "--url", url]',
         "it needs an OIDC issuer",
     ),

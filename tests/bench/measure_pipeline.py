@@ -17,7 +17,7 @@ import httpx
 from bench.results import Better, Result
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
-from koordctl.embedded.processes import StackOptions, specs, wipe
+from koordctl.stack.processes import StackOptions, specs, wipe
 
 NODES = 1000
 PODS = 20_000

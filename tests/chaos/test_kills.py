@@ -21,9 +21,9 @@ from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
 from koordcore.protocol import keys
 from koordctl.access.log import LogTrouble, open_log
-from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
-from koordctl.embedded.processes import StackOptions, specs
+from koordctl.replay.verify import verify_now
+from koordctl.stack.processes import StackOptions, specs
 from support.embedded_stack import Sender, url_of, var_folder, write_nodes
 from support.hardware import device_document, topology_document
 from support.until import until

@@ -20,8 +20,8 @@ from koordcore.events.gateway import PodEvicted, PodEvictionRequested
 from koordcore.events.migration import MigrationAdvanced, MigrationEnded
 from koordcore.values import codec
 from koordctl.access.log import open_log
-from koordctl.access.verification import verify_now
-from koordctl.embedded.processes import StackOptions, specs
+from koordctl.replay.verify import verify_now
+from koordctl.stack.processes import StackOptions, specs
 from support.embedded_stack import Sender, url_of, var_folder, write_nodes
 from support.migration_log import MigrationLog
 from support.until import until

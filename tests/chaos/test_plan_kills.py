@@ -22,9 +22,9 @@ from koordcore.state.migrations import DONE
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
 from koordctl.access.log import LogTrouble, open_log
-from koordctl.access.verification import verify_now
-from koordctl.documents.priority_classes import priority_class_manifests
-from koordctl.embedded.processes import StackOptions, specs
+from koordctl.objects.priority_classes import priority_class_manifests
+from koordctl.replay.verify import verify_now
+from koordctl.stack.processes import StackOptions, specs
 from support.embedded_stack import Sender, url_of, var_folder, with_standbys, write_nodes
 from support.migration_log import MigrationLog
 from support.until import until

@@ -24,7 +24,7 @@ from koordcore.runtime_api.proxy_facts import HOST_SOCKET
 from koordcore.service.settings import ServiceSettings
 from koordcore.state.aggregates import EvictionState
 from koordcore.values.allocation import Allocation, ClaimBinding
-from koordctl.documents.descheduler_config import descheduler_configuration
+from koordctl.descheduling.configuration import descheduler_configuration
 from support.koord_command import KoordCommand
 from support.kubernetes.authorization import manager_user
 from support.kubernetes.gateway_world import World, gateway_world, node, pod

@@ -21,9 +21,9 @@ from koordcore.protocol.crd.catalogue import definition_texts
 from koordcore.service.clock import SystemClock
 from koordcore.state.aggregates import ConfigState, NodePolicyState, PodSpecState, PodState
 from koordcore.values.quantity import parse_milli
-from koordctl.access.verification import verify_now
-from koordctl.what_if.admission import tried_of
-from koordctl.what_if.manager import ManagerComparison, Question, compare
+from koordctl.replay.admission import tried_of
+from koordctl.replay.manager_rerun import ManagerComparison, Question, compare
+from koordctl.replay.verify import verify_now
 from support.kubernetes.apiserver import ApiServer
 from support.kubernetes.cluster_day import CLUSTER, cluster_day, fold_of, manifests
 from support.kubernetes.gateway_world import node

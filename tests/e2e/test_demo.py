@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from koordcore.embedded.process import is_alive
 from koordcore.embedded.stack import read_stack
-from koordctl.embedded.containers import unusable
+from koordctl.stack.containers import unusable
 from support.servers import server_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koordcore.embedded.ports import LOOPBACK, free_ports
-from koordctl.commands.operating.nightly import USERS, Check, registry_of
+from koordctl.installation.nightly import USERS, Check, registry_of
 from prometheus_client import CollectorRegistry, start_http_server
 from support.koord_command import KoordCommand
 from support.metrics_page import PAGE, Family, listed, outside_the_stack, page_of, rendered

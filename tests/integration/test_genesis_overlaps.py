@@ -13,7 +13,7 @@ from koordcore.protocol import keys
 from koordcore.service.clock import SystemClock
 from koordcore.state.allocation_rules import violations
 from koordcore.stories.hardware import NodeHardware
-from koordctl.explain.hardware_lines import hardware_from_events, hardware_lines
+from koordctl.node.hardware import hardware_from_events, hardware_lines
 from support.hardware import device_document, topology_document
 from support.kubernetes.gateway_world import gateway_world, node, pod
 from support.scheduler.devices import CORE, RATIO

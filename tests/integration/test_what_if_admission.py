@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.protocol.manifests import read_documents
-from koordctl.what_if.admission import read_profiles, title, tried_of
+from koordctl.replay.admission import read_profiles, title, tried_of
 from support.manager.recording import Json, recording
 
 pytestmark = [pytest.mark.nats]

@@ -27,10 +27,10 @@ from koordcore.events.objects import NodeSpecAdded, NodeSpecDeleted
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.objects import OwnerReference
 from koordcore.values.timestamps import rfc3339
-from koordctl.commands.replay.descheduler import played
-from koordctl.documents.scheduler_config import scheduler_configuration
-from koordctl.what_if.descheduler import DescheduleComparison, DeschedulerRerun
-from koordctl.what_if.usage_reports import ReportArchive, reports_of
+from koordctl.replay.descheduler import played
+from koordctl.replay.descheduler_rerun import DescheduleComparison, DeschedulerRerun
+from koordctl.replay.usage_reports import ReportArchive, reports_of
+from koordctl.scheduler import scheduler_configuration
 from support.bus.read_log import ReadLog
 from support.bus.snapshots import of_a_scheduler, of_the_cluster
 from support.descheduler.jobs import configuration, is_told, leave

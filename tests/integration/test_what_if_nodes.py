@@ -7,7 +7,7 @@ import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState
-from koordctl.what_if.nodes import lends_otherwise, slo_differences
+from koordctl.replay.nodes import lends_otherwise, slo_differences
 from support.manager.recording import Json, Recorder, recording
 
 pytestmark = [pytest.mark.nats]

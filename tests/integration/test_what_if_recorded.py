@@ -26,7 +26,7 @@ from koordcore.protocol import keys
 from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell, serve
-from koordctl.what_if.scheduler import Comparison, compare
+from koordctl.replay.scheduler_rerun import Comparison, compare
 from support.scheduler.configurations import PACKED
 from support.until import DEADLINE_SECONDS, until
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from koord_descheduler.domain.view.workloads import workload_index
-from koordctl.embedded.nodes import write_nodes
+from koordctl.stack.nodes import write_nodes
 from support.kubernetes.cluster_day import fold_of
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.definitions import SCALES_RIGHT, database, databases, reference_to

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 from koordcore.values.timestamps import rfc3339
-from koordctl.embedded.kubernetes.places import admin_kubeconfig
+from koordctl.stack.kubernetes.programs import admin_kubeconfig
 from support.koord_command import KoordCommand
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import NAMESPACE

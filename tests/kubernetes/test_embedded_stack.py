@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from koordctl.embedded.kubernetes.api import Access, read_kubeconfig
-from koordctl.embedded.kubernetes.places import admin_kubeconfig, folder_of
+from koordctl.stack.kubernetes.api import Access, read_kubeconfig
+from koordctl.stack.kubernetes.programs import admin_kubeconfig, folder_of
 from support.guide import Reader
 from support.kubernetes.control_plane import ROOT, TOOLS, Answer, missing_programs, run_kubectl
 from support.servers import server_directory

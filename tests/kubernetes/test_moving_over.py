@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from koordctl.embedded.nodes import write_nodes
+from koordctl.stack.nodes import write_nodes
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import CONFIGURATION, NAMESPACE, Installation
 from support.kubernetes.kubelets import add_nodes, node_document

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from koordctl.embedded.kubernetes.places import admin_kubeconfig
+from koordctl.stack.kubernetes.programs import admin_kubeconfig
 from support.guide import Reader
 from support.kubernetes.control_plane import ROOT, TOOLS, ControlPlane
 from support.kubernetes.installation import NAMESPACE, NODE_NAMESPACE, install, rendered

@@ -13,7 +13,7 @@ from koord_manager.domain.gateway.resources import Intake, Mirrored
 from koord_manager.shell.gateway.api import connect_api
 from koord_manager.shell.gateway.reading import RequestRefused, list_pages
 from koordcore.protocol.crd.catalogue import definition_texts
-from koordctl.embedded.kubernetes.places import admin_kubeconfig
+from koordctl.stack.kubernetes.programs import admin_kubeconfig
 from support.koord_command import KoordCommand
 from support.kubernetes.control_plane import ControlPlane
 from support.kubernetes.installation import Installation

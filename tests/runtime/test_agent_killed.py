@@ -20,7 +20,7 @@ from koordcore.embedded.nats import NatsServer
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.nodestate import AgentStarted, ContainerHookApplied
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import message
 from support.agent.fake_kubelet import FakeKubelet
 from support.agent.real_node import BE, LSR, V1, Node, Wanted, differences, kubelet_document, node_in

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import containerd
 from support.crictl import life_of_a_pod
 from support.criproxy import World, proxied

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from koordcore.runtime_api.hooks import messages_of_call
-from koordctl.embedded.containers import IMAGE
+from koordctl.stack.containers import IMAGE
 from support.criproxy import World, proxied
 from support.dockerd import docker, dockerd, missing_docker
 from support.until import until

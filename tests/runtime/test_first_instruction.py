@@ -17,7 +17,7 @@ from koord_agent.domain.hooks.plugins import FailurePolicy
 from koord_agent.domain.node.kubelet import known_after
 from koordcore.events.nodestate import ContainerHookApplied
 from koordcore.values import codec
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import first_text, message
 from support.agent.hook_process import agent_of
 from support.agent.real_node import BE, FILES, LSR, MIB, PODS, V1, Node, differences, kubelet_document, node_in

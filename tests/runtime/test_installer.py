@@ -19,7 +19,7 @@ from koordcore.embedded.ports import free_ports
 from koordcore.events import CATALOGUE
 from koordcore.events.criproxy import HookServersChanged
 from koordcore.runtime_api.proxy_facts import HOST_SOCKET
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import containerd
 from support.criproxy import World, agent_for_facts, link_to
 from support.host_systemd import CGROUPS, HIERARCHIES, HostSystemd, host_systemd, missing_systemd

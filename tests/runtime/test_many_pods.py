@@ -7,7 +7,7 @@ import pytest
 from koord_criproxy.compose import compose
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import containerd
 from support.criproxy import World
 from support.kubelet import Kubelet

@@ -12,7 +12,7 @@ from koord_agent.domain.hooks.call import HookValues
 from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks.nri_plugin import NriSettings
 from koordcore.protocol import keys
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import Containers, containerd, message
 from support.agent.nri import RecordingHooks, running_plugin
 from support.running_service import running_service

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from koordcore.runtime_api.hooks import messages_of_call
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import Containers, containerd
 from support.criproxy import World, proxied
 from support.kubelet import PARENT, Kubelet

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from koordctl.embedded.containers import IMAGE
+from koordctl.stack.containers import IMAGE
 from support.runtime_tools import CRICTL
 from support.until import until_blocking
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
-from koordctl.embedded.containers import image_archive, missing_program
+from koordctl.stack.containers import image_archive, missing_program
 from support.until import until_blocking
 
 SECONDS = 60

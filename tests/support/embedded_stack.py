@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 from koordcore.embedded.ports import LOOPBACK, free_ports
 from koordcore.embedded.process import ProcessSpec
-from koordctl.embedded.processes import StackOptions, wipe
+from koordctl.stack.processes import StackOptions, wipe
 
 _TAKEN: Final = 200
 _LATER: Final = 503

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordcore.runtime_api.cri import cri_messages
-from koordctl.embedded.containers import IMAGE
+from koordctl.stack.containers import IMAGE
 from support.agent.cri import NODE_NAMESPACE
 from support.criproxy import World
 

@@ -16,7 +16,7 @@ from koord_devicediscovery.metrics import DiscoveryMetrics
 from koord_manager.shell.gateway.metrics import GatewayMetrics
 from koord_manager.shell.webhooks.metrics import WebhookMetrics
 from koordcore.service.telemetry.metrics import Metrics
-from koordctl.commands.operating.nightly import USERS, Check, registry_of
+from koordctl.installation.nightly import USERS, Check, registry_of
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.sources import all_sources

@@ -13,7 +13,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeAgentState, NodeLedger, PodSpecState, PodState
 from koordcore.state.migrations import MigrationState
 from koordctl.access.log import LogTrouble, open_log
-from koordctl.access.reservations import reservations_in
+from koordctl.objects.reservations import reservations_in
 
 
 class MigrationLog:

@@ -23,9 +23,9 @@ from koordcore.embedded.supervisor import Supervisor
 from koordcore.events import CATALOGUE
 from koordcore.events.pod import PodPlaced
 from koordctl.access.log import open_log
-from koordctl.access.verification import Verification, verify_now
 from koordctl.demo.invariants import Audit, Findings
-from koordctl.embedded.processes import DESCHEDULER, StackOptions, specs
+from koordctl.replay.verify import Verification, verify_now
+from koordctl.stack.processes import DESCHEDULER, StackOptions, specs
 from support.embedded_stack import url_of, with_standbys, write_nodes
 from support.until import until
 

@@ -9,7 +9,7 @@ from koord_criproxy.records import Store
 from koord_criproxy.sockets import open_channel
 from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
-from koordctl.embedded.containers import IMAGE, missing_program
+from koordctl.stack.containers import IMAGE, missing_program
 from support.agent.cri import NODE_NAMESPACE, containerd, message
 from support.criproxy import World, proxied
 from support.until import until

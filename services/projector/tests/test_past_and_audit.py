@@ -46,7 +46,7 @@ from koordcore.stories.modifications import KINDS, AuditReader, Modification
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import unix_seconds
-from koordctl.access.audit_records import logged_modifications
+from koordctl.descheduling.audit import logged_modifications
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 from support.histories.objects import node

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import httpx
 from bench.installation.containers import Container, environment, make_network
-from koordctl.embedded.kubernetes.api import STRATEGIC_PATCH, patch, require_success
+from koordctl.stack.kubernetes.api import STRATEGIC_PATCH, patch, require_success
 from support.kubernetes.control_plane import ControlPlane
 
 Json = dict[str, Any]

@@ -14,9 +14,8 @@ from bench.kubernetes_perf.api import INITIAL_NAMESPACE, NAMESPACE, Api, Json, o
 from bench.kubernetes_perf.objects import encoded, namespace_documents
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess
-from koordctl.embedded.kubernetes import control_plane as embedded
-from koordctl.embedded.kubernetes.places import API_SERVER, ETCD
-from koordctl.embedded.kubernetes.programs import find_programs
+from koordctl.stack.kubernetes import control_plane as embedded
+from koordctl.stack.kubernetes.programs import API_SERVER, ETCD, find_programs
 from support.kubernetes.control_plane import TOOLS, ControlPlane, missing_programs
 from support.kubernetes.installation import reachable, rendered
 from support.servers import server_directory

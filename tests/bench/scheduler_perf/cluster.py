@@ -31,7 +31,7 @@ from koordcore.events.pod import PodPlaced
 from koordcore.ports.eventlog import Appended
 from koordcore.protocol.objects import Node, Pod
 from koordctl.access.log import key_folder
-from koordctl.embedded.processes import StackOptions, specs, wipe
+from koordctl.stack.processes import StackOptions, specs, wipe
 
 PER_BATCH = 250
 BATCHES_AT_ONCE = 4

@@ -33,8 +33,8 @@ from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.protocol.objects import ObjectMeta, Pod
 from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
-from koordctl.documents.scheduler_config import scheduler_configuration
-from koordctl.what_if.archived_folds import archived_folds
+from koordctl.replay.scheduler_fold import archived_folds
+from koordctl.scheduler import scheduler_configuration
 from support.bus.bus_worlds import SMALL, opened, sealed
 from support.bus.bus_worlds import Place as BusPlace
 from support.bus.installed_server import koord

@@ -40,7 +40,7 @@ from koordcore.ports.eventlog import Appended, Misconfigured
 from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.service.clock import SystemClock
 from koordcore.values.timestamps import rfc3339
-from koordctl.what_if.archived_folds import archived_folds
+from koordctl.replay.scheduler_fold import archived_folds
 from support.bus.bus_worlds import SMALL, sealed
 from support.bus.log_worlds import FAST
 from support.servers import server_directory

@@ -12,7 +12,7 @@ from koordcore.embedded.process import http_ok
 from koordcore.embedded.server import nats_server_binary
 from koordcore.events.nodestate import PodsStarted
 from koordcore.ports.eventlog import Appended
-from koordctl.embedded.nodes import simulated_nodes, write_nodes
+from koordctl.stack.nodes import simulated_nodes, write_nodes
 from support.bus.bus_worlds import sealed
 from support.bus.installed_server import IssuingSite, Site
 from support.guide import Command, steps

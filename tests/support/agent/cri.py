@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from koordctl.embedded.containers import IMAGE, configuration, import_image
+from koordctl.stack.containers import IMAGE, configuration, import_image
 from support.until import DEADLINE_SECONDS, until_blocking
 
 NODE_NAMESPACE = 2

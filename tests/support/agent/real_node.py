@@ -27,7 +27,7 @@ from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.qos import KubeQos
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, AllocatedDevice, Allocation
-from koordctl.embedded.containers import IMAGE
+from koordctl.stack.containers import IMAGE
 from support.agent.cri import NODE_NAMESPACE, Containers, containerd, first_text, message
 from support.until import until_blocking
 

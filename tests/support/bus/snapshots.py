@@ -11,7 +11,7 @@ from koordcore.ports.snapshots import Snapshot, state_digest
 from koordcore.state import ClusterState
 from koordcore.state.cluster import schema_fingerprint
 from koordctl.access.folding import CLUSTER_FOLD
-from koordctl.what_if.scheduler import FOLD, empty_state
+from koordctl.replay.scheduler_rerun import FOLD, empty_state
 
 
 def of_the_cluster(events: Sequence[StoredEvent], position: int) -> Snapshot:

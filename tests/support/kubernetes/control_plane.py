@@ -22,9 +22,8 @@ from koordcore.bus.setup.tls_files import LOOPBACK_HOSTS, TlsFiles, ensure_tls_f
 from koordcore.embedded.ports import free_ports
 from koordcore.embedded.process import NEVER_RESTART, ChildProcess
 from koordcore.service.clock import SystemClock
-from koordctl.embedded.kubernetes import control_plane as embedded
-from koordctl.embedded.kubernetes.places import ADMIN, API_SERVER, admin_kubeconfig
-from koordctl.embedded.kubernetes.programs import find_programs
+from koordctl.stack.kubernetes import control_plane as embedded
+from koordctl.stack.kubernetes.programs import ADMIN, API_SERVER, admin_kubeconfig, find_programs
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
-from koordctl.embedded.kubernetes.kubelets import register_nodes, serve_pods
+from koordctl.stack.kubernetes.kubelets import register_nodes, serve_pods
 from support.kubernetes.control_plane import ControlPlane
 
 Json = dict[str, Any]

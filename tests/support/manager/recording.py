@@ -19,7 +19,7 @@ from koordcore.service.leader.lease import SoleLeader
 from koordcore.service.run import Shell
 from koordcore.state import ClusterState
 from koordctl.access.folding import fold_to
-from koordctl.what_if.manager import ManagerComparison, Question, compare
+from koordctl.replay.manager_rerun import ManagerComparison, Question, compare
 from support.running_service import running_service
 from support.until import DEADLINE_SECONDS, until
 

@@ -16,8 +16,6 @@ import typer
 from koordcore.embedded.errors import EmbeddedError
 from typer.exceptions import Abort, Exit, TyperException
 
-from koordctl.access.trouble import LogTrouble
-
 PROGRAM = "koord"
 USAGE = 2
 INTERRUPTED = 130
@@ -61,12 +59,16 @@ def run(app: typer.Typer) -> int:
         return _without_reader() if isinstance(end.__context__, BrokenPipeError) else _status(end)
     except BrokenPipeError:
         return _without_reader()
-    except (EmbeddedError, LogTrouble) as error:
+    except EmbeddedError as error:
         # What follows the first line is the end of a log, which the sentence names.
         return say(str(error).partition("\n")[0])
     except OSError as error:
         return say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # noqa: BLE001  the edge of the program: a defect becomes a sentence and a file
+        from koordctl.access.clients import LogTrouble  # only now: it imports the client of the services
+
+        if isinstance(error, LogTrouble):
+            return say(str(error).partition("\n")[0])
         return say(f"{type(error).__name__}: {error}; this is a defect of koord; details are in {_keep(error)}")
     return status if isinstance(status, int) else 0
 

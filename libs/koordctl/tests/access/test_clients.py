@@ -13,7 +13,7 @@ from koordctl.access import clients
 from koordctl.access.clients import Client
 from koordctl.access.log import LogTrouble, operator_settings
 from koordctl.app import app
-from koordctl.commands import objects
+from koordctl.objects import command
 from typer.testing import CliRunner
 
 
@@ -96,7 +96,7 @@ def test_a_pod_that_is_elsewhere_is_named_if_the_projector_answers(
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pods)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr(objects, "manager", Client("manager", url=url))
+    monkeypatch.setattr(command, "manager", Client("manager", url=url))
     monkeypatch.setenv("KOORD_PROJECTOR", url if has_projector else "http://127.0.0.1:1")
     answer = CliRunner().invoke(app, ["get", "pod", "web"])
     server.shutdown()

@@ -15,8 +15,8 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordctl.access.folding import CLUSTER_FOLD, Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble
-from koordctl.access.verification import FoldPosition, Verification
-from koordctl.what_if.archived_folds import archived_folds
+from koordctl.replay.scheduler_fold import archived_folds
+from koordctl.replay.verify import FoldPosition, Verification
 from support.histories.history import every_kind_once, history
 
 POISON = ({HEADER_TYPE: "NoSuchEvent", HEADER_SCHEMA: "1"}, b"{}")

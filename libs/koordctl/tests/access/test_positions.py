@@ -2,7 +2,7 @@
 
 import pytest
 import typer
-from koordctl.access.positions import given_position
+from koordctl.access.times import given_position
 
 
 def test_a_number_within_the_log_is_a_position_and_other_texts_are_none() -> None:

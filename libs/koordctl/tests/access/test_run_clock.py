@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from koordcore.service.clock import ScaledClock, SystemClock
-from koordctl.access.run_clock import clock_sentence, run_clock
+from koordctl.access.times import clock_sentence, run_clock
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack, 
 from koordctl.__main__ import run
 from koordctl.access.clients import state_file
 from koordctl.app import app
-from koordctl.embedded.nodes import host_node_name, simulated_nodes
-from koordctl.embedded.processes import StackOptions, choose_ports, shared_clock, wipe
+from koordctl.stack.nodes import host_node_name, simulated_nodes
+from koordctl.stack.processes import StackOptions, choose_ports, shared_clock, wipe
 from typer.main import get_command
 from typer.testing import CliRunner
 

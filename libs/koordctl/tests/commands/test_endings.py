@@ -2,7 +2,7 @@
 
 from koordcore.embedded.process import ProcessIdentity
 from koordcore.embedded.stack import Phase, ProcessState, ProcessStatus, Stack
-from koordctl.commands.running import endings
+from koordctl.stack.running import endings
 
 
 def stack(*processes: ProcessStatus) -> Stack:

@@ -8,9 +8,8 @@ from koord_manager.domain.what_if.recommendations import RecommendationFate
 from koord_manager.domain.what_if.recording import Tally
 from koordcore.events.recommendation import ContainerRecommendation, RecommendedAmounts
 from koordcore.state.aggregates import RecommendationState
-from koordctl.commands.recommend import recommendation_lines, recommendation_rows
-from koordctl.commands.replay.recommendations import show_recommendations
-from koordctl.what_if.recommendations import RecommendationComparison
+from koordctl.recommend import recommendation_lines, recommendation_rows
+from koordctl.replay.recommendations import RecommendationComparison, show_recommendations
 
 
 def test_an_object_of_which_nothing_has_been_learned_is_shown_beside_the_others() -> None:

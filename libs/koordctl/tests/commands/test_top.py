@@ -3,7 +3,7 @@
 from typing import Any
 
 from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
-from koordctl.commands.top import node_rows, pod_rows
+from koordctl.top import node_rows, pod_rows
 
 
 def node(name: str, cpu_used: int | None, quota: int = -1) -> dict[str, Any]:

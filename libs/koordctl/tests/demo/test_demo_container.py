@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from koordctl.demo import real_container
 from koordctl.demo.real_container import RealContainer, create_pod_cgroup, values_of_line
-from koordctl.embedded.containers import LONGEST_SOCKET, unusable
+from koordctl.stack.containers import LONGEST_SOCKET, unusable
 
 
 def test_values_of_a_line_leave_out_empty_ones_and_match_whole_names() -> None:

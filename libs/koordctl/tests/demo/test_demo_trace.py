@@ -12,7 +12,7 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.qos import kube_qos, qos
 from koordcore.values import codec
 from koordcore.values.quantity import parse_milli
-from koordctl.demo.arrivals import arrivals
+from koordctl.demo.submitting import arrivals
 from koordctl.demo.trace import (
     BATCH_CPU,
     GPUS,

@@ -8,11 +8,9 @@ import pytest
 from koordcore.fragmentation.pods import typical_pods
 from koordcore.fragmentation.policies import PolicyName
 from koordctl.demo.trace import InvalidTrace
-from koordctl.simulate.gpu_published import compared, read_published
-from koordctl.simulate.gpu_report import picture, write_report
-from koordctl.simulate.gpu_run import Load, Outcome, arriving, simulate
+from koordctl.simulate.gpu_report import compared, picture, read_published, write_report
+from koordctl.simulate.gpu_run import WORKLOADS, GpuTrace, Load, Outcome, arriving, read_trace, simulate
 from koordctl.simulate.gpu_sweep import Run, Sweep, summaries, sweep
-from koordctl.simulate.gpu_trace import WORKLOADS, GpuTrace, read_trace
 
 FOLDER = Path(__file__).parents[4] / "examples" / "openb"
 TYPICAL = (35, 35, 35, 34, 34, 36, 33, 32, 21, 74, 102, 113, 127, 38, 40, 42, 43)
@@ -52,7 +50,6 @@ def test_arrivals_request_the_ratio_of_the_capacity(trace: GpuTrace) -> None:
     ("name", "mean"),
     [(PolicyName.FGD, 95.39), (PolicyName.BEST_FIT, 93.08), (PolicyName.EXPECTED_FILLING, 96.2)],
 )
-@pytest.mark.deep
 def test_one_seed_comes_close_to_the_mean_of_ten(trace: GpuTrace, name: PolicyName, mean: float) -> None:
     outcome = simulate(trace, name, 43, Load())
     assert outcome.points[-1].arrived_pct == 130

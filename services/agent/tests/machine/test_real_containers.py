@@ -21,7 +21,7 @@ from koord_agent.shell.node.pods import NodePods
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordctl.embedded.containers import missing_program
+from koordctl.stack.containers import missing_program
 from support.agent.cri import containerd
 from support.until import DEADLINE_SECONDS, until_blocking
 

@@ -9,7 +9,7 @@ from koord_manager.cycle import run_cycle
 from koord_manager.domain.admission.options import Options
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.state.aggregates import ConfigState
-from koordctl.documents.linting import Linter
+from koordctl.objects.lint import Linter
 from support.manager.loops import Manager, running
 from support.manager.webhook_world import ALL_GATES, review_body, webhook_world
 

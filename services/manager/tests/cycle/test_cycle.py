@@ -25,7 +25,7 @@ from koordcore.events.objects import NodeSpecDeleted, WorkloadObserved
 from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.objects import ObjectMeta, Workload
 from koordcore.state.aggregates import PodSpecState
-from koordctl.documents.linting import Linter
+from koordctl.objects.lint import Linter
 from support.histories.recording import stored
 from support.manager.loops import CONFIG, NODE, AlwaysLeading, Manager, pod, running
 from support.until import until

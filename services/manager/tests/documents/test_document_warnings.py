@@ -15,7 +15,7 @@ from koordcore.protocol import kubernetes_fields
 from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.kubernetes_fields import field_types
 from koordcore.protocol.manifests import KINDS, read_documents
-from koordctl.documents.linting import Linter
+from koordctl.objects.lint import Linter
 from support.manager.loops import Manager, running
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -15,7 +15,7 @@ from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.recommendation import ContainerRecommendation, RecommendationComputed, RecommendedAmounts
 from koordcore.protocol import keys
 from koordcore.service.leader.lease import SoleLeader
-from koordctl.render.object_tables import object_table
+from koordctl.objects.columns import object_table
 from starlette.applications import Starlette
 from support.histories.recording import stored
 

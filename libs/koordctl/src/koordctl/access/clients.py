@@ -27,6 +27,11 @@ SERVICES: Final = ("manager", "scheduler", "descheduler", "projector")
 NOT_FOUND: Final = 404
 LEADER_SECONDS: Final = 2.0
 """Time in which an instance must say whether it leads."""
+SEE_STATUS: Final = "`koord status` shows whether it runs and leads"
+
+
+class LogTrouble(Exception):
+    """The event log cannot be reached, or it refused a request. The message is a sentence for the user."""
 
 
 def var_directory() -> Path:
@@ -346,3 +351,31 @@ def meant_elsewhere(name: str, asked: str) -> str:
         return ""
     namespaces = sorted({str(pod["namespace"]) for pod in pods if pod["name"] == name} - {asked})
     return f"; did you mean {' or '.join(f'-n {each}' for each in namespaces)}?" if 0 < len(namespaces) < 4 else ""
+
+
+LAG: Final = "koord_bus_follower_lag_events"
+LAG_SECONDS: Final = "koord_bus_follower_lag_seconds"
+HALTED: Final = "koord_bus_follower_halted"
+
+
+def fold_figures(url: str, label: str = "fold") -> dict[str, dict[str, float]] | None:
+    """Return metric -> value of a label -> value of the metric, for the metrics of a service that have this label.
+
+    None if the service does not answer.
+
+    Args:
+        url: Base URL of the service.
+        label: Name of the label. The default is `fold`, whose values are the names of folds.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        page = ask(f"{url}/metrics", timeout=5).text
+    except (OSError, HTTPException, ValueError):  # a certificate that is not trusted is a ValueError, too
+        return None
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if label in sample.labels:
+                found.setdefault(sample.name, {})[sample.labels[label]] = sample.value
+    return found

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from koordcore.embedded.stack import read_stack
 
-from koordctl.access.clients import live_directory, nothing_runs, state_file
-from koordctl.access.trouble import LogTrouble
+from koordctl.access.clients import LogTrouble, live_directory, nothing_runs, state_file
 from koordctl.render.output import errors
 
 if TYPE_CHECKING:

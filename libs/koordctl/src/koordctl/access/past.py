@@ -13,7 +13,7 @@ from koordcore.state.aggregates import NodePolicyState, policy_resources
 from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, projector, refusal
-from koordctl.access.positions import parse_moment
+from koordctl.access.times import parse_moment
 from koordctl.render.output import fail
 from koordctl.render.units import time_text
 

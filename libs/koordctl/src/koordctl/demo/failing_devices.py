@@ -21,12 +21,9 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
 
 from koordctl.access.folding import fold_to
-from koordctl.access.verification import Verification, verify_now
-from koordctl.demo.device_day import DeviceDaySummary
-from koordctl.demo.device_health import DeviceAudit, DeviceId
+from koordctl.demo.device_health import DeviceAudit, DeviceDaySummary, DeviceId
 from koordctl.demo.invariants import Audit
-from koordctl.demo.measuring import count_reasons, newest_explanations
-from koordctl.demo.starting import DemoOptions, RunningStack, fresh, start
+from koordctl.demo.run import DemoOptions, RunningStack, fresh, start
 from koordctl.demo.submitting import (
     VERIFY_SECONDS,
     WARM_UP_SECONDS,
@@ -37,8 +34,10 @@ from koordctl.demo.submitting import (
     submit_pods,
     wait_until,
 )
+from koordctl.demo.summary import count_reasons, newest_explanations
 from koordctl.demo.trace import WHOLE_GPU_MILLI, TraceNode, TracePod, node_manifest, pod_manifest, with_rdma
-from koordctl.embedded.nodes import Manifest
+from koordctl.replay.verify import Verification, verify_now
+from koordctl.stack.nodes import Manifest
 
 WAVES: Final = 3
 NODES_PER_KIND: Final = 8

@@ -16,9 +16,7 @@ from koordctl.access.clients import find_service
 from koordctl.access.credentials import authorization, tls_context
 from koordctl.access.folding import fold_to
 from koordctl.access.log import open_log
-from koordctl.access.verification import verify_now
 from koordctl.demo.invariants import Audit
-from koordctl.demo.measuring import count_reasons, newest_explanations
 from koordctl.demo.submitting import (
     VERIFY_SECONDS,
     WARM_UP_SECONDS,
@@ -28,11 +26,12 @@ from koordctl.demo.submitting import (
     submit_pods,
     wait_until,
 )
-from koordctl.demo.summary import Checks, by_count, percentile
+from koordctl.demo.summary import Checks, count_reasons, newest_explanations, percentile
 from koordctl.demo.tail import Tail
 from koordctl.demo.trace import TraceNode, TracePod
 from koordctl.render.output import fail
-from koordctl.render.units import duration_text
+from koordctl.render.units import by_count, duration_text
+from koordctl.replay.verify import verify_now
 
 REAL_TIME: Final = 1.0
 

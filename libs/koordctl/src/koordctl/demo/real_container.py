@@ -26,8 +26,8 @@ from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.runtime_api.cri import RUNTIME_SERVICE, cri_messages
 
 from koordctl.access.log import OpenLog
-from koordctl.embedded.containers import IMAGE, import_image
-from koordctl.embedded.nodes import REAL_NODE_TAINT, submit
+from koordctl.stack.containers import IMAGE, import_image
+from koordctl.stack.nodes import REAL_NODE_TAINT, submit
 
 NAMESPACE: Final = "default"
 POD: Final = "first-instruction"

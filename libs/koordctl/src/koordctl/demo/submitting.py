@@ -1,22 +1,112 @@
 """Register the nodes of a trace, submit its pods at their times, and wait until each is placed or explained.
 
-The demo on a stack of its own (`run`) and the demo on a running system (`on_running`) share it.
+The demo on a stack of its own (`run`) and the demo on a running system (`on_running`) share it. The trace spans five
+months with hours of silence. The demo keeps the order of the pods, drops the gaps, and spreads them evenly over a given
+time.
+
+The ConfigMap slo-controller-config of the demo enables colocation and best-effort suppression. Its intervals are times
+of the run: at speed 360, one report per simulated hour is one report per ten real seconds.
 """
 
 import asyncio
+import json
+import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
-from koordctl.demo.arrivals import arrivals
-from koordctl.demo.configuration import slo_controller_config
 from koordctl.demo.tail import PodCounts, Tail
 from koordctl.demo.trace import NAMESPACE, TraceNode, TracePod, node_manifest, pod_manifest, topology_manifest
-from koordctl.documents.priority_classes import priority_class_manifests
-from koordctl.embedded.nodes import CHUNK, Manifest, submit
+from koordctl.objects.priority_classes import priority_class_manifests
+from koordctl.stack.nodes import CHUNK, Manifest, submit
+
+TICK_SECONDS = 0.1
+
+
+class Arrival(NamedTuple):
+    """A group of pods that is submitted at one time.
+
+    The group holds the pods from index `begin` up to `end` (exclusive), sent `at_seconds` after the first group.
+    """
+
+    at_seconds: float
+    begin: int
+    end: int
+
+
+def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) -> Iterator[Arrival]:
+    """Yield the groups in which pods are submitted, in order. Together they hold every pod exactly once.
+
+    The last group is sent within `seconds`.
+
+    Args:
+        count: Number of pods.
+        seconds: Real time from the first to the last pod; 0 sends all at once.
+        tick_seconds: Time between two groups.
+    """
+    ticks = max(1, int(seconds / tick_seconds))
+    begin = 0
+    for tick in range(ticks):
+        end = (tick + 1) * count // ticks
+        if end > begin:
+            yield Arrival(tick * tick_seconds, begin, end)
+        begin = end
+
+
+REPORT_REAL_SECONDS: Final = 10.0
+DEGRADE_REPORTS: Final = 12
+"""Batch resources are withdrawn after this number of missed reports; a busy machine may be late with some."""
+CPU_RECLAIM_PERCENT: Final = 65
+SUPPRESS_PERCENT: Final = 65
+
+
+def report_interval_seconds(speed: float) -> int:
+    """Return the simulated seconds between two usage reports of a node in the demo: 10 real seconds, at least 1.
+
+    Args:
+        speed: Simulated seconds per real second.
+    """
+    return max(1, round(REPORT_REAL_SECONDS * speed))
+
+
+def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, Any]:
+    """Return the ConfigMap slo-controller-config for a run of the demo.
+
+    Args:
+        speed: Simulated seconds per real second.
+        protect: Whether best-effort pods are suppressed when latency-sensitive pods need their CPU.
+    """
+    interval = report_interval_seconds(speed)
+    colocation = {
+        "enable": True,
+        "metricReportIntervalSeconds": interval,
+        "metricAggregateDurationSeconds": interval,
+        "cpuReclaimThresholdPercent": CPU_RECLAIM_PERCENT,
+        "memoryReclaimThresholdPercent": CPU_RECLAIM_PERCENT,
+        "degradeTimeMinutes": max(1, math.ceil(interval * DEGRADE_REPORTS / 60)),
+        "updateTimeThresholdSeconds": interval * 3,
+        "resourceDiffThreshold": 0.1,
+    }
+    thresholds = {
+        "clusterStrategy": {
+            "enable": protect,
+            "cpuSuppressThresholdPercent": SUPPRESS_PERCENT,
+            "cpuSuppressPolicy": "cfsQuota",
+        }
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+        "data": {
+            "colocation-config": json.dumps(colocation, indent=2),
+            "resource-threshold-config": json.dumps(thresholds, indent=2),
+        },
+    }
+
 
 WARM_UP_SECONDS: Final = 180.0
 """Time within which the nodes must have batch resources and devices."""

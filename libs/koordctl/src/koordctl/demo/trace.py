@@ -1,11 +1,11 @@
-"""The nodes and pods of the openb trace as Kubernetes manifests. The module is pure, except for reading the two files.
+"""The nodes and pods of the openb trace as Kubernetes manifests. The module is pure, except for reading the files.
 
 A latency-sensitive pod requests CPU and memory, and uses less than that, following a daily profile. If it requests
 whole CPUs, it owns them (QoS class LSR). A best-effort pod requests its amounts as batch resources, so it runs on what
 other pods leave unused. The agents report the GPUs of their nodes as devices. A pod requests whole GPUs, or a share of
 one. A NodeResourceTopology tells sockets, NUMA zones and cores of each node.
 
-Next module to read: `arrivals`.
+Next module to read: `submitting`.
 
 Source:
     examples/openb/README.md
@@ -23,6 +23,8 @@ from koordcore.events.node_ledger import USAGE_PROFILE
 from koordcore.protocol import keys
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY_RATIO, RDMA
 from koordcore.values.topology import simulated_places
+
+from koordctl.render.output import fail
 
 NAMESPACE: Final = "openb"
 GPUS: Final = "koordstream.io/simulated-gpus"
@@ -300,3 +302,20 @@ def rows_of(path: Path) -> list[Row]:
             return [Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]
     except OSError as error:
         raise InvalidTrace(f"{path}: {error.strerror}") from error
+
+
+TRACE_FOLDER: Final = "examples/openb"
+
+
+def find_trace(option: str) -> Path:
+    """Return the folder examples/openb of the project, from any folder inside the project.
+
+    If there is none, end the command.
+
+    Args:
+        option: Command-line option with which the user can name another folder, for the error.
+    """
+    here = Path.cwd()
+    starts = (here, *here.parents, *Path(__file__).resolve().parents)
+    found = next((folder / TRACE_FOLDER for folder in starts if (folder / TRACE_FOLDER).is_dir()), None)
+    return found or fail(f"no {TRACE_FOLDER} in {here} or above; name the folder with {option}")

@@ -8,12 +8,12 @@ from koordcore.events.envelope import name_token
 from koordcore.events.objects import NodeSpecAdded
 from koordcore.events.observation import Usage
 
-from koordctl.access.hardware import hardware_now, past_hardware
 from koordctl.access.log import open_log, wait_for, warn_of_dropped
 from koordctl.access.past import AsOf, Past, past_of
-from koordctl.access.run_clock import warn_of_clock
-from koordctl.explain.node_lines import node_lines
-from koordctl.explain.node_story import NodeSample, NodeStory, node_story, sample_of
+from koordctl.access.times import warn_of_clock
+from koordctl.node.hardware import hardware_now, past_hardware
+from koordctl.node.lines import node_lines
+from koordctl.node.story import NodeSample, NodeStory, node_story, sample_of
 from koordctl.render.output import Format, Output, fail, show_story
 
 

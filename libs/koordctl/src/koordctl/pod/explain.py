@@ -27,20 +27,14 @@ from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import generated_base
 
 from koordctl.access.clients import meant_elsewhere, uid_of_pod
-from koordctl.access.hardware import given_hardware
 from koordctl.access.log import OpenLog, open_log, wait_for, warn_of_dropped
 from koordctl.access.past import AsOf, Past, past_of
-from koordctl.access.run_clock import warn_of_clock
+from koordctl.access.times import warn_of_clock
 from koordctl.descheduling.migration import migration_of
-from koordctl.explain.pod_admission import (
-    decision_on_generated,
-    decisions_about_pod,
-    denials,
-    is_admitted,
-    stored_because,
-)
-from koordctl.explain.pod_story import PodStory, Used, denied_pod, explained_pod
-from koordctl.explain.story_text import pod_lines
+from koordctl.node.hardware import given_hardware
+from koordctl.pod.admission import decision_on_generated, decisions_about_pod, denials, is_admitted, stored_because
+from koordctl.pod.lines import pod_lines
+from koordctl.pod.story import PodStory, Used, denied_pod, explained_pod
 from koordctl.render.output import Format, Output, fail, field, show_story
 
 _OF_PODS: Final = tuple(

@@ -5,7 +5,7 @@ CPU is written in cores, memory and storage in GiB, and other resources as plain
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,7 @@ from koordcore.protocol.resource_names import NOTHING, amount_text, cfs_quota_te
 __all__ = [
     "amount_text",
     "amounts_text",
+    "by_count",
     "cfs_quota_text",
     "cores",
     "duration_text",
@@ -78,3 +79,8 @@ def _parts(amount: int, unit: str, below: str) -> str:
 def time_text(text: str) -> str:
     """Return an RFC 3339 time as date and time to the millisecond, or `-` if the text is empty."""
     return text.replace("T", " ")[:23].removesuffix("Z") if text else NOTHING
+
+
+def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
+    """Return the entries, highest count first; entries with the same count by name."""
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

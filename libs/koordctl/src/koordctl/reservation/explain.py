@@ -10,16 +10,15 @@ from koordcore.events.pod import PodPlaced
 from koordcore.stories.reservations import ReservationView
 from koordcore.values import codec
 
-from koordctl.access.hardware import given_hardware
 from koordctl.access.log import open_log, wait_for, warn_of_dropped
 from koordctl.access.past import AsOf
-from koordctl.access.reservations import reservations_of
-from koordctl.explain.pod_story import PodStory, explained_pod
-from koordctl.explain.reservation_lines import UsedAmounts, reservation_lines
-from koordctl.explain.story_text import event_lines
-from koordctl.explain.volume_lines import split_amounts
+from koordctl.node.hardware import given_hardware
+from koordctl.objects.reservations import reservations_of
+from koordctl.pod.lines import event_lines
+from koordctl.pod.story import PodStory, explained_pod, split_amounts
 from koordctl.render.output import Format, Line, Output, fail, show_story
 from koordctl.render.units import time_text
+from koordctl.reservation.lines import UsedAmounts, reservation_lines
 
 
 def reservation(
@@ -41,7 +40,7 @@ def reservation(
     view = found.views[0]
     label = f" as of position {found.position} ({time_text(found.at)})" if as_of else ""
     life, uses = wait_for(_life_of(view, None if as_of is None else found.position))
-    from koordctl.access.claims import pending_claims  # it loads the scheduler's rules
+    from koordctl.reservation.claims import pending_claims
 
     claims = pending_claims(view, as_of)
     document = codec.to_builtins({"reservation": view, "uses": uses, "claims": claims, "life": life.moments})

@@ -13,8 +13,7 @@ from koordcore.fragmentation.pods import WHOLE_GPU
 from koordcore.fragmentation.policies import PolicyName
 from koordcore.fragmentation.repack import Repacker, Running, Waiting
 
-from koordctl.simulate.gpu_run import Load, arriving, policy_for
-from koordctl.simulate.gpu_trace import GpuTrace
+from koordctl.simulate.gpu_run import GpuTrace, Load, arriving, policy_for
 
 
 class Repacked(NamedTuple):

@@ -1,22 +1,105 @@
 """One run of the GPU benchmark: a workload arrives on empty nodes, pod by pod, under one policy.
 
+The workloads are the openb traces, as nodes and pods of the fragmentation measure.
+
 Next module to read: `gpu_sweep`.
 
-Source: gpu-fragmentation spec, 4.5 and 5.2.
+Source: gpu-fragmentation spec, 4.5, 5.1 and 5.2; examples/openb/README.md.
 """
 
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 from koordcore.fragmentation.arrivals import Arrivals, Draws
 from koordcore.fragmentation.measure import Measure
-from koordcore.fragmentation.nodes import Floats, GpuColumns, Ints, columns_of
-from koordcore.fragmentation.pods import TypicalPod, typical_pods
+from koordcore.fragmentation.nodes import Floats, GpuColumns, Ints, NodeGpus, columns_of
+from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod, gpu_pod, typical_pods
 from koordcore.fragmentation.policies import Policy, PolicyName, policy_of
 
-from koordctl.simulate.gpu_trace import ArrivingPod, GpuTrace
+from koordctl.demo.trace import rows_of
+
+NODE_FILE: Final = "openb_node_list_gpu_node.csv"
+_POD_FILE: Final = "openb_pod_list_{}.csv"
+WORKLOADS: Final = (
+    "default",
+    *("cpu050", "cpu100", "cpu200", "cpu250"),
+    *("gpushare40", "gpushare60", "gpushare80", "gpushare100"),
+    *("gpuspec10", "gpuspec20", "gpuspec25", "gpuspec33"),
+    *("multigpu20", "multigpu30", "multigpu40", "multigpu50"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingPod:
+    """One pod of a workload of the openb traces.
+
+    Attributes:
+        name: Name of the pod.
+        pod: Its CPU and GPU requests.
+        memory_mib: Its memory request in MiB.
+    """
+
+    name: str
+    pod: GpuPod
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTrace:
+    """The nodes with GPUs and the pods of one workload of the openb traces.
+
+    Attributes:
+        nodes: The nodes, empty, in the order of the file.
+        memory_mib: Memory of each node in MiB.
+        pods: The pods, ordered by name.
+    """
+
+    nodes: tuple[NodeGpus, ...]
+    memory_mib: tuple[int, ...]
+    pods: tuple[ArrivingPod, ...]
+
+    @property
+    def capacity(self) -> int:
+        """Return the sum of the GPU milli of all nodes; a GPU has 1000."""
+        return sum(sum(node.gpu_milli_left) for node in self.nodes)
+
+
+def read_trace(folder: Path, workload: str) -> GpuTrace:
+    """Return the nodes with GPUs, and the pods of one workload.
+
+    Args:
+        folder: Folder with the files of the traces.
+        workload: One of `WORKLOADS`.
+
+    Raises:
+        InvalidTrace: A file cannot be read or is not valid.
+    """
+    machines = rows_of(folder / NODE_FILE)
+    pods = [
+        ArrivingPod(
+            name=row.text("name"),
+            pod=gpu_pod(
+                row.number("cpu_milli"),
+                row.number("gpu_milli", empty=0),
+                row.number("num_gpu"),
+                # The lists with more multi-GPU pods have no such column.
+                row.columns.get("gpu_spec") or "",
+            ),
+            memory_mib=row.number("memory_mib"),
+        )
+        for row in rows_of(folder / _POD_FILE.format(workload))
+    ]
+    return GpuTrace(
+        nodes=tuple(
+            NodeGpus(row.number("cpu_milli"), (WHOLE_GPU,) * row.number("gpu"), row.text("model")) for row in machines
+        ),
+        memory_mib=tuple(row.number("memory_mib") for row in machines),
+        pods=tuple(sorted(pods, key=lambda each: each.name)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from koordcore.fragmentation.policies import Policy, PolicyName
 
-from koordctl.simulate.gpu_run import Load, Outcome, policy_for, simulate
-from koordctl.simulate.gpu_trace import GpuTrace, read_trace
+from koordctl.simulate.gpu_run import GpuTrace, Load, Outcome, policy_for, read_trace, simulate
 
 _NICENESS = 10
 

@@ -1,0 +1,73 @@
+"""Reading of the files that a user names on the command line.
+
+One rule holds for all files. A file that is missing, empty, or not valid YAML or JSON is wrong usage (exit status 2).
+The content of a valid file is judged by the command (exit status 1).
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from koordcore.protocol.manifests import read_documents
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.render.output import fail
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+STANDARD_INPUT: Final = "-"
+UNREADABLE: Final = 2
+"""Exit status for a text that is not a manifest."""
+
+
+def manifest_texts(name: str) -> list[tuple[str, bytes]]:
+    """Return the texts of the named manifests, each with a label for messages.
+
+    The name is a file, a folder (whose manifests are read, without subfolders), or `-` for standard input.
+
+    If a file cannot be read, or a folder has no manifests, the command ends with exit status 2.
+    """
+    if name == STANDARD_INPUT:
+        return [("standard input", sys.stdin.buffer.read())]
+    path = Path(name)
+    files = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES) if path.is_dir() else [path]
+    if not files:
+        fail(f"{name}: no *.yaml, *.yml or *.json in this folder", status=2)
+    try:
+        return [(str(file), file.read_bytes()) for file in files]
+    except OSError as error:
+        fail(f"{name}: {error.strerror}", status=2)
+
+
+def documents_of(file: Path, *, wanted: str = "") -> list[object]:
+    """Return the YAML or JSON documents of a file, decoded.
+
+    If the file cannot be read or is not valid, end the command with exit status 2.
+
+    Args:
+        file: The file.
+        wanted: What the file must contain, for the error. If set, a file without documents ends the command as well.
+    """
+    return _read(file, wanted)[1]
+
+
+def text_of(file: Path, *, wanted: str) -> bytes:
+    """Return the text of a file. If it is not YAML or JSON, or has no documents, end the command with exit status 2.
+
+    Args:
+        file: The file.
+        wanted: What the file must contain, for the error.
+    """
+    return _read(file, wanted)[0]
+
+
+def _read(file: Path, wanted: str) -> tuple[bytes, list[object]]:
+    try:
+        text = file.read_bytes()
+        documents = read_documents(text)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", status=UNREADABLE)
+    except InvalidInput as error:
+        fail(f"{file}: {error.sentence()}", status=UNREADABLE)
+    if wanted and not documents:
+        fail(f"{file}: must contain {wanted}, but is empty", status=UNREADABLE)
+    return text, documents

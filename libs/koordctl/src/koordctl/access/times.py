@@ -1,0 +1,148 @@
+"""Translation between positions of the log and times, and the clock of the running stack.
+
+The times are those in the events, so they follow the clock of the run. It runs faster than the host's clock if the
+stack was started with `--speed`.
+"""
+
+import os
+from datetime import UTC, datetime
+
+from koordcore.ports.clock import Clock
+from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
+from koordcore.values.invalid import InvalidInput
+from koordcore.values.timestamps import rfc3339
+
+from koordctl.access.clients import live_directory
+from koordctl.access.log import OpenLog
+from koordctl.render.output import errors, fail
+
+LOOK_AHEAD = 50
+
+
+def given_position(option: str, text: str, last: int) -> int | None:
+    """Return the value of an option as a position of the log, or None if it is not a number.
+
+    If the log does not have the position yet, end the command with exit status 1.
+
+    Args:
+        option: Name of the option, for the error.
+        text: Its value.
+        last: Last position of the log.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if int(text) > last:
+        fail(f"{option} {text}: the log ends at {last}")
+    return int(text)
+
+
+def parse_moment(text: str) -> datetime:
+    """Convert an RFC 3339 text to a time; a text without an offset is UTC.
+
+    Raises:
+        ValueError: The text is not an RFC 3339 time.
+    """
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
+    """Return the position of the first event that happened at or after a time.
+
+    The result is one past the end of the log if there is no such event. It is found by binary search. Events of
+    several writers may be out of order by the duration of an append, so the result may be off by that many positions.
+
+    Args:
+        log: The log.
+        text: RFC 3339 time, by the clock of the events. It differs from the host's clock if the stack runs with
+            `--speed`. A time without an offset is UTC.
+        from_first: Whether the first fact of the log may be the result although earlier ones were dropped. Otherwise,
+            the command ends with an error.
+
+    Raises:
+        ValueError: The text is not an RFC 3339 time.
+    """
+    wanted = parse_moment(text)
+    head = await log.bus.events.head()
+    low, high = head.first_seq, head.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        at = await _happened(log, middle, high)
+        if at is not None and at < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    if low == head.first_seq > 1 and not from_first:
+        fail(f"{text}: the log begins at position {head.first_seq}; earlier facts are in the archive, name a position")
+    return low
+
+
+async def _happened(log: OpenLog, seq: int, below: int) -> datetime | None:
+    """Return the time of the first event from position `seq` on, or None if none of the next positions has one.
+
+    At most `LOOK_AHEAD` positions are tried, and none from `below` on.
+    """
+    for position in range(seq, min(seq + LOOK_AHEAD, below)):
+        stored = await log.facts.at(position)
+        if stored is not None and stored.occurred_at:
+            return parse_moment(stored.occurred_at)
+    return None
+
+
+def run_clock() -> Clock:
+    """Return the clock that the events of the current log follow.
+
+    If KOORD_NATS names a remote log, or no stack has stored a clock, this is the clock of the host.
+    """
+    if os.environ.get("KOORD_NATS"):
+        return SystemClock()
+    try:
+        return parse_clock((live_directory() / "clock").read_text().strip())
+    except (OSError, InvalidInput):
+        return SystemClock()
+
+
+def clock_sentence(clock: Clock) -> str:
+    """Return a warning for the user if the shown times are not those of the host's clock (a simulated clock).
+
+    Else "".
+    """
+    if not isinstance(clock, ScaledClock):
+        return ""
+    now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
+    pace = f"{clock.speed:g} times as fast as real time" if clock.speed != 1 else "ahead of real time"
+    return f"times are of the run's clock, which is {pace}; it shows {now} UTC"
+
+
+def warn_of_clock() -> None:
+    """Say on stderr that the shown times are those of a simulated clock. No-op with the host's clock."""
+    if clock := clock_sentence(run_clock()):
+        errors.print(clock, highlight=False, markup=False)
+
+
+async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
+    """Return the position of the log that the value of an option names.
+
+    If the value is neither a position nor a time, end the command with exit status 2. If the log does not have the
+    position yet, end it with exit status 1.
+
+    Args:
+        log: The log.
+        text: A position or an RFC 3339 time; None for the newest event.
+        option: Name of the option, for the error.
+    """
+    from koordcore.bus.folds.replay import position_at_time
+
+    head = await log.bus.events.head()
+    if text is None:
+        return head.last_seq
+    position = given_position(option, text, head.last_seq)
+    if position is not None:
+        return position
+    try:
+        moment = parse_moment(text)
+    except ValueError:
+        fail(f"{option} must be a position or an RFC 3339 time, got {text!r}", status=2)
+    archived = log.bus.archived_snapshots
+    after = None if archived is None else await archived.position_before(moment)
+    return await position_at_time(log.bus.events, rfc3339(moment), after=after)

@@ -1,1 +1,0 @@
-"""Commands that install, secure and keep an installation outside of the embedded stack."""

@@ -1,0 +1,119 @@
+"""`koord descheduler`: check a configuration, or convert a policy of the Kubernetes descheduler into one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, cast
+
+import typer
+import yaml
+from koordcore.protocol.component_config import InvalidConfiguration
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.files import documents_of, text_of
+from koordctl.render.output import say_error
+
+if TYPE_CHECKING:
+    from koord_descheduler.domain.config.document import DeschedulerConfiguration
+
+_DEFAULT: Final = b"""
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerConfiguration
+deschedulingInterval: 10s
+profiles:
+- name: koord-descheduler
+  prove: true
+  plugins:
+    balance: {enabled: [{name: LowNodeLoad}]}
+  pluginConfig:
+  - name: MigrationController
+    args: {namespaces: {exclude: [kube-system, koordinator-system]}}
+  - name: LowNodeLoad
+    args:
+      evictableNamespaces: {exclude: [kube-system, koordinator-system]}
+      lowThresholds: {cpu: 45, memory: 55}
+      highThresholds: {cpu: 75, memory: 80}
+"""
+
+app = typer.Typer(help="Check a descheduler's configuration, or convert a policy into one.", no_args_is_help=True)
+
+
+@app.command("check-config")
+def check_config(
+    file: Annotated[Path, typer.Argument(help="A DeschedulerConfiguration (YAML or JSON).", show_default=False)],
+) -> None:
+    """Check a configuration, and print it with all defaults. Every problem is named with field, rule and value.
+
+    Settings that are accepted and have no effect are listed in comments at the top.
+
+    Examples:
+
+      koord descheduler check-config examples/descheduler/configurations/low-node-load.yaml
+    """
+    from koord_descheduler.domain.config.loading import decode, load
+    from koord_descheduler.domain.config.validation import settings_without_effect
+    from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+    text = text_of(file, wanted="a DeschedulerConfiguration")
+    try:
+        configuration = load(text, BUILT_IN)
+    except InvalidConfiguration as error:
+        _refused(file, error)
+    for path, why in settings_without_effect(decode(text), configuration):
+        print(f"# ignored: {path}: {why}")
+    print(yaml.safe_dump(configuration.as_json(), sort_keys=False), end="")
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="A DeschedulerPolicy, v1alpha1 or v1alpha2.", show_default=False)],
+) -> None:
+    """Print the DeschedulerConfiguration with the effect of a DeschedulerPolicy of the Kubernetes descheduler.
+
+    Fields of the policy that have no counterpart are listed in comments at the top.
+
+    Examples:
+
+      koord descheduler convert examples/descheduler/policies/low-node-utilization.yaml
+    """
+    from koord_descheduler.domain.config.loading import load
+    from koord_descheduler.domain.config.policies import converted, left_out
+    from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+    documents = documents_of(file, wanted="a DeschedulerPolicy")
+    try:
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            raise InvalidInput("one DeschedulerPolicy", f"{len(documents)} documents", "document")
+        policy = cast("dict[str, Any]", documents[0])
+        result = converted(policy)
+        load(codec.encode(result), BUILT_IN)
+    except InvalidInput as error:
+        _refused(file, error)
+    for field in left_out(policy):
+        print(f"# ignored: {field}: a DeschedulerConfiguration has no such field")
+    print(yaml.safe_dump(result, sort_keys=False), end="")
+
+
+def _refused(file: Path, error: InvalidInput) -> NoReturn:
+    for problem in error.problems if isinstance(error, InvalidConfiguration) else (error,):
+        say_error(f"{file}: {problem.sentence()}")
+    raise typer.Exit(1) from error
+
+
+def descheduler_configuration(file: Path | None) -> DeschedulerConfiguration:
+    """Return the effective configuration in a file, or the default one if the file is None.
+
+    If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
+    If it cannot be read, is not YAML or JSON, or has no documents, end it with status 2.
+    """
+    from koord_descheduler.domain.config.loading import ConfigurationRefused, load
+    from koord_descheduler.domain.plugins.registry import BUILT_IN
+
+    text = _DEFAULT if file is None else text_of(file, wanted="a DeschedulerConfiguration")
+    try:
+        return load(text, BUILT_IN)
+    except ConfigurationRefused as error:
+        for problem in error.problems:
+            say_error(f"{file}: {problem.sentence()}")
+        raise typer.Exit(1) from error

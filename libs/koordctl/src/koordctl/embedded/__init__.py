@@ -1,1 +1,0 @@
-"""The embedded stack: all services of Koordinator as processes on this machine, with simulated nodes."""

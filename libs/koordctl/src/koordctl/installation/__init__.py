@@ -1,0 +1,1 @@
+"""Operation of an installation: keys, tokens, backups, the nightly job and `koord doctor`."""

@@ -1,0 +1,81 @@
+"""`koord node`: this machine as a node."""
+
+import json
+import subprocess
+import sys
+from typing import Annotated, Any, Final
+
+import typer
+
+from koordctl.render.output import Format, fail, show_document, show_table
+from koordctl.stack.nodes import host_manifest, host_node_name
+
+app = typer.Typer(no_args_is_help=True, help="Show what an agent can measure and set on this machine.")
+
+_PATIENCE_SECONDS: Final = 30.0
+
+
+@app.command()
+def doctor(
+    output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
+    missing: Annotated[bool, typer.Option("--missing", help="Only features that cannot be used.")] = False,
+    cgroup_root: Annotated[str, typer.Option(help="Mount point of the cgroup file systems.")] = "/sys/fs/cgroup",
+    proc_root: Annotated[str, typer.Option(help="Mount point of procfs.")] = "/proc",
+    sys_root: Annotated[str, typer.Option(help="Mount point of sysfs.")] = "/sys",
+) -> None:
+    """Show what this machine's kernel, CPU and permissions let an agent do, feature by feature.
+
+    Nothing is started and nothing is written. Run it as the user that will run the agent.
+
+    Examples:
+
+      koord node doctor
+
+      koord node doctor --missing
+
+      koord node doctor -o json
+    """
+    command = [sys.executable, "-m", "koord_agent", "doctor"]
+    command += [f"--cgroup-root={cgroup_root}", f"--proc-root={proc_root}", f"--sys-root={sys_root}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        fail(f"examining the machine took longer than {_PATIENCE_SECONDS:g} s")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["the agent is not installed"])[-1]
+        fail(last.removeprefix("koord-agent doctor: "))
+    found: dict[str, Any] = json.loads(done.stdout)
+    if missing:
+        found["findings"] = [finding for finding in found["findings"] if not finding["usable"]]
+    if output is not Format.TABLE:
+        show_document(found, output)
+        return
+    typer.echo(
+        f"{found['node']}: kernel {found['kernel']}, cgroup v{found['cgroup_version']}, "
+        f"{found['cgroup_driver']} names of directories"
+    )
+    show_table(
+        ("feature", "usable", "file", "reason"),
+        (
+            (finding["feature"], "yes" if finding["usable"] else "no", finding["file"] or "-", finding["why"])
+            for finding in found["findings"]
+        ),
+        empty="everything can be used",
+    )
+
+
+@app.command()
+def manifest(
+    name: Annotated[str | None, typer.Argument(help="Name of the node; default: the name of this machine.")] = None,
+) -> None:
+    """Print this machine as a Node, with a taint that keeps away pods that do not tolerate it.
+
+    No kubelet starts containers here: an agent only measures the machine.
+
+    Examples:
+
+      koord node manifest
+
+      koord node manifest this-host | koord apply -f -
+    """
+    show_document(host_manifest(name or host_node_name()), Format.YAML)

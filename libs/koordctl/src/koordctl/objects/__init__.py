@@ -1,0 +1,1 @@
+"""Kubernetes objects: `koord apply`, `get`, `delete` and `lint`, and the columns of `koord get`."""

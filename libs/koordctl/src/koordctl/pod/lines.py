@@ -1,0 +1,200 @@
+"""The life of a pod as lines for a terminal: the output of `koord explain pod`. Pure.
+
+No two lines of a decision have the same content. All times are those that the events carry, from the clocks of their
+writers. Amounts: see `koordctl.render.units`.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from koordcore.events.explanations import Diagnosis, PreemptionDiagnosis
+from koordcore.events.pod import PlacementExplanation
+from koordcore.stories.pod import victims_text
+
+from koordctl.pod.story import PodStory, StoryEntry
+from koordctl.render.output import Line
+from koordctl.render.units import amounts_text, cores, duration_text, gibibytes, time_text
+
+TOP: Final = 3
+NODES_NAMED: Final = 5
+VICTIMS_SUGGESTION: Final = "WaitingVictimReleased"
+"""The suggestion to wait for the victims, which the preemption line already contains."""
+_PREEMPTION_PART: Final = " preemption: "
+
+
+def headline(message: str, diagnosis: Diagnosis | None) -> str:
+    """Return the message of an explanation for the first line.
+
+    The outcome of preemption is cut off if the diagnosis repeats it. What follows it, such as the number of
+    Reservations that match, stays.
+    """
+    if diagnosis is None or diagnosis.preemption is None:
+        return message
+    reasons, _, rest = message.partition(_PREEMPTION_PART)
+    failed = diagnosis.preemption.failed_message
+    notes = rest.removeprefix(failed) if failed else ""
+    return f"{reasons}{notes}"
+
+
+def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None = None) -> list[str]:
+    """Return the lines about the considered nodes: how many, why nodes were excluded, and the best scores.
+
+    Args:
+        found: The explanation.
+        diagnosis: Diagnosis of the same attempt. Its failures replace the exclusions, which say the same by node.
+    """
+    lines = [f"{found.nodes_considered} nodes considered, {found.nodes_feasible} feasible"]
+    if diagnosis is not None:
+        lines += diagnosis_lines(diagnosis)
+    if diagnosis is None or not diagnosis.failures:
+        for exclusion in found.exclusions:
+            if exclusion.excluded:
+                reasons = ", ".join(f"{count} {reason}" for reason, count in _most_first(exclusion.reasons))
+                lines.append(f"{exclusion.plugin} excluded {exclusion.excluded}: {reasons}")
+    for place, score in enumerate(found.top[:TOP], 1):
+        parts = " + ".join(f"{plugin} {value}" for plugin, value in _most_first(score.parts) if value) or "0"
+        lines.append(f"score {place}. {score.node} {score.total} = {parts}")
+    return lines
+
+
+def basis_line(found: PlacementExplanation) -> str:
+    """Return the line about the decision basis: positions of facts and reports, and the policy version."""
+    facts, samples = found.based_on.ev, found.based_on.obs
+    observed = f", observations up to {samples}" if samples else ""
+    return f"based on facts up to {facts}{observed}, policy {found.policy_version}"
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
+    """Return the lines about why no node fits, whether preemption could help, and what the user can change."""
+    lines: list[str] = []
+    if diagnosis.pre_filter_message:
+        lines.append(f"before filtering: {diagnosis.pre_filter_message}")
+        lines += [f"  {detail}" for detail in diagnosis.pre_filter_details]
+    for failure in diagnosis.failures:
+        shown = ", ".join(failure.nodes[:NODES_NAMED])
+        more = f" and {failure.count - NODES_NAMED} more" if failure.count > NODES_NAMED else ""
+        helps = "removing pods may help" if failure.preempt_might_help else "removing pods does not help"
+        lines.append(f"{failure.count} x {failure.plugin}: {failure.reason} ({helps}): {shown}{more}")
+        lines += [f"  {detail}" for detail in failure.details]
+    if diagnosis.already_waiting:
+        nodes = ", ".join(f"{node} {count}" for node, count in sorted(diagnosis.waiting_on.items()))
+        lines.append(f"{diagnosis.already_waiting} pods of its gang group wait at Permit: {nodes}")
+    if not diagnosis.is_root_cause:
+        lines.append("it failed because its gang group had failed before")
+    preemption, suggestion = diagnosis.preemption, diagnosis.suggestion
+    if preemption is not None:
+        lines += _preemption_lines(preemption)
+    displaces = preemption is not None and bool(preemption.victims)
+    if suggestion is not None and not (displaces and suggestion.type == VICTIMS_SUGGESTION):
+        lines.append(f"suggestion: {suggestion.message} ({suggestion.type})")
+    return lines
+
+
+def _preemption_lines(preemption: PreemptionDiagnosis) -> list[str]:
+    if preemption.victims:
+        outcome = f"{preemption.node} is free after {victims_text(preemption.victims)} left"
+        return [f"preemption: {outcome} ({preemption.plugin}, {preemption.examined} nodes tried)"]
+    return [f"preemption: {preemption.failed_message}"] if preemption.failed_message else []
+
+
+def _most_first(counts: dict[str, int]) -> Sequence[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+STYLES: Final = {
+    "placed": "green",
+    "started": "green",
+    "unschedulable": "yellow",
+    "denied": "red",
+    "abandoned": "red",
+    "gated": "yellow",
+    "evicted": "red",
+}
+REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
+
+
+def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
+    """Yield the lines that show a pod's life, oldest event first.
+
+    `as_of` names a past moment for the headline; it is empty for the present.
+    """
+    where = f" on {story.node}" if story.node else ""
+    yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
+    if story.uid:
+        asked = amounts_text(story.requests) if story.requests else "nothing"
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(story.node_selector.items()))
+        yield Line(f"  uid {story.uid}, requests {asked}" + (f", nodes with {wanted}" if wanted else ""))
+    if story.disruption is not None:
+        yield Line(f"  {story.disruption.sentence}", "red")
+    if story.missed_seconds is not None:
+        yield Line(f"  its workload missed one pod for {duration_text(story.missed_seconds)}")
+    yield from event_lines(story)
+    if story.wait_seconds is not None:
+        yield Line(f"  placed {duration_text(story.wait_seconds)} after it was submitted")
+    if story.used is not None:
+        usage, at = story.used.usage, time_text(story.used.at)
+        yield Line(f"  uses {cores(usage.cpu_milli)} cores, {gibibytes(usage.memory_bytes)} as reported {at}")
+
+
+def event_lines(story: PodStory) -> Iterator[Line]:
+    """Yield the lines of the events in a life, oldest first. Equal consecutive explanations form one entry."""
+    for same in _alike(story.moments):
+        yield from _moment_lines(same)
+
+
+def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
+    """Yield lists of events: consecutive equal explanations form one list, every other event is alone."""
+    run: list[StoryEntry] = []
+    for moment in _without_what_follows(moments):
+        if run and not (moment.step in REPEATED and _says(moment) == _says(run[-1])):
+            yield run
+            run = []
+        run.append(moment)
+    if run:
+        yield run
+
+
+def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]:
+    """Yield the events of a pod; a nomination omits victims that the explanation before it already names."""
+    yield from moments[:1]
+    for before, moment in pairwise(moments):
+        preemption = before.diagnosis.preemption if before.diagnosis is not None else None
+        is_shown = preemption is not None and (preemption.node, preemption.victims) == (moment.node, moment.victims)
+        if moment.step == "nominated" and is_shown:
+            yield StoryEntry(step=moment.step, at=moment.at, position=moment.position, sentence=f"to {moment.node}")
+        else:
+            yield moment
+
+
+def _says(moment: StoryEntry) -> tuple[str, str, list[str]]:
+    """Return step, sentence and details of an event as they are printed; consecutive events with equal ones are merged.
+
+    Time, number of the attempt and decision basis are not included.
+    """
+    details = explanation_lines(moment.explanation, moment.diagnosis) if moment.explanation is not None else []
+    if moment.step == "placed":
+        del details[:1]  # the sentence contains the number of nodes
+    return moment.step, headline(moment.sentence, moment.diagnosis), details
+
+
+def _moment_lines(same: Sequence[StoryEntry]) -> Iterator[Line]:
+    moment, last = same[0], same[-1]
+    what, sentence, details = _says(moment)
+    attempt = f" (attempt {moment.attempt})" if moment.attempt else ""
+    position = f"  position {moment.position}" if moment.position else ""
+    style = STYLES.get(what, "")
+    yield Line(f"  {time_text(moment.at)}  {what:<18} {sentence}{attempt}{position}".rstrip(), style)
+    yield from (Line(f"      {detail}") for detail in details)
+    yield from (Line(f"      given {chosen}") for chosen in moment.chosen)
+    yield from (
+        Line(f"      {value.plugin}: {value.name} {value.old or '(unset)'} -> {value.new or '(empty)'}")
+        for value in moment.hooked
+    )
+    yield from (Line(f"      writes {key}: {value}".rstrip()) for key, value in sorted(moment.annotations.items()))
+    if len(same) > 1:
+        until = f" (attempt {last.attempt})" if last.attempt else ""
+        times = "once" if len(same) == 2 else f"{len(same) - 1} times"
+        yield Line(f"  {time_text(last.at)}  {what:<18} {times} more until then, for the same reasons{until}", style)
+    if last.explanation is not None:
+        yield Line(f"      {basis_line(last.explanation)}")

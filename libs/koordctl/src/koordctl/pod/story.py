@@ -1,0 +1,278 @@
+"""The explanation of a pod by `koord explain pod`: `koordcore.stories.pod` with status, usage and details. Pure.
+
+`explain` fetches the events. `lines` prints the result.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from koordcore.events.admission import AdmissionDecided
+from koordcore.events.envelope import StoredEvent
+from koordcore.events.explanations import DecisionAbandoned, Diagnosis, PodUnschedulable
+from koordcore.events.nodestate import ContainerHookApplied, HookedValue, PodsStarted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.observation import Usage
+from koordcore.events.pod import PlacementExplanation, PodNominated, PodPlaced, PodReallocated, PodReleased, Victim
+from koordcore.protocol.annotations.allocation import binding_annotations
+from koordcore.protocol.pod_resources import pod_requests
+from koordcore.stories.disruptions import Disruption, disruption_of
+from koordcore.stories.hardware import NodeHardware
+from koordcore.stories.pod import Moment, pod_story
+from koordcore.values.allocation import Allocation
+
+from koordctl.node.hardware import chosen_lines
+from koordctl.render.units import amounts_text, seconds_between
+
+
+def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
+    """Yield for each unbound claim of a placed pod a phrase about its volume, such as `volume pv-1 for claim data`.
+
+    Args:
+        allocation: Allocation of the pod.
+        node: Name of its node.
+    """
+    for each in allocation.volume_claims:
+        if each.volume:
+            yield f"volume {each.volume} for claim {each.claim}"
+        else:
+            yield f"a new volume on {node} for claim {each.claim}"
+
+
+def split_amounts(allocation: Allocation, requests: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the parts of a pod's requests that come from its Reservation and from its node, without zeros.
+
+    Args:
+        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
+        requests: Resource -> amount that the pod requests.
+    """
+    used = allocation.reservation
+    given = {} if used is None else {name: min(used.amounts.get(name, 0), amount) for name, amount in requests.items()}
+    rest = {name: amount - given.get(name, 0) for name, amount in requests.items()}
+    return {name: amount for name, amount in given.items() if amount}, {
+        name: amount for name, amount in rest.items() if amount
+    }
+
+
+def use_line(allocation: Allocation, requests: Mapping[str, int]) -> str | None:
+    """Return a line about the Reservation that a pod uses; None if no amounts from a Reservation are known.
+
+    Args:
+        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
+        requests: Resource -> amount that the pod requests.
+    """
+    if allocation.reservation is None or not allocation.reservation.amounts:
+        return None
+    given, rest = split_amounts(allocation, requests)
+    said = f"{amounts_text(given)} from Reservation {allocation.reservation.name}"
+    return f"{said}, {amounts_text(rest)} from the node" if rest else said
+
+
+Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
+"""Denied: admission has admitted no pod of this name."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
+
+
+class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event in a pod's life, as `koord explain pod -o json` prints it.
+
+    Attributes:
+        step: One of `koordcore.stories.pod.Step`.
+        at: RFC 3339, the clock of the writer.
+        position: Position of the fact, or 0 for an explanation.
+        by: Actor that wrote the event.
+        sentence: Description of the event; may be empty.
+        attempt: Number of the scheduler's attempt, or 0 if there was none.
+        explanation: Nodes considered and feasible, exclusions and scores of an attempt.
+        diagnosis: Reasons why an attempt failed, by groups of nodes.
+        node: Node of a nomination.
+        victims: Victims of a nomination.
+        annotations: Annotations of the allocation, as they are written with the binding.
+        chosen: Texts about the allocation: amounts from a Reservation, volumes for unbound claims, and CPUs, zones and
+            devices with their places in the node.
+        hooked: Values that hooks of the agent changed, with the plug-in and the old value.
+        steps: Steps of admission that changed the pod.
+        rules: Rules of admission that denied the request.
+        trace: Trace id.
+    """
+
+    step: str
+    at: str
+    position: int = 0
+    by: str = ""
+    sentence: str = ""
+    attempt: int = 0
+    explanation: PlacementExplanation | None = None
+    diagnosis: Diagnosis | None = None
+    node: str = ""
+    victims: list[Victim] = []
+    annotations: dict[str, str] = {}
+    chosen: list[str] = []
+    hooked: list[HookedValue] = []
+    steps: list[str] = []
+    rules: list[str] = []
+    trace: str = ""
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured usage of a pod in a report of its node, and the time of that report (RFC 3339)."""
+
+    usage: Usage
+    at: str
+    qos: str = ""
+
+
+class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All data that `koord explain pod` shows of a pod.
+
+    Attributes:
+        namespace: Namespace of the pod.
+        name: Its name.
+        uid: Its uid, or empty if it was never admitted.
+        status: Its status at the end.
+        node: Its node, or empty if it has none.
+        requests: Its requests: milli-cores, bytes, or counts.
+        node_selector: Labels that its node must have.
+        moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
+        used: Usage in the last report of its node, or None if there is none.
+        wait_seconds: Time from submission to first placement, or None if it was never placed.
+        disruption: Component that takes or took the pod away from its workload, and why; None if none does.
+        missed_seconds: Time for which the workload had one pod less because of a migration; None without a migration,
+            or if the successor is not ready yet.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    status: Status
+    node: str = ""
+    requests: dict[str, int] = {}
+    node_selector: dict[str, str] = {}
+    moments: list[StoryEntry] = []
+    used: Used | None = None
+    wait_seconds: float | None = None
+    disruption: Disruption | None = None
+    missed_seconds: float | None = None
+
+
+def explained_pod(
+    uid: str,
+    facts: Iterable[StoredEvent],
+    explanations: Iterable[StoredEvent],
+    used: Used | None = None,
+    hardware: Mapping[int, NodeHardware] = _NO_HARDWARE,
+) -> PodStory:
+    """Return everything that `koord explain pod` shows of a pod that was admitted.
+
+    Args:
+        uid: Uid of the pod.
+        facts: Events of the pod and of its node's agent about it, see `koordcore.stories.pod.pod_story`.
+        explanations: Explanations about the pod, see `koordcore.stories.pod.pod_story`.
+        used: Usage in the last report of its node; None without one.
+        hardware: Position of a placement -> hardware of its node then, for placements that gave hardware.
+    """
+    namespace = name = node = submitted_at = placed_at = ""
+    status: Status = "Pending"
+    requests: dict[str, int] = {}
+    node_selector: dict[str, str] = {}
+    moments = pod_story(uid, facts, explanations)
+    entries: list[StoryEntry] = []
+    annotations: Mapping[str, str] = {}
+    for moment in moments:
+        _, _, stored, event, _ = moment
+        match event:
+            case PodSpecAdded() | PodSpecChanged():
+                annotations = event.object.metadata.annotations
+                namespace, name = event.object.metadata.namespace, event.object.metadata.name
+                requests = pod_requests(event.object)
+                node_selector = event.object.spec.node_selector
+                submitted_at = submitted_at or stored.occurred_at
+                if event.object.spec.node_name:  # bound: by the gateway, by another scheduler, or by its own manifest
+                    node = event.object.spec.node_name
+                    status = "Running" if event.object.status.phase == "Running" or status == "Running" else "Placed"
+            case PodSpecDeleted():
+                status = "Deleted"
+            case PodPlaced():
+                node, status = event.node, "Placed"
+                placed_at = placed_at or stored.occurred_at
+            case PodReleased():
+                node, status = "", "Deleted" if event.reason == "deleted" else "Pending"
+            case PodsStarted():
+                status = "Running" if node else status
+            case _:
+                pass
+        entries.append(_entry(moment, annotations, hardware))
+    return PodStory(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        status=status,
+        node=node,
+        requests=requests,
+        node_selector=node_selector,
+        moments=entries,
+        used=used if node else None,
+        wait_seconds=seconds_between(submitted_at, placed_at) if submitted_at and placed_at else None,
+        disruption=disruption_of(moments),
+    )
+
+
+def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
+    """Return everything that `koord explain pod` shows of a pod that was never admitted.
+
+    Args:
+        namespace: Namespace of the pod.
+        name: Its name.
+        explanations: The denials, oldest first.
+    """
+    moments = [_entry(moment) for moment in pod_story("", [], explanations)]
+    return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
+
+
+def _entry(
+    moment: Moment, annotations: Mapping[str, str] = _NONE, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE
+) -> StoryEntry:
+    """Return a moment as a document. `annotations` are those of the pod at that moment."""
+    stored, event = moment.stored, moment.event
+    entry = StoryEntry(
+        step=moment.step,
+        at=stored.occurred_at,
+        position=stored.seq if moment.is_fact else 0,
+        by=stored.actor,
+        sentence=moment.sentence,
+        trace=stored.trace_id,
+    )
+    match event:
+        case PodReallocated():
+            line = use_line(event.allocation, event.requests)
+            return msgspec.structs.replace(entry, chosen=[line] if line else [])
+        case PodPlaced():
+            written = binding_annotations(event.allocation, event.gang, event.annotations, annotations)
+            of_node = hardware.get(stored.seq)
+            return msgspec.structs.replace(
+                entry,
+                attempt=event.attempt,
+                explanation=event.explanation,
+                annotations=written,
+                chosen=[
+                    *filter(None, (use_line(event.allocation, event.requests),)),
+                    *volume_lines(event.allocation, event.node),
+                    *(chosen_lines(event.allocation, of_node) if of_node is not None else ()),
+                ],
+            )
+        case ContainerHookApplied():
+            return msgspec.structs.replace(entry, hooked=list(event.values))
+        case PodUnschedulable():
+            return msgspec.structs.replace(
+                entry, attempt=event.attempt, explanation=event.explanation, diagnosis=event.diagnosis
+            )
+        case DecisionAbandoned():
+            return msgspec.structs.replace(entry, attempt=event.attempt)
+        case PodNominated():
+            return msgspec.structs.replace(entry, node=event.node, victims=event.victims)
+        case AdmissionDecided():
+            return msgspec.structs.replace(entry, steps=event.steps, rules=event.rules)
+        case _:
+            return entry

@@ -1,0 +1,150 @@
+"""`koord quota tree`: what each quota may use, what it uses, and who lends to whom, from the leading scheduler.
+
+Source:
+    scheduler-core spec, 10.4
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from koordctl.access.clients import scheduler
+from koordctl.render.output import Format, console, fail, show_document
+from koordctl.render.units import amounts_text, sentence_in_cores
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """The computation of the current limit (runtime) of one resource of a quota.
+
+    Attributes:
+        resource: Name of the resource.
+        reason: Sentence that shows every term of the computation.
+        lent: Amount that this quota lends to others, in milli-cores or whole units.
+        borrowed: Amount that this quota borrows from others, in the same units.
+        lenders: Amount that each other quota lends to this one, by name of the quota.
+        borrowers: Amount that each other quota borrows from this one, by name of the quota.
+    """
+
+    resource: str
+    reason: str
+    lent: int = 0
+    borrowed: int = 0
+    lenders: dict[str, int] = {}
+    borrowers: dict[str, int] = {}
+
+
+class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One quota, as `koord quota tree` shows it.
+
+    Attributes:
+        name: Name of the quota.
+        parent: Name of its parent.
+        pods: Number of its pods.
+        min: Guaranteed amounts, in milli-cores or whole units.
+        max: Upper limits.
+        used: Requests of its placed pods.
+        request: Requests of all its pods.
+        runtime: Current limits, or None if only `max` limits the quota.
+        shares: Computation of the runtime, one for each resource.
+        warnings: Sentences about unusual settings of the quota.
+    """
+
+    name: str
+    parent: str
+    pods: int
+    min: dict[str, int]
+    max: dict[str, int]
+    used: dict[str, int]
+    request: dict[str, int]
+    runtime: dict[str, int] | None
+    shares: list[Share] = []
+    warnings: list[str] = []
+
+
+UNLIMITED = 1 << 60
+"""A larger maximum means no limit; it is the default of the built-in quotas."""
+
+
+def amounts(values: Mapping[str, int]) -> str:
+    """Return amounts as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none.
+
+    Amounts from `UNLIMITED` on mean "no limit" and are left out.
+
+    Args:
+        values: Resource -> amount, in milli-cores for cpu and whole units for other resources.
+    """
+    return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
+
+
+def quota_text(row: QuotaRow) -> str:
+    """Return the line for one quota as markup of the library rich; red if the quota uses more than its runtime."""
+    over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
+    runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
+    line = (
+        f"  used {amounts(row.used)}{runtime}  request {amounts(row.request)}"
+        f"  min {amounts(row.min)}  max {amounts(row.max)}"
+    )
+    colour = "red" if over else "green" if row.pods else "bold"
+    return f"[{colour}]{escape(row.name)}[/{colour}]{escape(line)}  {row.pods} pod{'s' if row.pods != 1 else ''}"
+
+
+def sections(row: QuotaRow) -> list[str]:
+    """Return the sentences below a quota: one for each resource in use, lent or borrowed, and the warnings."""
+    told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
+    return [
+        *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),
+        *(f"warning: {each}" for each in row.warnings),
+    ]
+
+
+PIPED_WIDTH = 500
+
+app = typer.Typer(help="Elastic quotas: limits, use and borrowing.", no_args_is_help=True)
+
+
+@app.callback()
+def _root() -> None:  # pyright: ignore[reportUnusedFunction]  # keeps `tree` a command of its own
+    """Elastic quotas: limits, use and borrowing."""
+
+
+@app.command()
+def tree(
+    tree: Annotated[str | None, typer.Option("--tree", help="Only the quota tree with this id.")] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+) -> None:
+    """Show every quota with min, max, runtime, used and request, and a sentence for each shared resource.
+
+    Examples:
+
+      koord quota tree
+
+      koord quota tree --tree pool-a -o json
+    """
+    answer = scheduler.get("/apis/v1/plugins/ElasticQuota/trees", {"tree": tree})
+    if output in (Format.JSON, Format.YAML):
+        show_document(answer, output)
+        return
+    trees = {name: msgspec.convert(rows, list[QuotaRow]) for name, rows in answer.items()}
+    if tree is not None and not trees.get(tree):
+        fail(f"there is no quota tree {tree}")
+    for name, rows in trees.items():
+        if rows:
+            wide = console if console.is_terminal else Console(width=PIPED_WIDTH)
+            wide.print(_drawn(name, rows), highlight=False)
+
+
+def _drawn(name: str, rows: list[QuotaRow]) -> Tree:
+    drawn = Tree(f"[bold]quota tree {escape(name)}[/bold]" if name else "[bold]quotas[/bold]")
+    branches = {row.name: Tree("") for row in rows}
+    for row in rows:
+        branch = branches[row.name]
+        branch.label = quota_text(row)
+        for line in sections(row):
+            branch.add(f"[dim]{escape(line)}[/dim]")
+        branches.get(row.parent, drawn).children.append(branch)
+    return drawn

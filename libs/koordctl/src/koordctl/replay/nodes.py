@@ -1,0 +1,219 @@
+"""What-if runs of node decisions: recorded decisions compared with decisions under another slo-controller-config."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import msgspec
+from koord_manager.domain.what_if.nodes import NodeDecisions, NodeFate, level_of
+from koord_manager.domain.what_if.recording import Tally
+from koordcore.events.nodepolicy import SLO_ADJUST
+from koordcore.state.aggregates import ControllerState, NodePolicyState, policy_resources
+
+
+class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The sum of the batch and mid resources that the manager publishes for all nodes.
+
+    Attributes:
+        nodes: Number of nodes with any batch or mid resource.
+        batch_cpu_milli: Batch CPU in milli-cores.
+        batch_memory_bytes: Batch memory in bytes.
+        mid_cpu_milli: Mid CPU in milli-cores.
+        mid_memory_bytes: Mid memory in bytes.
+    """
+
+    nodes: int = 0
+    batch_cpu_milli: int = 0
+    batch_memory_bytes: int = 0
+    mid_cpu_milli: int = 0
+    mid_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeComparison:
+    """The recorded decisions about nodes compared with those of the re-run.
+
+    Attributes:
+        tally: Numbers of decisions in the window.
+        fates: Nodes whose state differs at the end of the window.
+        mass_abnormal: For the recording and for the re-run: whether at the end more nodes look abnormal than may have
+            a lowered weight.
+        before: Recorded batch and mid resources at the end.
+        after: Batch and mid resources of the re-run at the end.
+    """
+
+    tally: Tally
+    fates: list[NodeFate]
+    mass_abnormal: tuple[bool, bool]
+    before: Lent
+    after: Lent
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "decisions": tally_document(self.tally),
+            "before": msgspec.to_builtins(self.before),
+            "after": msgspec.to_builtins(self.after),
+            "massAbnormal": {"recorded": self.mass_abnormal[0], "rerun": self.mass_abnormal[1]},
+            "nodes": [
+                {
+                    "node": fate.node,
+                    "recorded": _lent_document(fate.recorded),
+                    "rerun": _lent_document(fate.rerun),
+                    "nodeSLO": [asdict(one) for one in slo_differences(fate)],
+                    "measuring": [asdict(one) for one in measuring_differences(fate)],
+                    "ratios": [asdict(one) for one in ratio_differences(fate)],
+                    "devices": [asdict(one) for one in device_differences(fate)],
+                    "health": [asdict(one) for one in health_differences(fate)],
+                }
+                for fate in self.fates
+            ],
+        }
+
+
+def tally_document(tally: Tally) -> dict[str, int]:
+    """Return the numbers of decisions as JSON values, with the keys `recorded`, `rerun`, `same` and `notRetained`."""
+    return {
+        "recorded": tally.recorded,
+        "rerun": tally.rerun,
+        "same": tally.same,
+        "notRetained": tally.not_retained,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field whose value in the recording differs from that in the re-run. None: that side does not have the field.
+
+    Attributes:
+        path: Path of the field, with dots.
+        recorded: Its value in the recording.
+        rerun: Its value in the re-run.
+    """
+
+    path: str
+    recorded: Any
+    rerun: Any
+
+
+def slo_differences(fate: NodeFate) -> list[Difference]:
+    """Return the fields of a node's NodeSLO that differ between the recording and the re-run.
+
+    A side without a NodeSLO has no fields.
+    """
+    return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
+
+
+def measuring_differences(fate: NodeFate) -> list[Difference]:
+    """Return the fields of a node's `metricCollectPolicy` that differ between the recording and the re-run.
+
+    A side without this policy has no fields.
+    """
+    before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
+    return list(_differences(before or {}, after or {}))
+
+
+def ratio_differences(fate: NodeFate) -> list[Difference]:
+    """Return the amplification ratios of a node that differ between the recording and the re-run.
+
+    The values are the texts of the node's annotations; None on a side without the annotation.
+    """
+    before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
+    return list(_differences(before, after))
+
+
+def health_differences(fate: NodeFate) -> list[Difference]:
+    """Return the parts of a node's health that differ between the recording and the re-run.
+
+    The paths are `level`, `weight` and, for each threshold that differs, `offsets.NAME`. If one side has no health, the
+    paths are `level`, `weight` and `offsets`, with None on that side. The list is empty if nothing differs.
+
+    Args:
+        fate: The node's state at the end of the window, in the recording and in the re-run.
+    """
+    before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
+    return list(_differences(before, after))
+
+
+def device_differences(fate: NodeFate) -> list[Difference]:
+    """Return the resources and labels of a node's devices that differ between the recording and the re-run.
+
+    The paths are `resources.NAME` and `labels.KEY`.
+    """
+    before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
+    return list(_differences(before, after))
+
+
+def _devices(policy: NodePolicyState) -> dict[str, Any]:
+    return {"resources": policy.devices, "labels": policy.device_labels}
+
+
+def _health(policy: NodePolicyState) -> dict[str, Any]:
+    level = level_of(policy)
+    return dict(zip(("level", "weight", "offsets"), level, strict=True)) if level is not None else {}
+
+
+def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
+    return {"cpuNormalization": policy.cpu_normalization, "amplification": policy.amplification}
+
+
+def lends_otherwise(fate: NodeFate) -> bool:
+    """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the recording.
+
+    A side without a policy counts as one without such resources.
+    """
+    before, after = fate.recorded or NodePolicyState(seq=0), fate.rerun or NodePolicyState(seq=0)
+    return (policy_resources(before), before.zones) != (policy_resources(after), after.zones)
+
+
+def compare_nodes(decided: NodeDecisions) -> NodeComparison:
+    """Return the comparison of the recorded decisions about nodes with those of a finished re-run."""
+    existing = decided.view.nodes()
+    recorded = decided.view.state.of_kind(NodePolicyState)
+    guard = decided.view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
+    was = guard is not None and guard.mass_abnormal
+    return NodeComparison(
+        mass_abnormal=(was, was if decided.mass_abnormal is None else decided.mass_abnormal),
+        tally=decided.tally,
+        fates=decided.fates(),
+        before=_lent(recorded[token] for token in existing if token in recorded),
+        after=_lent(decided.rerun[token] for token in existing if token in decided.rerun),
+    )
+
+
+def _lent(policies: Iterable[NodePolicyState]) -> Lent:
+    lending = [policy for policy in policies if policy.batch_cpu_milli is not None or policy.mid_cpu_milli is not None]
+    return Lent(
+        nodes=len(lending),
+        batch_cpu_milli=sum(policy.batch_cpu_milli or 0 for policy in lending),
+        batch_memory_bytes=sum(policy.batch_memory_bytes or 0 for policy in lending),
+        mid_cpu_milli=sum(policy.mid_cpu_milli or 0 for policy in lending),
+        mid_memory_bytes=sum(policy.mid_memory_bytes or 0 for policy in lending),
+    )
+
+
+def _lent_document(policy: NodePolicyState | None) -> dict[str, Any] | None:
+    """Return the published resources, their reason, and the terms of the formulas as JSON values."""
+    if policy is None:
+        return None
+    return {
+        "batchCpuMilli": policy.batch_cpu_milli,
+        "batchMemoryBytes": policy.batch_memory_bytes,
+        "midCpuMilli": policy.mid_cpu_milli,
+        "midMemoryBytes": policy.mid_memory_bytes,
+        "reason": policy.reason,
+        "computedAt": policy.computed_at,
+        "terms": msgspec.to_builtins(policy.terms),
+        "midTerms": msgspec.to_builtins(policy.mid_terms),
+        "zones": msgspec.to_builtins(policy.zones),
+    }
+
+
+def _differences(recorded: Mapping[str, Any], rerun: Mapping[str, Any], at: str = "") -> Iterator[Difference]:
+    for name in sorted(recorded.keys() | rerun.keys()):
+        before, after = recorded.get(name), rerun.get(name)
+        path = f"{at}.{name}" if at else name
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(cast("dict[str, Any]", before), cast("dict[str, Any]", after), path)
+        elif before != after:
+            yield Difference(path, before, after)

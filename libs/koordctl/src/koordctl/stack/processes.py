@@ -1,0 +1,351 @@
+"""The processes of the embedded stack: what to run, with which user and which log file.
+
+The log starts first, then its streams are declared, then the manager, the scheduler, the projector with Postgres, and
+the agents start.
+
+`specs` computes the processes from `StackOptions`. The supervisor of `koordcore.embedded` runs them. Next module to
+read: `commands/stack.py`.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from koordcore.bus.client.connection import ConnectRefused, NoAnswer, NotConnected
+from koordcore.bus.factory import BusSettings, bootstrap_bus
+from koordcore.bus.names import BusNames
+from koordcore.bus.read.stream_reader import ApiError
+from koordcore.bus.setup.bootstrap import ServerTooOld, StreamDiffers
+from koordcore.bus.setup.manifest import BOOTSTRAP
+from koordcore.bus.setup.principals import nats_users, seed_file
+from koordcore.embedded.errors import EmbeddedError
+from koordcore.embedded.nats import NatsServer
+from koordcore.embedded.nats_config import NatsServerConfig
+from koordcore.embedded.ports import LOOPBACK, free_ports, is_port_free
+from koordcore.embedded.postgres import PostgresConfig, PostgresServer
+from koordcore.embedded.process import ProcessSpec, http_ok
+from koordcore.service.clock import ScaledClock, SystemClock, parse_clock
+from koordcore.values.invalid import InvalidInput
+
+from koordctl.access.log import DEFAULT_CLUSTER, key_folder
+from koordctl.stack.containers import CONTAINERD, SOCKET, containerd_spec
+from koordctl.stack.kubernetes import stack_part
+from koordctl.stack.kubernetes.control_plane import PORTS, prepare
+from koordctl.stack.kubernetes.programs import folder_of
+
+SERVICES: Final = ("manager", "scheduler", "projector")
+DESCHEDULER: Final = "descheduler"
+"""Service that runs only with a configuration."""
+_OWN_FLAGS: Final = {"manager": ("--feature-gates", "EnableSyncGPUSharedResource=true")}
+"""Flags of a service. Admission adds gpu.shared to the requests of pods with GPUs, so nodes have to offer it."""
+PORTS_FILE: Final = "ports.json"
+SIMULATOR: Final = "agent-sim-"
+CRI_PROXY: Final = "criproxy"
+PROXY_SOCKET: Final = "proxy.sock"
+_REGISTRATIONS: Final = "hookserver.d"
+READY_SECONDS: Final = 120.0
+NATS_READY_SECONDS: Final = 120.0
+"""A killed server recovers its streams before it answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """The values of the command-line options with which an embedded stack starts.
+
+    Attributes:
+        var: Folder of data, logs and state.
+        port_base: First of consecutive ports; None takes free ports, if possible those of the last start.
+        clock: Text that describes the clock of all services.
+        sync: When nats-server writes its files to disk: "always", or an interval.
+        host_node: Node name of this machine; None runs no agent for this machine.
+        simulated: File with the simulated nodes; None simulates no nodes.
+        simulators: Number of processes that share the simulated nodes.
+        descheduler: Configuration of the descheduler; None runs none.
+        kubernetes: Control plane of Kubernetes from which all objects come; None: they come from `koord apply`.
+        containers: Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
+        traces: Whether the services write their spans to var/log/traces.jsonl.
+        flags: Additional flags for each service (manager, scheduler, projector, agent).
+        log_level: Log level of the services.
+        cluster: Name of the cluster.
+    """
+
+    var: Path
+    port_base: int | None = None
+    clock: str = "system"
+    sync: str = "1s"
+    host_node: str | None = None
+    simulated: Path | None = None
+    simulators: int = 1
+    descheduler: Path | None = None
+    kubernetes: stack_part.KubernetesPart | None = None
+    containers: Path | None = None
+    traces: bool = False
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    log_level: str = "info"
+    cluster: str = DEFAULT_CLUSTER
+
+    @property
+    def log_folder(self) -> Path:
+        """Folder of the log files."""
+        return self.var / "log"
+
+    @property
+    def trace_file(self) -> Path:
+        """File to which the services write their spans, if `traces` is set. The path itself does not depend on it."""
+        return self.log_folder / "traces.jsonl"
+
+
+def choose_ports(options: StackOptions, names: Sequence[str]) -> dict[str, int]:
+    """Return a local port for each name.
+
+    With `port_base`, these are consecutive ports from there on, and nothing checks that they are free. Without it, the
+    ports of the last start are used if they are free, else other free ones. They are stored for the next start.
+
+    Raises:
+        EmbeddedError: There are no free ports.
+    """
+    if options.port_base is not None:
+        return {name: options.port_base + index for index, name in enumerate(names)}
+    file = options.var / PORTS_FILE
+    before: dict[str, int] = {}
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        before = msgspec.json.decode(file.read_bytes(), type=dict[str, int])
+    kept = {name: port for name, port in before.items() if name in names and is_port_free(port)}
+    missing = [name for name in names if name not in kept]
+    chosen = {**kept, **dict(zip(missing, free_ports(len(missing)), strict=True))}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode({**before, **chosen})))
+    return chosen
+
+
+def shared_clock(speed: float, var: Path) -> str:
+    """Return the clock setting `<speed>@<real origin>@<origin>` that all services of a run share.
+
+    The clock never shows a time before the end of the last run on this data.
+
+    Args:
+        speed: Simulated seconds per real second. 1: the host's time, unless an earlier run was ahead of it.
+        var: Folder of the stack.
+    """
+    file = var / "clock"
+    now = SystemClock().unix()
+    shown = now
+    with contextlib.suppress(OSError, InvalidInput):
+        shown = max(now, parse_clock(file.read_text().strip()).unix())
+    ahead = shown - now > 1
+    clock = str(ScaledClock.starting_now(speed, at_unix=shown)) if speed != 1 or ahead else "system"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(clock + "\n")
+    return clock
+
+
+def specs(options: StackOptions) -> list[ProcessSpec]:
+    """Return every process of the stack, for the supervisor.
+
+    Raises:
+        EmbeddedError: The program of a server is missing, or there is no free port.
+    """
+    agents = _agent_names(options)
+    optional = (DESCHEDULER,) if options.descheduler is not None else ()
+    proxy = (CRI_PROXY,) if options.containers is not None else ()
+    plane_ports = (*PORTS, stack_part.WEBHOOK_PORT) if options.kubernetes is not None else ()
+    names = ("nats", "nats-monitor", "postgres", *SERVICES, *optional, *agents, *proxy, *plane_ports)
+    ports = choose_ports(options, names)
+    nats = _nats(options, ports)
+    postgres = _postgres(options, ports)
+    nats_url = f"nats://{LOOPBACK}:{ports['nats']}"
+    found = [_with_streams(nats.spec(), options, nats_url), postgres.spec()]
+    for name in SERVICES:
+        # The address holds the password: not on a command line, which every user of the machine can read.
+        env = {"KOORD_PROJECTOR_DSN": postgres.dsn} if name == "projector" else {}
+        found.append(_service(options, name, name, ports[name], nats_url, _OWN_FLAGS.get(name, ()), env))
+    if options.descheduler is not None:
+        flags = ("--config", str(options.descheduler.absolute()))
+        found.append(_service(options, DESCHEDULER, DESCHEDULER, ports[DESCHEDULER], nats_url, flags, {}))
+    found += [
+        _service(options, name, "agent", ports[name], nats_url, _agent_flags(options, name), {}) for name in agents
+    ]
+    if options.containers is not None:
+        found += _container_runtime(options, options.containers, ports[CRI_PROXY], nats_url)
+    if options.kubernetes is not None:
+        found = _behind_api_server(options, options.kubernetes, ports, found)
+    return found
+
+
+def _behind_api_server(
+    options: StackOptions, part: stack_part.KubernetesPart, ports: Mapping[str, int], found: Sequence[ProcessSpec]
+) -> list[ProcessSpec]:
+    """Return the processes with a control plane, whose objects the manager mirrors."""
+    plane = prepare(folder_of(options.var), options.log_folder, part.programs, ports)
+    manager = next(spec for spec in found if spec.name == "manager")
+    behind = stack_part.with_objects(
+        replace(
+            manager,
+            argv=(*manager.argv, *stack_part.manager_flags(plane)),
+            env={**manager.env, **stack_part.manager_environment(plane, ports[stack_part.WEBHOOK_PORT])},
+        ),
+        plane,
+    )
+    idle = [options.host_node] if options.host_node is not None else []
+    others = [spec for spec in found if spec is not manager]
+    return [*stack_part.kubernetes_specs(plane, part, idle), behind, *others]
+
+
+def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url: str) -> list[ProcessSpec]:
+    """Return containerd, and the CRI proxy that waits for it."""
+    flags = (
+        *("--koord-runtimeproxy-endpoint", str(folder / PROXY_SOCKET)),
+        *("--remote-runtime-service-endpoint", str(folder / SOCKET)),
+        *("--hookserver-dir", str(folder / _REGISTRATIONS)),
+        *("--state-dir", str(folder)),
+        *("--node", options.host_node or ""),
+    )
+    return [
+        containerd_spec(folder, options.log_folder / f"{CONTAINERD}.log"),
+        _service(options, CRI_PROXY, CRI_PROXY, port, nats_url, flags, {}),
+    ]
+
+
+def _agent_names(options: StackOptions) -> list[str]:
+    """Return the names of the agent processes: one for this machine, and several that share the simulated nodes."""
+    simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
+    return (["agent-host"] if options.host_node else []) + simulators
+
+
+def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
+    if name == "agent-host":
+        assert options.host_node is not None, "there is an agent for this host"
+        flags = ("--node", options.host_node, "--state-dir", str(options.var / "agents" / name))
+        if options.containers is None:
+            return flags
+        hooks = str(options.containers / "koordlet.sock")
+        registrations = str(options.containers / _REGISTRATIONS)
+        return (
+            *flags,
+            *("--runtime-hooks-addr", hooks, "--runtime-hooks-host-endpoint", hooks),
+            *("--runtime-hooks-config-path", registrations, "--containerd-endpoint", str(options.containers / SOCKET)),
+        )
+    state = ("--state-dir", str(options.var / "agents" / name))
+    shard = f"{name.removeprefix(SIMULATOR)}/{options.simulators}"
+    return ("--simulated-nodes-file", str(options.simulated), "--shard", shard, *state)
+
+
+def manager_url(processes: Sequence[ProcessSpec]) -> str:
+    """Return the base URL of the manager of a stack."""
+    return next(spec.urls["http"] for spec in processes if spec.name == "manager")
+
+
+def wipe(options: StackOptions) -> None:
+    """Delete everything below `var`, and the data of Postgres wherever it is kept. The stack must not run.
+
+    Raises:
+        EmbeddedError: The folder holds other files than a stack's data.
+    """
+    if options.var.exists() and any(options.var.iterdir()) and not (options.var / PORTS_FILE).exists():
+        raise EmbeddedError(f"{options.var} holds other files than a stack's data; name an empty folder")
+    PostgresServer(PostgresConfig(data_dir=options.var / "postgres")).wipe()
+    shutil.rmtree(options.var, ignore_errors=True)
+
+
+def log_server(options: StackOptions) -> NatsServer:
+    """Return the log's server of a stack that does not run, for work on its streams without the services.
+
+    Raises:
+        EmbeddedError: There is no free port.
+    """
+    return _nats(options, choose_ports(options, ("nats", "nats-monitor")))
+
+
+def _nats(options: StackOptions, ports: dict[str, int]) -> NatsServer:
+    return NatsServer(
+        NatsServerConfig(
+            name="nats",
+            directory=options.var / "nats",
+            port=ports["nats"],
+            monitor_port=ports["nats-monitor"],
+            sync_interval=options.sync,
+            users=nats_users(BusNames(options.cluster), key_folder(options.var)),
+            log_file=options.log_folder / "nats.log",
+            ready_seconds=NATS_READY_SECONDS,
+        )
+    )
+
+
+def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
+    # Rows and their position are in one transaction: a commit that a power cut takes back is folded again.
+    return PostgresServer(
+        PostgresConfig(
+            data_dir=options.var / "postgres",
+            port=ports["postgres"],
+            synchronous_commit=False,
+            log_file=options.log_folder / "postgres.log",
+        )
+    )
+
+
+def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
+    """Return the process of the log's server, which counts as ready once every stream is declared.
+
+    Services bind to streams and create none (event-bus spec, 2).
+    """
+    health = spec.ready
+    assert isinstance(health, str), "nats-server is asked over HTTP"
+    settings = BusSettings(
+        urls=(url,),
+        cluster=options.cluster,
+        user=BOOTSTRAP.name,
+        nkey_seed_file=seed_file(key_folder(options.var), BOOTSTRAP.name),
+        connect_seconds=NATS_READY_SECONDS,
+    )
+
+    async def ready() -> bool:
+        if not await asyncio.to_thread(http_ok, health):
+            return False
+        try:
+            await bootstrap_bus(settings)
+        except NoAnswer:
+            return False
+        except (ConnectRefused, NotConnected, ServerTooOld, StreamDiffers, ApiError) as error:
+            raise EmbeddedError(f"nats: the streams could not be set up: {error}") from error
+        return True
+
+    return replace(spec, ready=ready)
+
+
+def _service(
+    options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
+) -> ProcessSpec:
+    """Return the process of a service, started as `python -m koord_<module>` with flags."""
+    flags: list[str] = [
+        *("--cluster", options.cluster),
+        *("--instance", name),
+        *("--clock", options.clock),
+        *("--nats-urls", nats_url),
+        *("--nats-seed-file", str(seed_file(key_folder(options.var), module).absolute())),
+        *("--http-port", str(port)),
+        *("--log-format", "json"),
+        *("--log-level", options.log_level),
+        *(("--trace-file", str(options.trace_file.absolute())) if options.traces else ()),
+        *own,
+        *options.flags.get(module, ()),
+    ]
+    url = f"http://{LOOPBACK}:{port}"
+    return ProcessSpec(
+        name=name,
+        argv=(sys.executable, "-m", f"koord_{module}", *flags),
+        ready=f"{url}/readyz",
+        ready_seconds=READY_SECONDS,
+        # Not after postgres: the projector waits for it itself, and its interpreter starts meanwhile.
+        after=("nats",),
+        log_file=options.log_folder / f"{name}.log",
+        ports={"http": port},
+        urls={"http": url},
+        # Two cores start four interpreters at once; numpy's threads would only make them wait for each other.
+        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **env},
+    )

@@ -1,0 +1,232 @@
+"""`koord top node|pod|gpu`: show current use from the newest report of each agent, and the given shares of GPUs."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import typer
+from koordcore.events.catalogue import CATALOGUE
+from koordcore.events.envelope import AggregateRef, name_from_token, name_token
+from koordcore.events.observation import NodeUsageReported
+from rich.live import Live
+from rich.table import Table
+
+from koordctl.access.clients import projector
+from koordctl.access.log import open_log, wait_for
+from koordctl.objects.devices import GPU_COLUMNS, GpuSort, devices_of, gpu_rows, gpu_summary
+from koordctl.render.output import console, fail, show_table
+from koordctl.render.units import cores, gibibytes
+
+app = typer.Typer(help="Current use of nodes and pods, and given shares of GPUs.", no_args_is_help=True)
+
+REFRESH_SECONDS: Final = 2.0
+NODE_COLUMNS: Final = (
+    "node",
+    "cpu",
+    "cpu%",
+    "best effort",
+    "quota",
+    "memory",
+    "memory%",
+    "batch free",
+    "pods",
+    "reported",
+)
+POD_COLUMNS: Final = ("namespace", "pod", "node", "qos", "priority", "cpu", "memory")
+Sort: TypeAlias = Literal["cpu", "memory", "name"]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh every 2 s until interrupted.")]
+Sorting = Annotated[str, typer.Option("--sort", help="cpu, memory or name.")]
+Row: TypeAlias = Sequence[object]
+
+
+@app.command("node")
+def top_node(
+    name: Annotated[str | None, typer.Argument(help="Only this node.")] = None,
+    sort: Sorting = "cpu",
+    watch: Watch = False,
+) -> None:
+    """Show nodes: their use, the best-effort part of it, and the quota of best effort.
+
+    The quota is the last reported one. A change below a tenth of the node is reported within ten minutes.
+
+    Examples:
+
+      koord top node
+
+      koord top node --watch --sort memory
+    """
+    chosen = _sort(sort)
+    _show(NODE_COLUMNS, lambda: node_rows(_nodes(name), name, chosen), watch=watch, empty="there are no nodes")
+
+
+@app.command("pod")
+def top_pod(
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="Only pods of this node.")] = None,
+    sort: Sorting = "cpu",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of pods.")] = 40,
+    watch: Watch = False,
+) -> None:
+    """Show pods: their average use in the newest report of their node.
+
+    Examples:
+
+      koord top pod
+
+      koord top pod --node node-1 --sort memory -w
+    """
+    chosen = _sort(sort)
+
+    def rows() -> list[Row]:
+        names = [str(item["name"]) for item in _nodes(node) if node in (None, item["name"])]
+        return pod_rows(wait_for(_reports(names)), namespace, chosen)[:limit]
+
+    where = f" on node {node}" if node else ""
+    among = f" in namespace {namespace}" if namespace else ""
+    _show(POD_COLUMNS, rows, watch=watch, empty=f"no pods{among} reported{where} yet")
+
+
+@app.command("gpu")
+def top_gpu(
+    node: Annotated[str | None, typer.Option("--node", help="Only GPUs of this node.")] = None,
+    sort: Annotated[str, typer.Option("--sort", help="given, free or name.")] = "given",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of GPUs.")] = 40,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="Position of the log, or RFC 3339 time: the GPUs at that moment.")
+    ] = None,
+    watch: Watch = False,
+) -> None:
+    """Show GPUs: the given and the free share of each card, and the pods that hold it.
+
+    Examples:
+
+      koord top gpu
+
+      koord top gpu --sort free --node node-1
+
+      koord top gpu --as-of 2026-11-21T08:30:00Z
+    """
+    orders: dict[str, GpuSort] = {"given": "given", "free": "free", "name": "name"}
+    if sort not in orders:
+        fail(f"--sort: must be given, free or name, got {sort!r}", status=2)
+    where = f" on node {node}" if node else ""
+    empty = f"no GPUs{where}: no Device object states one"
+    if watch:
+        _show(GPU_COLUMNS, lambda: gpu_rows(devices_of(node, as_of), orders[sort])[:limit], watch=watch, empty=empty)
+        return
+    devices = devices_of(node, as_of)
+    rows = gpu_rows(devices, orders[sort])
+    show_table(GPU_COLUMNS, rows[:limit], empty=empty)
+    if rows:
+        sys.stdout.write(f"{gpu_summary(devices)}\n")
+
+
+def _nodes(name: str | None) -> list[dict[str, Any]]:
+    """Return all nodes that the projector knows. End the command if `name` is given and is not one of them."""
+    nodes: list[dict[str, Any]] = projector.get("/api/nodes")["nodes"]
+    if name is not None and not any(node["name"] == name for node in nodes):
+        fail(f"there is no node {name}")
+    return nodes
+
+
+def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
+    """Return the table rows of `koord top node`: greatest use first and nodes without a report last, or by name.
+
+    Args:
+        nodes: The nodes as the projector's `/api/nodes` returns them.
+        name: Only this node; None for all.
+        sort: The resource that orders the rows.
+    """
+    chosen = [node for node in nodes if name is None or node["name"] == name]
+    chosen.sort(key=lambda node: node["name"])
+    if sort != "name":
+        chosen.sort(key=lambda node: -(node[f"{sort}_used"] if node[f"{sort}_used"] is not None else -1))
+    return [
+        (
+            node["name"],
+            cores(node["cpu_used"]),
+            _share(node["cpu_used"], node["cpu_milli"]),
+            cores(node["be_cpu_used"]),
+            "unlimited" if node["be_quota_us"] < 0 else cores(node["be_quota_us"] // 100),
+            gibibytes(node["memory_used"]),
+            _share(node["memory_used"], node["memory_bytes"]),
+            cores(None if node["batch_cpu"] is None else node["batch_cpu"] - node["batch_cpu_requested"]),
+            node["pods_running"],
+            _time(node["reported_at"]),
+        )
+        for node in chosen
+    ]
+
+
+def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
+    """Return the table rows of `koord top pod`: greatest use first, or by namespace and name.
+
+    Args:
+        reports: Node name -> its newest usage report.
+        namespace: Only pods of this namespace; None for all.
+        sort: The resource that orders the rows.
+    """
+    pods = [
+        (node, pod)
+        for node, report in reports.items()
+        for pod in report.pods
+        if namespace is None or pod.namespace == namespace
+    ]
+    pods.sort(key=lambda found: (found[1].namespace, found[1].name))
+    if sort != "name":
+        pods.sort(key=lambda found: -(found[1].usage.cpu_milli if sort == "cpu" else found[1].usage.memory_bytes))
+    return [
+        (
+            pod.namespace,
+            pod.name,
+            node,
+            pod.qos,
+            pod.priority_class,
+            cores(pod.usage.cpu_milli),
+            gibibytes(pod.usage.memory_bytes),
+        )
+        for node, pod in pods
+    ]
+
+
+async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
+    """Return the newest usage report of each node that has one."""
+    async with open_log() as log:
+        stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
+    reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)
+    return {name: report for name, report in reports if isinstance(report, NodeUsageReported)}
+
+
+def _show(columns: Sequence[str], rows: Callable[[], list[Row]], *, watch: bool, empty: str) -> None:
+    if not watch:
+        show_table(columns, rows(), empty=empty)
+        return
+    with Live(_table(columns, rows()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            live.update(_table(columns, rows()), refresh=True)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for row in rows[: max(console.height - 2, 1)]:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return table
+
+
+def _sort(text: str) -> Sort:
+    found: dict[str, Sort] = {"cpu": "cpu", "memory": "memory", "name": "name"}
+    if text not in found:
+        fail(f"--sort: must be cpu, memory or name, got {text!r}", status=2)
+    return found[text]
+
+
+def _share(part: int | None, whole: int) -> str:
+    return "-" if part is None or whole <= 0 else f"{100 * part / whole:.0f}%"
+
+
+def _time(text: str | None) -> str:
+    return "-" if not text else text[11:19]

@@ -1,0 +1,106 @@
+"""What `koord explain node` and the explanation of a decision say, from events alone."""
+
+import pytest
+from koordcore.events.envelope import BasedOn
+from koordcore.events.nodepolicy import NodeOvercommitComputed, OvercommitTerms
+from koordcore.events.nodestate import AgentStarted, BeCpuSuppressed
+from koordcore.events.objects import NodeSpecAdded
+from koordcore.events.observation import NodeUsageReported, PodUsage, Usage
+from koordcore.protocol import keys
+from koordctl.node.lines import formula_line, node_lines
+from koordctl.node.story import NodeSample, NodeStory, node_story, sample_of
+from koordctl.pod.lines import basis_line, explanation_lines
+from support.explained_events import EXPLANATION, stored
+from support.scheduler.scheduling import node
+
+SUPPRESSED = "BE may use {0} cores = 16 x 65% - pods 9.151; quota unlimited -> {0} cores (target)"
+SUPPRESSED_ONCE = "BE may use {0}000m = 16000m x 65% - pods 9151m; quota -1 -> {0}00000 us (target)"
+"""as agents said it before they spoke in cores"""
+
+
+def report() -> NodeUsageReported:
+    usage = PodUsage(
+        uid="u", namespace="d", name="web", priority_class="koord-batch", qos="BE", usage=Usage(cpu_milli=700)
+    )
+    return NodeUsageReported(
+        updated_at="2026-01-01T00:00:30Z",
+        report_interval_seconds=60,
+        aggregate_duration_seconds=300,
+        node_usage=Usage(cpu_milli=900, memory_bytes=1 << 28),
+        system_usage=Usage(cpu_milli=200),
+        pods=[usage],
+    )
+
+
+def story(sample: NodeSample | None = None) -> NodeStory:
+    terms = OvercommitTerms(
+        capacity=16000,
+        margin=5600,
+        system_used=500,
+        reserved=1000,
+        high_priority_used=3000,
+        high_priority_request=8000,
+        result=6400,
+        policy="usage",
+    )
+    overcommit = NodeOvercommitComputed(
+        batch_cpu_milli=6400, batch_memory_bytes=1, reason="changed", terms={"cpu": terms}, based_on=BasedOn()
+    )
+    changes = [
+        stored(
+            seq,
+            "nodestate.n",
+            BeCpuSuppressed(old_quota_us=-1, new_quota_us=seq * 100_000, terms={}, reason=sentence.format(seq)),
+        )
+        for seq, sentence in zip(range(2, 10), [SUPPRESSED_ONCE] * 7 + [SUPPRESSED], strict=True)
+    ]
+    agent = stored(1, "nodestate.n", AgentStarted(host="simulated", version="1"))
+    return node_story("n", None, [stored(1, "nodepolicy.n", overcommit)], [agent, *changes], sample)
+
+
+def test_explanation_says_who_excluded_how_many_and_what_the_scores_are_made_of() -> None:
+    assert explanation_lines(EXPLANATION) == [
+        "5 nodes considered, 2 feasible",
+        "NodeResourcesFit excluded 3: 2 Insufficient cpu, 1 Insufficient memory",
+        "score 1. n.1 190 = Taints 100 + Fit 90",
+    ]
+    assert basis_line(EXPLANATION) == "based on facts up to 8, observations up to 3, policy v1"
+
+
+@pytest.mark.parametrize(
+    ("reservation", "line"),
+    [
+        ('{"resources":{"cpu":"4","memory":"2Gi"}}', "  reserved on the node cpu 4, memory 2.0Gi: pods do not get it"),
+        ('{"reservedCPUs":"0-1,8-9"}', "  reserved on the node cpu 4: pods do not get it"),
+        ('{"resources":{"cpu":"4"},"applyPolicy":"ReservedCPUsOnly"}', ""),
+        ('{"resources":{"cpu":"much"}}', ""),
+    ],
+)
+def test_node_story_says_what_the_node_keeps_from_pods(reservation: str, line: str) -> None:
+    annotations = {keys.NODE_RESERVATION: reservation}
+    added = NodeSpecAdded(object=node("n", cpu="16", memory="64Gi", annotations=annotations))
+    lines = [each.text for each in node_lines(node_story("n", stored(1, "nodespec.n", added), [], [], None))]
+    assert lines[1] == "  allocatable cpu 16, memory 64.0Gi, pods 110"
+    assert [each for each in lines if "reserved on the node" in each] == [line] * bool(line)
+
+
+def test_node_story_has_the_formula_and_the_last_changes() -> None:
+    told = story()
+    assert (told.host, told.batch_cpu_milli, told.be_quota_us) == ("simulated", 6400, 900_000)
+    assert [change.position for change in told.changes] == [5, 6, 7, 8, 9]
+    assert formula_line("cpu", told.terms["cpu"]) == (
+        "batch cpu 6.4 = capacity 16 - margin 5.6 - max(system 0.5, reserved 1) - used 3   (policy usage)"
+    )
+
+
+def test_every_amount_of_a_node_is_in_cores_or_gibibytes() -> None:
+    lines = [line.text.strip() for line in node_lines(story(sample_of(report())), " as of position 9")]
+    assert "Node n as of position 9: simulated" in lines
+    assert "uses 0.9 cores, 0.25Gi (system 0.2 cores, best effort 0.7 cores)" in lines
+    assert "0 running pods, 1 measured, reported 2026-01-01 00:00:30" in lines
+    assert "2026-01-01 00:00:08.000  unlimited -> 8 cores: BE may use 8 = 16 x 65% - pods 9.151 (target)" in lines
+    assert "2026-01-01 00:00:09.000  unlimited -> 9 cores: BE may use 9 cores = 16 x 65% - pods 9.151 (target)" in lines
+
+
+def test_node_without_a_report_says_so() -> None:
+    assert "  0 running pods, no report yet" in [line.text for line in node_lines(story())]
