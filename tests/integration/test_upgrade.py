@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from koord_projector.read.objects import aggregates_hash
+from koord_projector.read.status import aggregates_hash
 from koordcore.bus.adapters.memory import MemoryLog
 from koordcore.bus.backup import read_backup, restore_backup
 from koordcore.bus.client.connection import ConnectionSettings

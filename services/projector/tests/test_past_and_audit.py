@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 import sqlalchemy.exc
@@ -16,11 +17,11 @@ from koord_projector.fold import lives
 from koord_projector.fold.lives import span_of
 from koord_projector.fold.projection import Projection
 from koord_projector.projecting import rebuilding
-from koord_projector.read.descheduling import AuditFilter, page_modifications
-from koord_projector.read.moments import resolve
-from koord_projector.read.objects import list_objects, state_at
-from koord_projector.read.pods import PodFilter, list_pods
-from koord_projector.read.search import search_everything
+from koord_projector.read.descheduling import AuditQuery, read_audit
+from koord_projector.read.moments import resolve, state_at
+from koord_projector.read.objects import ObjectsQuery, list_objects
+from koord_projector.read.pods import PodsQuery, list_pods
+from koord_projector.read.search import SearchQuery, search_everything
 from koord_projector.store import database as database_module
 from koord_projector.store import positions
 from koord_projector.store.copytext import EVENT_COLUMNS, copy_statement, event_line
@@ -53,6 +54,7 @@ from support.histories.objects import node
 from support.histories.recording import Recorder
 from support.manual_clock import ManualClock
 from support.projector.busy_month import Month
+from support.projector.reading import reading_of
 from support.projector.world import Projector, pods_by_fold, projector
 from support.until import until
 
@@ -95,13 +97,13 @@ async def compare_with_fold(connection: AsyncConnection, events: Sequence[Stored
         found: dict[str, object] = {}
         after = ""
         while True:
-            page = await list_objects(connection, moment, kind, after=after, limit=37)
+            page = await list_objects(reading_of(connection, moment), ObjectsQuery(kind=kind, after=after, limit=37))
             found.update({each.id: each.state for each in page.objects})
             if page.after is None:
                 break
             after = page.after
         assert found == expected, (kind, position)
-    pods = await list_pods(connection, moment, PodFilter(), limit=1000, cursor=None)
+    pods = await list_pods(reading_of(connection, moment), PodsQuery(limit=1000))
     assert {pod.uid: (pod.phase, pod.node) for pod in pods.pods} == pods_by_fold(state)
 
 
@@ -115,7 +117,7 @@ async def compare_found_facts(connection: AsyncConnection, events: Sequence[Stor
         (str(position + 1), []),
         (events[position].event_id, []),
     ):
-        found = await search_everything(connection, moment, text, limit=5)
+        found = await search_everything(reading_of(connection, moment), SearchQuery(text=text, limit=5))
         assert [fact.seq for fact in found.facts] == expected, text
 
 
@@ -129,7 +131,9 @@ async def test_any_past_moment_is_that_of_the_full_fold(postgres_dsn: str, facts
             for position in chosen:
                 await compare_with_fold(connection, facts, position)
             moment = await resolve(connection, str(chosen[0]))
-            assert (await search_everything(connection, moment, "team-web", limit=5)).objects
+            assert (
+                await search_everything(reading_of(connection, moment), SearchQuery(text="team-web", limit=5))
+            ).objects
             await compare_found_facts(connection, facts, FACTS // 3)
     with psycopg.connect(postgres_dsn) as connection:
         names = [name for name, _ in connection.execute(positions.PARTITIONS.format(table="events").encode())]
@@ -146,32 +150,31 @@ async def test_the_audit_is_found_by_pod_node_reason_and_time(postgres_dsn: str,
         async with it.running():
             await it.caught_up()
 
-        async def found(wanted: AuditFilter, limit: int = 7) -> list[Modification]:
+        async def found(wanted: AuditQuery, limit: int = 7) -> list[Modification]:
             kept: list[Modification] = []
             before: int | None = None
             async with it.database.reading() as connection:
                 while True:
-                    page = await page_modifications(
-                        connection, wanted, before=before, after=0, limit=limit, complete=True
-                    )
+                    query = msgspec.structs.replace(wanted, before=before, limit=limit)
+                    page = await read_audit(reading_of(connection), query)
                     kept += page.modifications
                     before = page.before
                     if before is None:
                         return kept[::-1]
 
-        assert await found(AuditFilter()) == records
-        for wanted in (AuditFilter(pod=one.pod), AuditFilter(pod=f"{one.namespace}/{one.pod}")):
+        assert await found(AuditQuery()) == records
+        for wanted in (AuditQuery(pod=one.pod), AuditQuery(pod=f"{one.namespace}/{one.pod}")):
             assert await found(wanted) == [each for each in records if each.pod == one.pod]
-        assert await found(AuditFilter(pod=one.uid)) == [each for each in records if each.uid == one.uid]
-        assert await found(AuditFilter(node=one.node)) == [each for each in records if each.node == one.node]
-        assert await found(AuditFilter(reason="OverUtilized, cpu usage 65")) == [
+        assert await found(AuditQuery(pod=one.uid)) == [each for each in records if each.uid == one.uid]
+        assert await found(AuditQuery(node=one.node)) == [each for each in records if each.node == one.node]
+        assert await found(AuditQuery(reason="OverUtilized, cpu usage 65")) == [
             each for each in records if "overutilized, cpu usage 65" in "; ".join(each.reasons)
         ]
-        between = AuditFilter(since=records[10].at, until=one.at, action="evict")
+        between = AuditQuery(since=records[10].at, until=one.at, action="evict")
         assert await found(between) == [
             each for each in records if records[10].at <= each.at <= one.at and each.action == "evict"
         ]
-        assert await found(AuditFilter(plugin="no such plugin")) == []
+        assert await found(AuditQuery(plugin="no such plugin")) == []
 
 
 def hourly_retention(it: Projector, archive: Place, facts: Sequence[StoredEvent]) -> fact_retention.FactRetention:
@@ -209,7 +212,7 @@ async def test_old_facts_are_dropped_if_the_archive_has_them_and_later_moments_s
             for position in (2_099, 2_100, 2_613, 3_333, FACTS):
                 await compare_with_fold(connection, facts, position)
             kept = modifications_of(facts)
-            page = await page_modifications(connection, AuditFilter(), before=None, after=0, limit=1000, complete=True)
+            page = await read_audit(reading_of(connection), AuditQuery(limit=1000))
             assert page.modifications[::-1] == [each for each in kept if each.position > 2_099]
             for early in ("2098", "0", facts[1_000].occurred_at, "2001-01-01T00:00:00Z"):
                 with pytest.raises(InvalidInput, match="koord replay"):
@@ -315,7 +318,7 @@ async def test_a_database_of_the_version_before_keeps_its_facts_and_answers_past
         for position in (1, 700, 1499, 1500):
             state, moment = states_of(events, position), await resolve(connection, str(position))
             for kind in ("podspec", "pod", "node", "migration"):
-                page = await list_objects(connection, moment, kind, after="", limit=500)
+                page = await list_objects(reading_of(connection, moment), ObjectsQuery(kind=kind, limit=500))
                 expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
                 assert {each.id: each.state for each in page.objects} == expected
         assert await state_at(connection, await resolve(connection, "1500"), "node", "node-0001") is not None
@@ -358,7 +361,7 @@ async def test_the_plugin_that_closes_a_node_is_known_after_a_restart(postgres_d
         async with it.running():
             await it.caught_up()
         async with it.database.reading() as connection:
-            page = await page_modifications(connection, AuditFilter(), before=None, after=0, limit=9, complete=True)
+            page = await read_audit(reading_of(connection), AuditQuery(limit=9))
     assert page.modifications[::-1] == modifications_of(log.events)
     done = [(each.plugin, each.profile, each.round) for each in page.modifications if each.decision == "done"]
     by_round = ("CustomPriority", "default", decided.started_at)
@@ -384,9 +387,8 @@ async def test_all_records_of_one_fact_are_on_one_page(postgres_dsn: str) -> Non
         before: int | None = None
         while not sizes or before is not None:
             async with it.database.reading() as connection:
-                page = await page_modifications(
-                    connection, AuditFilter(), before=before, after=0, limit=MOST_COSTS + 1, complete=True
-                )
+                query = AuditQuery(before=before, limit=MOST_COSTS + 1)
+                page = await read_audit(reading_of(connection), query)
             before = page.before
             sizes.append(len(page.modifications))
             found += page.modifications
@@ -423,11 +425,11 @@ async def test_the_audit_of_a_workload_has_its_pods_also_of_its_replica_sets(pos
                 ("StatefulSet/web/shop", {"u-3"}),
                 ("Job/web/shop", set[str]()),
             ):
-                wanted = AuditFilter(workload=workload)
-                page = await page_modifications(connection, wanted, before=None, after=0, limit=99, complete=True)
+                wanted = AuditQuery(workload=workload)
+                page = await read_audit(reading_of(connection), wanted)
                 expected = [each for each in modifications_of(log.events) if each.uid in uids]
                 assert page.modifications[::-1] == expected
                 assert await logged_modifications(it.context.log, 0, len(log.events), workload) == expected
-            wanted = AuditFilter(workload="Deployment/shop")
+            wanted = AuditQuery(workload="Deployment/shop")
             with pytest.raises(InvalidInput, match="KIND/NAMESPACE/NAME"):
-                await page_modifications(connection, wanted, before=None, after=0, limit=99, complete=True)
+                await read_audit(reading_of(connection), wanted)

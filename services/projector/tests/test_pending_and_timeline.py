@@ -1,7 +1,7 @@
 """Answers made of stored facts and explanations: a pod's life in order, reasons counted."""
 
 from koord_projector.fold.archives import explanation_row
-from koord_projector.read.pending import count_reasons
+from koord_projector.read.pods import count_reasons
 from koord_projector.read.timeline import pod_timeline
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import EvictionRefused, RoundMove

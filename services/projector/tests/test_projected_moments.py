@@ -4,10 +4,11 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from koord_projector.read.moments import Moment, resolve
+from koord_projector.read.moments import Moment, resolve, state_at
 from koord_projector.read.nodes import list_nodes
-from koord_projector.read.objects import list_objects, state_at
-from koord_projector.read.pods import PodFilter, list_pods, pod_life
+from koord_projector.read.objects import ObjectsQuery, list_objects
+from koord_projector.read.pod import pod_life
+from koord_projector.read.pods import PodsQuery, list_pods
 from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import BasedOn, name_token
 from koordcore.events.nodestate import ContainerHookApplied, HookedValue
@@ -18,6 +19,7 @@ from koordcore.state.aggregates import NodeLedger, NodeSpecState
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
 from support.histories.recording import Recorder
+from support.projector.reading import reading_of
 from support.projector.rows import folded
 from support.projector.synthetic_cluster import small
 from support.projector.world import pods_by_fold, projector
@@ -37,9 +39,9 @@ async def test_any_past_moment_is_answered_as_a_fold_to_it_would(postgres_dsn: s
             async with it.database.reading() as connection:
                 moment = await resolve(connection, str(position))
                 nodes = {node.name: node for node in await list_nodes(connection, moment, datetime.now(UTC))}
-                pods = await list_pods(connection, moment, PodFilter(), limit=500, cursor=None)
+                pods = await list_pods(reading_of(connection, moment), PodsQuery(limit=500))
                 for kind in ("podspec", "node"):
-                    page = await list_objects(connection, moment, kind, after="", limit=500)
+                    page = await list_objects(reading_of(connection, moment), ObjectsQuery(kind=kind, limit=500))
                     found = {each.id: each.state for each in page.objects}
                     expected = {ref.id: json.loads(codec.encode_canonical(s)) for ref, s in state if ref.kind == kind}
                     assert found == expected

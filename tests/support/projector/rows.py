@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import psycopg
-from koord_projector.read.objects import aggregates_hash
+from koord_projector.read.status import aggregates_hash
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.objects import NamespaceObserved
 from koordcore.protocol.objects import Namespace, ObjectMeta

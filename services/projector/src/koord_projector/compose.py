@@ -13,8 +13,7 @@ from koord_projector.pages import Dashboard
 from koord_projector.projecting.feed import watch_head
 from koord_projector.read.api import routes_of
 from koord_projector.read.events import LiveTail
-from koord_projector.read.handlers import Handlers
-from koord_projector.read.requests import request_server
+from koord_projector.read.status import request_server
 from koord_projector.retention import FactRetention, Retention, delete_old_rows, drop_old_facts
 from koord_projector.settings import ProjectorSettings
 from koord_projector.store.database import Database
@@ -88,13 +87,6 @@ def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
         head=lambda: progress.head,
         stopped=shell.service.stopped,
     )
-    handlers = Handlers(
-        database,
-        cluster=settings.cluster,
-        fold=progress,
-        clock=shell.clock,
-        want_rebuild=progress.rebuild_wanted.set,
-        stream=tail.events_stream,
-    )
+    routes = routes_of(database, cluster=settings.cluster, progress=progress, clock=shell.clock, tail=tail.stream)
     shell.http.audit.publish_to(bus.audit)
-    shell.http.routes.extend([*routes_of(handlers, database), *Dashboard(settings.jaeger).routes()])
+    shell.http.routes.extend([*routes, *Dashboard(settings.jaeger).routes()])

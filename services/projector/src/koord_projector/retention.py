@@ -30,8 +30,7 @@ from sqlalchemy import Executable, Table, delete, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.context import Progress, ProjectorMetrics
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import living_then, states_at
+from koord_projector.read.moments import Moment, living_then, states_at
 from koord_projector.store.database import LOCK_SECONDS, READ_ERRORS, Database
 from koord_projector.store.positions import PARTITIONS, Partition, read_partition
 from koord_projector.store.tables import explanations, observations

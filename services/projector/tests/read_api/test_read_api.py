@@ -12,7 +12,6 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from koord_projector.context import Progress
 from koord_projector.read.api import routes_of
-from koord_projector.read.handlers import Handlers
 from koord_projector.store.database import Database
 from koordcore.bus.factory import memory_bus
 from koordcore.events.envelope import AggregateRef
@@ -195,14 +194,12 @@ async def test_postgres_away_is_an_answer_not_a_crash(postgres_server_dsn: str) 
 
 
 async def test_a_missing_table_is_an_error_once_the_tables_were_created(postgres_dsn: str) -> None:
-    async def no_stream(_: Request) -> Response:
+    def no_stream(_request: Request, _after: int | None) -> Response:
         return Response()
 
     database, progress = Database(postgres_dsn), Progress(ready=Condition(""))
-    handlers = Handlers(
-        database, cluster="c", fold=progress, clock=SystemClock(), want_rebuild=lambda: None, stream=no_stream
-    )
-    transport = httpx.ASGITransport(Starlette(routes=routes_of(handlers, database)), raise_app_exceptions=False)
+    routes = routes_of(database, cluster="c", progress=progress, clock=SystemClock(), tail=no_stream)
+    transport = httpx.ASGITransport(Starlette(routes=routes), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://projector") as client:
         before = await client.get("/api/audit")
         await database.migrate()

@@ -101,27 +101,15 @@ def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: in
         case NodeLedger():
             requested = state.requested
             rests = unused_amounts(state.pods)
-            return NodeFigures(
-                exists=before.exists,
-                unschedulable=before.unschedulable,
-                cpu_milli=before.cpu_milli,
-                memory_bytes=before.memory_bytes,
-                gpus=before.gpus,
+            return msgspec.structs.replace(
+                before,
                 cpu_requested=requested.get(CPU, 0),
                 memory_requested=requested.get(MEMORY, 0),
                 gpus_requested=requested.get(NVIDIA_GPU, 0),
-                batch_cpu=before.batch_cpu,
-                batch_memory=before.batch_memory,
                 batch_cpu_requested=requested.get(BATCH_CPU, 0),
                 batch_memory_requested=requested.get(BATCH_MEMORY, 0),
                 pods=len(state.pods) - len(rests),
                 be_pods=be_pods,
-                pods_running=before.pods_running,
-                be_quota_us=before.be_quota_us,
-                host=before.host,
-                gpu_cards=before.gpu_cards,
-                gpu_share_used=before.gpu_share_used,
-                gpu_share_stranded=before.gpu_share_stranded,
                 reservations=len(rests),
                 cpu_unused_reserved=_summed(rests, CPU),
                 memory_unused_reserved=_summed(rests, MEMORY),
@@ -267,16 +255,8 @@ class Totals(msgspec.Struct, kw_only=True):
         if not figures.exists:
             return
         self.nodes += sign
-        self.cpu_milli += sign * figures.cpu_milli
-        self.memory_bytes += sign * figures.memory_bytes
-        self.gpus += sign * figures.gpus
-        self.cpu_requested += sign * figures.cpu_requested
-        self.memory_requested += sign * figures.memory_requested
-        self.gpus_requested += sign * figures.gpus_requested
-        self.batch_cpu += sign * figures.batch_cpu
-        self.batch_memory += sign * figures.batch_memory
-        self.batch_cpu_requested += sign * figures.batch_cpu_requested
-        self.batch_memory_requested += sign * figures.batch_memory_requested
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + sign * getattr(figures, name))
 
     def replace(self, earlier: NodeFigures, later: NodeFigures) -> None:
         """Remove the figures of a node before an event, and add those after it."""
@@ -294,6 +274,9 @@ class Totals(msgspec.Struct, kw_only=True):
         self.batch_memory += later.batch_memory - earlier.batch_memory
         self.batch_cpu_requested += later.batch_cpu_requested - earlier.batch_cpu_requested
         self.batch_memory_requested += later.batch_memory_requested - earlier.batch_memory_requested
+
+
+_SUMMED = tuple(name for name in Totals.__struct_fields__ if name in NodeFigures.__struct_fields__)
 
 
 class SeriesRow(msgspec.Struct, frozen=True):

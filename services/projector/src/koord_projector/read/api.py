@@ -1,7 +1,9 @@
-"""The read API: `endpoints_of` defines all endpoints, for the router and for `/openapi.json`."""
+"""The read API: `ENDPOINTS` lists all endpoints, for the router and for `/openapi.json`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from koordcore.ports.clock import Clock
 from koordcore.requests.catalogue import StateHash
 from koordcore.stories.usage_archive import ReportsAnswer
 from psycopg.errors import UndefinedTable
@@ -10,289 +12,296 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from koord_projector.read import answers, parameters
-from koord_projector.read.colocation import ColocationAnswer
-from koord_projector.read.descheduling import AuditAnswer, RoundsAnswer
-from koord_projector.read.endpoint import Endpoint, Parameter, json_answer, openapi_document, refusal
-from koord_projector.read.gangs import GangsAnswer
-from koord_projector.read.handlers import Handlers
-from koord_projector.read.reservations import ReservationsAnswer
-from koord_projector.read.search import SearchAnswer
+from koord_projector.context import Progress
+from koord_projector.read import (
+    cluster,
+    colocation,
+    descheduling,
+    events,
+    gangs,
+    hardware,
+    nodes,
+    objects,
+    pod,
+    pods,
+    reservations,
+    search,
+    status,
+)
+from koord_projector.read.endpoint import Endpoint, Query, Reading, json_answer, openapi_document, read_query, refusal
+from koord_projector.read.moments import PRESENT, resolve
 from koord_projector.store.database import READ_ERRORS, Database
 
+_NO_POD: Final = "there was no such pod up to that moment"
+_NO_NODE: Final = "there is no such node at that moment"
+_STREAM: Final = Endpoint(
+    path="/api/events/stream",
+    name="events_stream",
+    about="Facts as they are committed, as server-sent events: `facts` (a list), `skipped` (too many).",
+    query=events.StreamQuery,
+    answer=None,
+)
+_REBUILD: Final = Endpoint(
+    path="/admin/rebuild",
+    name="rebuild",
+    about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
+    query=Query,
+    answer=status.RebuildAnswer,
+    method="POST",
+)
+ENDPOINTS: Final[tuple[Endpoint[Any], ...]] = (
+    Endpoint(
+        path="/api/status",
+        name="status",
+        about="How far the projector is, and what is in its way.",
+        query=Query,
+        answer=status.StatusAnswer,
+        read=status.read_status,
+    ),
+    Endpoint(
+        path="/api/cluster",
+        name="cluster",
+        about="The cluster in numbers.",
+        query=cluster.ClusterQuery,
+        answer=cluster.ClusterAnswer,
+        read=cluster.read_cluster,
+    ),
+    Endpoint(
+        path="/api/series",
+        name="series",
+        about="Totals of the cluster over time.",
+        query=cluster.SeriesQuery,
+        answer=cluster.SeriesAnswer,
+        read=cluster.read_series,
+    ),
+    Endpoint(
+        path="/api/nodes",
+        name="nodes",
+        about="Nodes with what is requested, used and reclaimed on them.",
+        query=nodes.NodesQuery,
+        answer=nodes.NodesAnswer,
+        read=nodes.read_nodes,
+    ),
+    Endpoint(
+        path="/api/nodes/{name}",
+        name="node",
+        about="One node, with the terms of its overcommitment and the history of its suppression.",
+        query=nodes.NodeQuery,
+        answer=nodes.NodeAnswer,
+        read=nodes.read_node,
+        missing=_NO_NODE,
+    ),
+    Endpoint(
+        path="/api/nodes/{name}/hardware",
+        name="hardware",
+        about="Sockets, zones, cores, switches and devices of one node, with the pods that hold them.",
+        query=nodes.NodeQuery,
+        answer=hardware.HardwareAnswer,
+        read=hardware.read_hardware,
+        missing=_NO_NODE,
+    ),
+    Endpoint(
+        path="/api/devices",
+        name="devices",
+        about="Devices of the nodes that have a Device object, with their shares and holders.",
+        query=hardware.DevicesQuery,
+        answer=hardware.DevicesAnswer,
+        read=hardware.read_devices,
+    ),
+    Endpoint(
+        path="/api/reservations",
+        name="reservations",
+        about="Reservations with their nodes, what they hold, and the pods that use them.",
+        query=reservations.ReservationsQuery,
+        answer=reservations.ReservationsAnswer,
+        read=reservations.read_reservations,
+    ),
+    Endpoint(
+        path="/api/colocation",
+        name="colocation",
+        about="Nodes that hold back best-effort pods, who disturbed whom, and evictions by agents.",
+        query=colocation.ColocationQuery,
+        answer=colocation.ColocationAnswer,
+        read=colocation.read_colocation,
+    ),
+    Endpoint(
+        path="/api/gangs",
+        name="gangs",
+        about="Gangs that have pods, with the phases of their members and what they wait for.",
+        query=gangs.GangsQuery,
+        answer=gangs.GangsAnswer,
+        read=gangs.read_gangs,
+    ),
+    Endpoint(
+        path="/api/search",
+        name="search",
+        about="Pods, nodes, other objects and facts whose name, uid, id or position matches a text.",
+        query=search.SearchQuery,
+        answer=search.SearchAnswer,
+        read=search.search_everything,
+    ),
+    Endpoint(
+        path="/api/audit",
+        name="audit",
+        about="What the descheduler changed or refused to change, newest first, with its reasons.",
+        query=descheduling.AuditQuery,
+        answer=descheduling.AuditAnswer,
+        read=descheduling.read_audit,
+    ),
+    Endpoint(
+        path="/api/observations",
+        name="observations",
+        about="Archived usage reports of all nodes, oldest first. Go on with time and node of the last report.",
+        query=nodes.ReportsQuery,
+        answer=ReportsAnswer,
+        read=nodes.read_reports,
+    ),
+    Endpoint(
+        path="/api/rounds",
+        name="rounds",
+        about="Rounds of the descheduler: classified nodes, chosen pods, and the limits that are reached.",
+        query=descheduling.RoundsQuery,
+        answer=descheduling.RoundsAnswer,
+        read=descheduling.read_rounds,
+    ),
+    Endpoint(
+        path="/api/pods",
+        name="pods",
+        about="Pods that match a filter, newest submission first.",
+        query=pods.PodsQuery,
+        answer=pods.PodsAnswer,
+        read=pods.list_pods,
+    ),
+    Endpoint(
+        path="/api/pods/{uid}",
+        name="pod",
+        about="One pod and its life: every step with who, when and why.",
+        query=pod.PodQuery,
+        answer=pod.PodAnswer,
+        read=pod.read_pod,
+        missing=_NO_POD,
+    ),
+    Endpoint(
+        path="/api/namespaces/{namespace}/pods/{name}",
+        name="pod_by_name",
+        about="The newest pod of that name and its life.",
+        query=pod.PodByNameQuery,
+        answer=pod.PodAnswer,
+        read=pod.read_pod_by_name,
+        missing=_NO_POD,
+    ),
+    Endpoint(
+        path="/api/pending",
+        name="pending",
+        about="Why pods are pending: reasons of their last explanations, counted.",
+        query=pods.PendingQuery,
+        answer=pods.PendingAnswer,
+        read=pods.explain_pending,
+    ),
+    Endpoint(
+        path="/api/events",
+        name="events",
+        about="Facts as they stand in the log, newest first.",
+        query=events.EventsQuery,
+        answer=events.EventsAnswer,
+        read=events.page_events,
+    ),
+    _STREAM,
+    Endpoint(
+        path="/api/events/{seq}",
+        name="event",
+        about="One fact with its body.",
+        query=events.EventQuery,
+        answer=events.EventItem,
+        read=events.read_event,
+        missing="no fact is kept at that position",
+    ),
+    Endpoint(
+        path="/api/objects/{kind}",
+        name="objects",
+        about="States of all aggregates of one kind.",
+        query=objects.ObjectsQuery,
+        answer=objects.ObjectsAnswer,
+        read=objects.list_objects,
+    ),
+    Endpoint(
+        path="/api/objects/{kind}/{id}",
+        name="object",
+        about="State of one aggregate; null when it does not exist at that moment.",
+        query=objects.ObjectQuery,
+        answer=objects.ObjectAnswer,
+        read=objects.read_object,
+    ),
+    Endpoint(
+        path="/api/hash",
+        name="hash",
+        about="Canonical hash of the stored state, and the position that it belongs to.",
+        query=Query,
+        answer=StateHash,
+        read=status.read_hash,
+    ),
+    _REBUILD,
+)
 
-def endpoints_of(handlers: Handlers) -> Sequence[Endpoint]:
-    """Return the definitions of all endpoints of the read API, with these handlers."""
-    no_pod, no_node = "There was no such pod up to that moment.", "There is no such node at that moment."
-    return (
-        Endpoint(
-            path="/api/status",
-            handler=handlers.status,
-            about="How far the projector is, and what is in its way.",
-            answer=answers.StatusAnswer,
-        ),
-        Endpoint(
-            path="/api/cluster",
-            handler=handlers.cluster,
-            about="The cluster in numbers.",
-            answer=answers.ClusterAnswer,
-            parameters=(parameters.AT,),
-        ),
-        Endpoint(
-            path="/api/series",
-            handler=handlers.series,
-            about="Totals of the cluster over time.",
-            answer=answers.SeriesAnswer,
-            parameters=(parameters.SINCE, parameters.UNTIL, parameters.POINTS),
-        ),
-        Endpoint(
-            path="/api/nodes",
-            handler=handlers.nodes,
-            about="Nodes with what is requested, used and reclaimed on them.",
-            answer=answers.NodesAnswer,
-            parameters=(parameters.AT,),
-        ),
-        Endpoint(
-            path="/api/nodes/{name}",
-            handler=handlers.node,
-            about="One node, with the terms of its overcommitment and the history of its suppression.",
-            answer=answers.NodeAnswer,
-            parameters=(_path("name", "Name of the node."), parameters.AT),
-            missing=no_node,
-        ),
-        Endpoint(
-            path="/api/nodes/{name}/hardware",
-            handler=handlers.hardware,
-            about="Sockets, zones, cores, switches and devices of one node, with the pods that hold them.",
-            answer=answers.HardwareAnswer,
-            parameters=(_path("name", "Name of the node."), parameters.AT),
-            missing=no_node,
-        ),
-        Endpoint(
-            path="/api/devices",
-            handler=handlers.devices,
-            about="Devices of the nodes that have a Device object, with their shares and holders.",
-            answer=answers.DevicesAnswer,
-            parameters=(_query("after", "Only nodes after this one."), parameters.LIMIT_DEVICES, parameters.AT),
-        ),
-        Endpoint(
-            path="/api/reservations",
-            handler=handlers.reservations,
-            about="Reservations with their nodes, what they hold, and the pods that use them.",
-            answer=ReservationsAnswer,
-            parameters=(
-                _query("name", "Only the Reservation with this name."),
-                _query("after", "Only Reservations after this one."),
-                parameters.LIMIT_RESERVATIONS,
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/colocation",
-            handler=handlers.colocation,
-            about="Nodes that hold back best-effort pods, who disturbed whom, and evictions by agents.",
-            answer=ColocationAnswer,
-            parameters=(parameters.LIMIT_COLOCATION, parameters.AT),
-        ),
-        Endpoint(
-            path="/api/gangs",
-            handler=handlers.gangs,
-            about="Gangs that have pods, with the phases of their members and what they wait for.",
-            answer=GangsAnswer,
-            parameters=(
-                _query("after", "Only gangs after this one, as namespace/name."),
-                parameters.LIMIT_GANGS,
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/search",
-            handler=handlers.search,
-            about="Pods, nodes, other objects and facts whose name, uid, id or position matches a text.",
-            answer=SearchAnswer,
-            parameters=(
-                _query("text", "A part of a name, a uid, a position, or the id of a fact or trace."),
-                parameters.LIMIT_SEARCH,
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/audit",
-            handler=handlers.audit,
-            about="What the descheduler changed or refused to change, newest first, with its reasons.",
-            answer=AuditAnswer,
-            parameters=(
-                _query("pod", "Only this pod: its name, namespace/name, or uid."),
-                _query("node", "Only pods and drains of this node."),
-                _query("workload", "Only pods of this workload, as KIND/NAMESPACE/NAME."),
-                _query("job", "Only this PodMigrationJob."),
-                _query("plugin", "Only this plugin or controller."),
-                _query("action", "Only this action."),
-                _query("reason", "Only with this text in the reasons."),
-                _query("since", "Only from this RFC 3339 time on."),
-                _query("until", "Only up to this RFC 3339 time."),
-                parameters.BEFORE,
-                parameters.AFTER,
-                parameters.LIMIT_AUDIT,
-            ),
-        ),
-        Endpoint(
-            path="/api/observations",
-            handler=handlers.observations,
-            about="Archived usage reports of all nodes, oldest first. Go on with time and node of the last report.",
-            answer=ReportsAnswer,
-            parameters=(
-                _query("since", "Only from this RFC 3339 time on."),
-                _query("after", "Of the reports with exactly this time, only those of nodes after this one."),
-                parameters.LIMIT_OBSERVATIONS,
-            ),
-        ),
-        Endpoint(
-            path="/api/rounds",
-            handler=handlers.rounds,
-            about="Rounds of the descheduler: classified nodes, chosen pods, and the limits that are reached.",
-            answer=RoundsAnswer,
-            parameters=(parameters.LIMIT_ROUNDS, parameters.AT),
-        ),
-        Endpoint(
-            path="/api/pods",
-            handler=handlers.pods,
-            about="Pods that match a filter, newest submission first.",
-            answer=answers.PodsAnswer,
-            parameters=(
-                _query("namespace", "Only pods of this namespace."),
-                _query("phase", "Only pods in this phase.", parameters.PHASES),
-                _query("qos", "Only pods of this QoS class.", parameters.QOS),
-                _query("node", "Only pods on this node."),
-                _query("gang", "Only pods of the gangs with this name."),
-                _query("text", "Only pods with this in namespace/name, or with this uid."),
-                parameters.LIMIT_PODS,
-                _query("cursor", "From the page before."),
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/pods/{uid}",
-            handler=handlers.pod,
-            about="One pod and its life: every step with who, when and why.",
-            answer=answers.PodAnswer,
-            parameters=(_path("uid", "Uid of the pod."), parameters.AT),
-            missing=no_pod,
-        ),
-        Endpoint(
-            path="/api/namespaces/{namespace}/pods/{name}",
-            handler=handlers.pod_by_name,
-            about="The newest pod of that name and its life.",
-            answer=answers.PodAnswer,
-            parameters=(_path("namespace", "Namespace of the pod."), _path("name", "Name of the pod."), parameters.AT),
-            missing=no_pod,
-        ),
-        Endpoint(
-            path="/api/pending",
-            handler=handlers.pending,
-            about="Why pods are pending: reasons of their last explanations, counted.",
-            answer=answers.PendingAnswer,
-            parameters=(parameters.AT,),
-        ),
-        Endpoint(
-            path="/api/events",
-            handler=handlers.events,
-            about="Facts as they stand in the log, newest first.",
-            answer=answers.EventsAnswer,
-            parameters=(
-                _query("kind", "Only facts of this kind of aggregate."),
-                _query("id", "Only facts of this aggregate."),
-                _query("type", "Only facts of this type."),
-                parameters.BEFORE,
-                parameters.AFTER,
-                parameters.LIMIT_EVENTS,
-                parameters.BODIES,
-            ),
-        ),
-        Endpoint(
-            path="/api/events/stream",
-            handler=handlers.stream,
-            about="Facts as they are committed, as server-sent events: `facts` (a list), `skipped` (too many).",
-            answer=None,
-            parameters=(parameters.AFTER,),
-        ),
-        Endpoint(
-            path="/api/events/{seq}",
-            handler=handlers.event,
-            about="One fact with its body.",
-            answer=answers.EventItem,
-            parameters=(parameters.SEQ,),
-            missing="No fact is kept at that position.",
-        ),
-        Endpoint(
-            path="/api/objects/{kind}",
-            handler=handlers.objects,
-            about="States of all aggregates of one kind.",
-            answer=answers.ObjectsAnswer,
-            parameters=(
-                _path("kind", "Kind of the aggregates."),
-                _query("after", "Only ids after this one."),
-                parameters.LIMIT_OBJECTS,
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/objects/{kind}/{id}",
-            handler=handlers.object,
-            about="State of one aggregate; null when it does not exist at that moment.",
-            answer=answers.ObjectAnswer,
-            parameters=(
-                _path("kind", "Kind of the aggregate."),
-                _path("id", "Its id as in the subject."),
-                parameters.AT,
-            ),
-        ),
-        Endpoint(
-            path="/api/hash",
-            handler=handlers.hash,
-            about="Canonical hash of the stored state, and the position that it belongs to.",
-            answer=StateHash,
-        ),
-        Endpoint(
-            path="/admin/rebuild",
-            handler=handlers.rebuild,
-            about="Drop what is folded from the facts and fold it again from the first one. Needs a JSON body {}.",
-            answer=answers.RebuildAnswer,
-            method="POST",
-        ),
-    )
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-def routes_of(handlers: Handlers, database: Database) -> list[Route]:
-    """Return the routes of the read API for the HTTP server of the service.
+def routes_of(
+    database: Database,
+    *,
+    cluster: str,
+    progress: Progress,
+    clock: Clock,
+    tail: Callable[[Request, int | None], Response],
+) -> list[Route]:
+    """The routes of the read API for the HTTP server of the service. `tail` answers requests for the live tail."""
 
-    Args:
-        handlers: The handlers, which read the database.
-        database: The database. Until it is migrated, a missing table is no error.
-    """
-    endpoints = endpoints_of(handlers)
-    document = openapi_document(endpoints)
+    async def rebuild(request: Request) -> Response:
+        # A page of another site cannot send this content type without permission.
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return refusal(415, "the content type must be application/json")
+        progress.rebuild_wanted.set()
+        return json_answer(status.RebuildAnswer(True), 202)
+
+    async def stream(request: Request) -> Response:
+        return tail(request, read_query(events.StreamQuery, request.query_params).after)
+
+    def answering(endpoint: Endpoint[Any]) -> Handler:
+        read = endpoint.read
+        if read is None:
+            return stream if endpoint is _STREAM else rebuild
+
+        async def answer(request: Request) -> Response:
+            # 1. the query: each parameter has a value that its field allows
+            query = read_query(endpoint.query, {**request.query_params, **request.path_params})
+            async with database.reading() as connection:
+                # 2. the moment that it names
+                at = getattr(query, "at", None)
+                moment = PRESENT if at is None else await resolve(connection, at)
+                # 3. the answer, which states the moment
+                reading = Reading(
+                    connection=connection, moment=moment, now=clock.now(), progress=progress, cluster=cluster
+                )
+                found = await read(reading, query)
+            return refusal(404, endpoint.missing) if found is None else json_answer(found)
+
+        return answer
+
+    document = openapi_document(ENDPOINTS)
 
     async def describe(_request: Request) -> Response:
         return json_answer(document)
 
     return [
-        *(Route(each.path, _guarded(each.handler, database), methods=[each.method]) for each in endpoints),
+        *(
+            Route(each.path, _guarded(each.name, answering(each), database), methods=[each.method])
+            for each in ENDPOINTS
+        ),
         Route("/openapi.json", describe, methods=["GET"]),
     ]
 
 
-def _path(name: str, about: str) -> Parameter:
-    return Parameter(name=name, about=about, where="path")
-
-
-def _query(name: str, about: str, choices: tuple[str, ...] = ()) -> Parameter:
-    return Parameter(name=name, about=about, choices=choices)
-
-
-def _guarded(
-    handler: Callable[[Request], Awaitable[Response]], database: Database
-) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(name: str, handler: Handler, database: Database) -> Handler:
     """Return a handler that answers 503 while Postgres is unavailable, and before the tables are created.
 
     A table that is missing later was removed by somebody. Then the answer is 500, and the error is logged.
@@ -308,5 +317,5 @@ def _guarded(
                 raise
             return refusal(503, "the tables are not created yet")
 
-    guarded.__name__ = handler.__name__  # names the handler in the metrics
+    guarded.__name__ = name  # names the handler in the metrics
     return guarded

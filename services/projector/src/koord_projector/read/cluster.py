@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.fold.archives import EXPIRED_AFTER_INTERVALS
-from koord_projector.read.answers import NodeItem, SeriesAnswer
+from koord_projector.read.endpoint import At, Query, Reading, Second, about
+from koord_projector.read.moments import Moment
+from koord_projector.read.nodes import NodeItem, list_nodes
+from koord_projector.read.pods import PHASES, pod_counts
 
-SUMMED = (
-    "cpu_milli", "memory_bytes", "gpus", "cpu_requested", "memory_requested", "gpus_requested", "batch_cpu",
-    "batch_memory", "batch_cpu_requested", "batch_memory_requested", "reservations", "cpu_unused_reserved",
-    "memory_unused_reserved", "gpus_unused_reserved",
-)  # fmt: skip
 SERIES_COLUMNS = (
     "cpu_milli", "cpu_requested", "memory_bytes", "memory_requested", "batch_cpu", "batch_cpu_requested",
     "batch_memory", "batch_memory_requested", "pods_pending", "pods_placed", "pods_running",
@@ -56,28 +55,100 @@ _USED = text(
 USED_COLUMNS = ("cpu", "memory", "be_cpu")
 
 
-def sum_nodes(nodes: list[NodeItem]) -> dict[str, int]:
-    """Return field -> sum over the nodes. Usage is summed only over nodes with a usage report."""
-    sums = {name: sum(getattr(node, name) for node in nodes) for name in SUMMED}
-    for name in ("cpu_used", "memory_used", "be_cpu_used"):
-        sums[name] = sum(getattr(node, name) or 0 for node in nodes)
-    return sums
+class ClusterQuery(Query, frozen=True, kw_only=True):
+    at: At = ""
 
 
-async def series(connection: AsyncConnection, *, since: int | None, until: int | None, points: int) -> SeriesAnswer:
-    """Return totals of the cluster between two times, reduced to about `points` rows.
+class ClusterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of the cluster at one moment, in milli-cores and bytes: sums over the nodes that exist.
+
+    Attributes:
+        cpu_milli: Sum of allocatable cpu. Memory, `gpus` and the other sums are those of the fields of `NodeItem`.
+        nodes_reporting: Number of nodes whose newest usage report has not expired; of `nodes_silent`, it has.
+        reservations: Number of Reservations that hold a node.
+        cpu_unused_reserved: CPU that they hold and no pod uses; contained in `cpu_requested`. The other `..._reserved`
+            fields likewise.
+        pods: Phase -> number of pods.
+    """
+
+    moment: Moment
+    nodes: int
+    nodes_reporting: int
+    nodes_silent: int
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    cpu_requested: int
+    memory_requested: int
+    gpus_requested: int
+    cpu_used: int
+    memory_used: int
+    be_cpu_used: int
+    batch_cpu: int
+    batch_memory: int
+    batch_cpu_requested: int
+    batch_memory_requested: int
+    reservations: int
+    cpu_unused_reserved: int
+    memory_unused_reserved: int
+    gpus_unused_reserved: int
+    pods: dict[str, int]
+
+
+_SUMMED = tuple(
+    name for name in ClusterAnswer.__struct_fields__ if name in NodeItem.__struct_fields__ and name != "pods"
+)
+
+
+async def read_cluster(reading: Reading, _query: ClusterQuery) -> ClusterAnswer:
+    """Usage is summed only over nodes with a usage report."""
+    nodes = await list_nodes(reading.connection, reading.moment, reading.now)
+    pods = await pod_counts(reading.connection, reading.moment)
+    return ClusterAnswer(
+        moment=reading.moment,
+        nodes=len(nodes),
+        nodes_reporting=sum(node.reported_at is not None and node.silent_seconds is None for node in nodes),
+        nodes_silent=sum(node.silent_seconds is not None for node in nodes),
+        pods={phase: pods.get(phase, 0) for phase in PHASES},
+        **{name: sum(getattr(node, name) or 0 for node in nodes) for name in _SUMMED},
+    )
+
+
+class SeriesQuery(Query, frozen=True, kw_only=True):
+    since: Annotated[Second, about("First second since 1970.")] | None = None
+    until: Annotated[Second, about("Last second since 1970.")] | None = None
+    points: Annotated[int, msgspec.Meta(ge=10, le=2000), about("About so many points.")] = 300
+
+
+class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals of the cluster over time, as columns on two time axes. CPU in milli-cores, memory in bytes.
+
+    Attributes:
+        time: Unix seconds of each row of `columns`, ascending; not evenly spaced.
+        columns: Name (`cpu_milli`, `cpu_requested`, `batch_cpu`, `pods_pending`, ...) -> values, aligned with `time`.
+        usage_time: Unix seconds at which each usage interval ends, evenly spaced.
+        usage: `cpu`, `memory`, `be_cpu` (best-effort pods) -> values, aligned with `usage_time`; null: no report.
+    """
+
+    time: list[int]
+    columns: dict[str, list[int]]
+    usage_time: list[int]
+    usage: dict[str, list[int | None]]
+
+
+async def read_series(reading: Reading, query: SeriesQuery) -> SeriesAnswer:
+    """Totals of the cluster between two times, reduced to about `points` rows.
 
     Each interval has its newest totals. Usage is the sum over nodes of the mean of a node's reports in the interval.
     A node without a report in the interval counts with its last report until that expires. Usage is null if no node
     has a valid report, and from the point where reports only expire. Usage intervals are at least as long as the
     report interval and have ended; their time is their end.
 
-    Args:
-        connection: Read transaction.
-        since: First unix second; None: the oldest.
-        until: Last unix second; None: that of the newest fact or report.
-        points: Wanted number of rows.
+    Without `since` it begins with the oldest fact, without `until` it ends with the newest fact or report.
     """
+    connection, since, until = reading.connection, query.since, query.until
+    if since is not None and until is not None and since > until:
+        raise InvalidInput("not before `since`", until, "until")
     known = (await connection.execute(_RANGE)).one()
     if known.first is None:
         return SeriesAnswer(
@@ -86,7 +157,7 @@ async def series(connection: AsyncConnection, *, since: int | None, until: int |
     newest = (await connection.execute(_NEWEST_REPORT)).first()
     last = max(known.last, int(datetime.fromisoformat(newest.reported_at).timestamp())) if newest else known.last
     start, end = since if since is not None else known.first, until if until is not None else last
-    bucket = max(1, -(-(end - start + 1) // points))
+    bucket = max(1, -(-(end - start + 1) // query.points))
     rows = (await connection.execute(_TOTALS, {"bucket": bucket, "since": start, "until": end})).all()
     interval = (newest.interval_seconds if newest else 0) or 60
     wide = max(bucket, interval)

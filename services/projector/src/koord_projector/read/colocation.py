@@ -1,7 +1,6 @@
 """Colocation as of a moment: suppressed nodes with the reason, contentions with suspects, evictions by agents."""
 
-from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.envelope import name_from_token, name_token
@@ -15,10 +14,10 @@ from koordcore.events.nodestate import (
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.read.answers import NodeItem
 from koord_projector.read.contentions import Contention, Detection, DisturbingPair, disturbing_pairs, join_contentions
+from koord_projector.read.endpoint import At, Query, Reading, about
 from koord_projector.read.moments import Moment
-from koord_projector.read.nodes import list_nodes
+from koord_projector.read.nodes import NodeItem, list_nodes
 
 _SHOWN_NODES: Final = 200
 # The types are constants of the statements, because the planner must see that the index `disturbances` has their facts.
@@ -48,6 +47,11 @@ _decode_detected = msgspec.json.Decoder(InterferenceDetected).decode
 _decode_ended = msgspec.json.Decoder(InterferenceEnded).decode
 _decode_evicted = msgspec.json.Decoder(PodsEvictedByAgent).decode
 _decode_suppressed = msgspec.json.Decoder(BeCpuSuppressed).decode
+
+
+class ColocationQuery(Query, frozen=True, kw_only=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Results of each kind.")] = 100
+    at: At = ""
 
 
 class SuppressedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,18 +106,9 @@ class ColocationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[AgentEviction]
 
 
-async def describe_colocation(
-    connection: AsyncConnection, moment: Moment, *, now: datetime, limit: int
-) -> ColocationAnswer:
-    """Return what agents did for latency-sensitive pods.
-
-    Args:
-        connection: Read transaction.
-        moment: Later facts are left out.
-        now: The time, as for `list_nodes`.
-        limit: Largest number of contentions, and of evictions.
-    """
-    found = await list_nodes(connection, moment, now)
+async def read_colocation(reading: Reading, query: ColocationQuery) -> ColocationAnswer:
+    connection, moment, limit = reading.connection, reading.moment, query.limit
+    found = await list_nodes(connection, moment, reading.now)
     nodes = [node for node in found if node.be_quota_us >= 0 and node.be_pods > 0]
     contentions = await _contentions(connection, moment, limit)
     evictions = await connection.execute(_EVICTIONS, {"position": moment.position, "limit": limit})

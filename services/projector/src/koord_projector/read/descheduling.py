@@ -1,18 +1,17 @@
 """What the descheduler did: pages of its modifications, and its rounds as of a moment."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.descheduling import RoundAttempt, RoundEnded
 from koordcore.protocol.recommendations import workload_of
 from koordcore.stories.modifications import Modification
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.fold.archives import ROUND
-from koord_projector.read.moments import Moment
+from koord_projector.read.endpoint import After, At, Before, Query, Reading, Text, about
+from koord_projector.read.moments import Moment, normal_time
 
-MAX_PAGE: Final = 1_000
 _decode_modification = msgspec.json.Decoder(Modification).decode
 _CONDITIONS: Final = {
     "node": "node = :node",
@@ -40,33 +39,24 @@ _CONDITIONS: Final = {
          )
     ))""",
 }
-"""Field of `AuditFilter` -> its condition. A dropped fact of a pod is replaced by the version of its state."""
+"""Field of `AuditQuery` -> its condition. A dropped fact of a pod is replaced by the version of its state."""
 
 
-class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Condition on modifications. An empty field matches all.
+class AuditQuery(Query, frozen=True, kw_only=True):
+    """An empty field matches all."""
 
-    Attributes:
-        pod: Name, `namespace/name` or uid of the pod.
-        node: Node of the pod or of the drain.
-        job: Name of the PodMigrationJob.
-        plugin: Plugin or controller that decided.
-        action: What is changed, see `Modification`.
-        reason: Part of the reasons, in upper or lower case.
-        since: RFC 3339 time; earlier modifications are left out.
-        until: RFC 3339 time; later modifications are left out.
-        workload: Workload that controls the pod, as KIND/NAMESPACE/NAME.
-    """
-
-    pod: str = ""
-    node: str = ""
-    job: str = ""
-    plugin: str = ""
-    action: str = ""
-    reason: str = ""
-    since: str = ""
-    until: str = ""
-    workload: str = ""
+    pod: Annotated[Text, about("Only this pod: its name, namespace/name, or uid.")] = ""
+    node: Annotated[Text, about("Only pods and drains of this node.")] = ""
+    workload: Annotated[Text, about("Only pods of this workload, as KIND/NAMESPACE/NAME.")] = ""
+    job: Annotated[Text, about("Only this PodMigrationJob.")] = ""
+    plugin: Annotated[Text, about("Only this plugin or controller.")] = ""
+    action: Annotated[Text, about("Only this action.")] = ""
+    reason: Annotated[Text, about("Only with this text in the reasons.")] = ""  # in upper or lower case
+    since: Annotated[Text, about("Only from this RFC 3339 time on.")] = ""
+    until: Annotated[Text, about("Only up to this RFC 3339 time.")] = ""
+    before: Before | None = None
+    after: After = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), about("Modifications per page.")] = 100
 
 
 class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,32 +74,20 @@ class AuditAnswer(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None
 
 
-async def page_modifications(
-    connection: AsyncConnection, wanted: AuditFilter, *, before: int | None, after: int, limit: int, complete: bool
-) -> AuditAnswer:
-    """Return a page of modifications.
-
-    Args:
-        connection: Read transaction.
-        wanted: Condition on the modifications.
-        before: Only modifications at a lower position; None: all.
-        after: Only modifications at a higher position.
-        limit: Largest number of modifications. Those of one fact stay together, so there may be some hundred more.
-        complete: Whether the tables are up to date.
-
-    Raises:
-        InvalidInput: The workload is not KIND/NAMESPACE/NAME.
-    """
+async def read_audit(reading: Reading, query: AuditQuery) -> AuditAnswer:
+    """Modifications of one fact stay together, so there may be some hundred more than `limit`."""
+    connection, limit = reading.connection, query.limit
+    given = {name: value for name in _CONDITIONS if (value := getattr(query, name))}
+    given |= {name: normal_time(given[name], name) for name in ("since", "until") if name in given}
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
-    given = {name: value for name, value in msgspec.to_builtins(wanted).items() if value}
-    values: dict[str, Any] = {"after": after, "limit": limit, **given}
-    if wanted.workload:
-        workload = workload_of(wanted.workload, "workload")
+    values: dict[str, Any] = {"after": query.after, "limit": limit, **given}
+    if query.workload:
+        workload = workload_of(query.workload, "workload")
         values |= {"kind": workload.kind, "namespace": workload.namespace, "name": workload.name}
     conditions = ["position > :after", *(_CONDITIONS[name] for name in given)]
-    if before is not None:
+    if query.before is not None:
         conditions.append("position < :before")
-        values["before"] = before
+        values["before"] = query.before
     statement = text(
         f"""
         SELECT record FROM (
@@ -122,7 +100,7 @@ async def page_modifications(
     page = [_decode_modification(row.record) for row in await connection.execute(statement, values)]
     return AuditAnswer(
         position=position,
-        complete=complete,
+        complete=not reading.progress.trouble,
         modifications=page,
         before=page[-1].position if len(page) >= limit else None,
     )
@@ -133,6 +111,11 @@ _ROUNDS: Final = text(
     " WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT :count"
 )
 _decode_round = msgspec.json.Decoder(RoundEnded).decode
+
+
+class RoundsQuery(Query, frozen=True, kw_only=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Rounds.")] = 60
+    at: At = ""
 
 
 class RoundItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,15 +155,10 @@ class RoundsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     rounds: list[RoundItem]
 
 
-async def list_rounds(connection: AsyncConnection, moment: Moment, *, limit: int) -> RoundsAnswer:
-    """Return the newest rounds.
-
-    Args:
-        connection: Read transaction.
-        moment: Rounds after it are left out.
-        limit: Largest number of rounds.
-    """
-    rows = (await connection.execute(_ROUNDS, {"uid": ROUND, "until": moment.until, "count": limit})).all()
+async def read_rounds(reading: Reading, query: RoundsQuery) -> RoundsAnswer:
+    moment = reading.moment
+    asked = {"uid": ROUND, "until": moment.until, "count": query.limit}
+    rows = (await reading.connection.execute(_ROUNDS, asked)).all()
     rounds = [_decode_round(row.body) for row in rows]
     return RoundsAnswer(
         moment=moment,

@@ -5,60 +5,94 @@ A slow reader of the live tail misses facts and does not delay others.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.envelope import trace_id_of
 from koordcore.stories.sentences import summarize
 from koordcore.values import codec
 from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from koord_projector.read.answers import EventItem, EventsAnswer
-from koord_projector.read.endpoint import Parameter, number_of, refusal
+from koord_projector.read.endpoint import After, Before, Position, Query, Reading, Text, about, one_of, refusal
 from koord_projector.store.database import READ_ERRORS, Database
 
-MAX_PAGE = 500
+_ONE: Final = text("SELECT * FROM events WHERE seq = :seq")
 SCANNED = 200_000
 """Largest number of facts that are searched for one page. The next page continues from there."""
 
 
-class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Condition on facts: aggregate kind, aggregate id and event type. An empty field matches all."""
+class EventItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact of the log. In lists, `body` is null unless the request asks for bodies.
 
-    kind: str = ""
-    id: str = ""
-    type: str = ""
+    Attributes:
+        seq: Position of the fact. `kind` and `id` name its aggregate.
+        based_on: Position up to which its writer had folded the log; `epoch` is the term of that writer.
+        summary: The fact in one line.
+    """
+
+    seq: int
+    kind: str
+    id: str
+    type: str
+    schema: int
+    occurred_at: str
+    event_id: str
+    causation_id: str
+    correlation_id: str
+    actor: str
+    epoch: int
+    based_on: int
+    trace_id: str
+    summary: str
+    body: dict[str, Any] | None = None
 
 
-async def page_events(
-    connection: AsyncConnection, wanted: EventFilter, *, before: int | None, after: int, limit: int, bodies: bool
-) -> EventsAnswer:
-    """Return a page of facts, newest first.
+class EventsQuery(Query, frozen=True, kw_only=True):
+    """An empty field matches all."""
+
+    kind: Annotated[Text, about("Only facts of this kind of aggregate.")] = ""
+    id: Annotated[Text, about("Only facts of this aggregate.")] = ""
+    type: Annotated[Text, about("Only facts of this type.")] = ""
+    before: Before | None = None
+    after: After = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Facts per page.")] = 100
+    bodies: Annotated[Text, one_of("true", "false"), about("Whether bodies are wanted.")] = ""
+
+
+class EventsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of facts, newest first.
+
+    Attributes:
+        position: Position of the newest committed fact.
+        before: Value of the parameter `before` for the next page; null if there is none. A page with few or no facts
+            may have a next page.
+    """
+
+    position: int
+    events: list[EventItem]
+    before: int | None
+
+
+async def page_events(reading: Reading, query: EventsQuery) -> EventsAnswer:
+    """A page of facts, newest first.
 
     Unless the condition names one aggregate, at most 200,000 positions are searched for one page. So a page may have
     fewer facts than `limit`, even none, although older facts match. Then `before` of the answer is the place to go on.
-
-    Args:
-        connection: Read transaction.
-        wanted: Condition on the facts.
-        before: Only facts with a lower position; None: all.
-        after: Only facts with a higher position.
-        limit: Largest number of facts.
-        bodies: Whether the bodies are included.
     """
+    connection, before, after, limit = reading.connection, query.before, query.after, query.limit
     position = (await connection.execute(text("SELECT position FROM projection WHERE stream = 'ev'"))).scalar() or 0
     end = position + 1 if before is None else min(before, position + 1)
-    of_one = bool(wanted.kind and wanted.id)
+    of_one = bool(query.kind and query.id)
     floor = after if of_one else max(after, end - SCANNED)
     conditions = ["seq > :floor", "seq < :end"]
-    conditions += [f"{name} = :{name}" for name in ("kind", "id", "type") if getattr(wanted, name)]
+    wanted = {name: value for name in ("kind", "id", "type") if (value := getattr(query, name))}
+    conditions += [f"{name} = :{name}" for name in wanted]
     statement = f"SELECT * FROM events WHERE {' AND '.join(conditions)} ORDER BY seq DESC LIMIT :limit"  # noqa: S608
-    values: dict[str, Any] = {"floor": floor, "end": end, "limit": limit, **msgspec.to_builtins(wanted)}
+    values: dict[str, Any] = {"floor": floor, "end": end, "limit": limit, **wanted}
     rows = (await connection.execute(text(statement), values)).all()
-    items = [event_item(row, with_body=bodies) for row in rows]
+    items = [event_item(row, with_body=query.bodies == "true") for row in rows]
     if len(rows) == limit:
         older: int | None = rows[-1].seq
     else:
@@ -66,9 +100,12 @@ async def page_events(
     return EventsAnswer(position=position, events=items, before=older)
 
 
-async def find_event(connection: AsyncConnection, seq: int) -> EventItem | None:
-    """Return the fact at a position, with its body; None if there is none."""
-    row = (await connection.execute(text("SELECT * FROM events WHERE seq = :seq"), {"seq": seq})).first()
+class EventQuery(Query, frozen=True, kw_only=True):
+    seq: Annotated[Position, about("Position of the fact.")]
+
+
+async def read_event(reading: Reading, query: EventQuery) -> EventItem | None:
+    row = (await reading.connection.execute(_ONE, {"seq": query.seq})).first()
     return None if row is None else event_item(row, with_body=True)
 
 
@@ -101,8 +138,11 @@ REST_SECONDS: Final = 0.25
 QUIET_SECONDS: Final = 15.0
 """Seconds of silence after which a comment is sent, so that proxies keep the connection."""
 MAX_READERS: Final = 50
-_AFTER: Final = Parameter(name="after", about="", minimum=0, maximum=2**62)
 _NEWEST: Final = text("SELECT * FROM events WHERE seq > :after ORDER BY seq DESC LIMIT :limit")
+
+
+class StreamQuery(Query, frozen=True, kw_only=True):
+    after: After | None = None  # None: behind the newest fact
 
 
 class LiveTail:
@@ -131,16 +171,15 @@ class LiveTail:
         self._stopped = stopped
         self._readers = 0
 
-    async def events_stream(self, request: Request) -> Response:
+    def stream(self, request: Request, after: int | None) -> Response:
         """Send facts to one reader until it disconnects.
 
-        It begins behind the position in the header `Last-Event-ID`, else behind the parameter `after`, else behind the
-        newest fact. If the log still ends before that position after 15 seconds, another log has replaced it, and the
-        newest fact counts. If 50 readers are connected already, the status is 503.
+        It begins behind the position in the header `Last-Event-ID`, else behind `after`, else behind the newest fact.
+        If the log still ends before that position after 15 seconds, another log has replaced it, and the newest fact
+        counts. If 50 readers are connected already, the status is 503.
         """
         if self._readers >= MAX_READERS:
             return refusal(503, f"{MAX_READERS} live tails are open already")
-        after = number_of(request.query_params, _AFTER)
         resumed = request.headers.get("last-event-id", "")
         if resumed.isascii() and resumed.isdigit() and len(resumed) < 19:
             after = int(resumed)

@@ -1,7 +1,7 @@
 """Gangs as of a moment: the phases of their members, their minimum, and what they wait for."""
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from koordcore.events.gang import gang_ref
@@ -11,10 +11,9 @@ from koordcore.state.aggregates import CustomObjectState, GangState, PodSpecStat
 from koordcore.state.fold import AggregateState
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import states_at
+from koord_projector.read.endpoint import At, Query, Reading, Text, about
+from koord_projector.read.moments import Moment, states_at
 from koord_projector.read.pods import HELD_PODS, WHY_PENDING
 
 _GANGS: Final = """
@@ -35,6 +34,12 @@ _GANGS: Final = """
       ) AS w ON true
      ORDER BY g.namespace COLLATE "C", g.gang COLLATE "C"
 """
+
+
+class GangsQuery(Query, frozen=True, kw_only=True):
+    after: Annotated[Text, about("Only gangs after this one, as namespace/name.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Gangs per page.")] = 200
+    at: At = ""
 
 
 class GangItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,16 +82,9 @@ class GangsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-async def list_gangs(connection: AsyncConnection, moment: Moment, *, after: str, limit: int) -> GangsAnswer:
-    """Return a page of gangs.
-
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        after: Only gangs after this one, as `<namespace>/<name>`; "": from the first one.
-        limit: Largest number of gangs.
-    """
-    namespace, _, gang = after.partition("/")
+async def read_gangs(reading: Reading, query: GangsQuery) -> GangsAnswer:
+    connection, moment, limit = reading.connection, reading.moment, query.limit
+    namespace, _, gang = query.after.partition("/")
     asked = {
         "position": moment.position,
         "until": moment.until,

@@ -1,24 +1,32 @@
 """The hardware of nodes as of a moment, with the pods that hold it."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
+import msgspec
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
 from koordcore.events.objects import custom_ref
 from koordcore.state.aggregates import CustomObjectState, NodeLedger, NodeSpecState
 from koordcore.state.fold import AggregateState
-from koordcore.stories.device_cards import cards_of
-from koordcore.stories.hardware import node_hardware, owners_of
-from sqlalchemy.ext.asyncio import AsyncConnection
+from koordcore.stories.device_cards import Card, cards_of
+from koordcore.stories.hardware import NodeHardware, Owner, node_hardware, owners_of
 
-from koord_projector.read.answers import DevicesAnswer, HardwareAnswer, NodeDevices
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import ids_with_prefix, states_at
+from koord_projector.read.endpoint import At, Query, Reading, Text, about
+from koord_projector.read.moments import Moment, ids_with_prefix, states_at
+from koord_projector.read.nodes import NodeQuery
 
 _DEVICES = "devices="
 
 
-async def describe_hardware(connection: AsyncConnection, moment: Moment, name: str) -> HardwareAnswer | None:
-    """Return the hardware of one node; None if the node does not exist at the moment."""
+class HardwareAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The hardware of one node at one moment, from sockets to devices, with the pods that hold it."""
+
+    moment: Moment
+    hardware: NodeHardware
+
+
+async def read_hardware(reading: Reading, query: NodeQuery) -> HardwareAnswer | None:
+    connection, moment, name = reading.connection, reading.moment, query.name
     token = name_token(name)
     topology, device = custom_ref("noderesourcetopologies", "", name).id, custom_ref("devices", "", name).id
     spec = (await states_at(connection, moment, "nodespec", [token])).get(token)
@@ -36,15 +44,42 @@ async def describe_hardware(connection: AsyncConnection, moment: Moment, name: s
     return HardwareAnswer(moment=moment, hardware=hardware)
 
 
-async def list_devices(connection: AsyncConnection, moment: Moment, *, after: str, limit: int) -> DevicesAnswer:
-    """Return a page of nodes that have a Device object, with their devices and the pods that hold them.
+class NodeDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one node, with the pods that hold them.
 
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        after: Name of a node; only nodes after it, in the order of subject tokens. "": from the first one.
-        limit: Largest number of nodes.
+    Attributes:
+        cards: The devices.
+        owners: Pods that hold a part of them.
+        problems: One sentence for each entry of the Device object that was ignored.
     """
+
+    node: str
+    cards: list[Card]
+    owners: list[Owner]
+    problems: list[str]
+
+
+class DevicesQuery(Query, frozen=True, kw_only=True):
+    after: Annotated[Text, about("Only nodes after this one.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Nodes per page.")] = 200
+    at: At = ""
+
+
+class DevicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of nodes with devices at one moment, by name.
+
+    Attributes:
+        after: Value of the parameter `after` for the next page; null on the last one.
+    """
+
+    moment: Moment
+    nodes: list[NodeDevices]
+    after: str | None
+
+
+async def read_devices(reading: Reading, query: DevicesQuery) -> DevicesAnswer:
+    """Nodes come in the order of subject tokens."""
+    connection, moment, after, limit = reading.connection, reading.moment, query.after, query.limit
     last = f"{_DEVICES}{name_token(after)}" if after else _DEVICES
     ids = await ids_with_prefix(connection, moment, AggregateRef("customspec", _DEVICES), after=last, limit=limit)
     documents = await states_at(connection, moment, "customspec", ids)

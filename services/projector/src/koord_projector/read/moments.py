@@ -1,13 +1,20 @@
-"""The query parameter `at`: a position or a time, resolved to a moment; and stored events from their rows.
+"""Moments: the parameter `at` (a position or a time), and the states of aggregates as of a moment.
 
 A time means the newest fact with `occurred_at <= t`. Among facts with the same time it is the last one in the log.
+
+The present state is in `aggregates`. An earlier state is the newest row of `aggregate_versions` before it, and at most
+31 events that are folded onto it with `evolve` (`fold.lives`).
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from koordcore.events import CATALOGUE, envelope
+from koordcore.state.cluster import decode_state, evolve
+from koordcore.state.fold import AggregateState
+from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
 from sqlalchemy import Row, text
@@ -47,12 +54,16 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         return END_OF_TIME if self.live else self.occurred_at
 
 
+PRESENT: Final = Moment(position=0, occurred_at="", live=True)
+"""The present without its position, for answers that are about no moment."""
+
+
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
     """Return the moment that the query parameter `at` names; None or "" gives the present.
 
     Raises:
         InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone, or the facts of the moment
-            were dropped (`shell.fact_retention`).
+            were dropped (`retention`).
     """
     position = (await connection.execute(_POSITION)).scalar() or 0
     if not at:
@@ -117,3 +128,130 @@ def _stored(row: Row[Any], ref: envelope.AggregateRef, schema: int) -> envelope.
     headers = {header: str(getattr(row, column)) for header, column in _COLUMNS.items() if hasattr(row, column)}
     headers[envelope.HEADER_SCHEMA] = str(schema)
     return envelope.StoredEvent(row.seq, ref, headers, row.body.encode(), getattr(row, "stored_at_ns", 0))
+
+
+_BASES = text(
+    """
+    SELECT w.id, l.from_seq, v.seq, v.state FROM unnest(CAST(:ids AS text[])) AS w(id)
+     CROSS JOIN LATERAL (
+           SELECT from_seq FROM aggregates WHERE kind = :kind AND id = w.id AND from_seq <= :position
+            UNION ALL
+           SELECT from_seq FROM (
+                  SELECT from_seq, to_seq FROM aggregate_lives
+                   WHERE kind = :kind AND id = w.id AND from_seq <= :position ORDER BY from_seq DESC LIMIT 1
+           ) AS newest WHERE to_seq > :position
+     ) AS l
+      LEFT JOIN LATERAL (
+           SELECT seq, state FROM aggregate_versions
+            WHERE kind = :kind AND id = w.id AND seq >= l.from_seq AND seq <= :position ORDER BY seq DESC LIMIT 1
+     ) AS v ON true
+    """
+)
+"""The aggregates that exist at a position: the begin of their life and the newest version of their state."""
+
+
+_EVENTS_SINCE = text(
+    """
+    SELECT e.* FROM unnest(CAST(:ids AS text[]), CAST(:after AS bigint[])) AS w(id, after)
+     CROSS JOIN LATERAL (
+           SELECT seq, kind, id, type, schema, occurred_at, stored_at_ns, event_id, causation_id, correlation_id, actor,
+                  body
+             FROM events WHERE kind = :kind AND id = w.id AND seq > w.after AND seq <= :position ORDER BY seq
+     ) AS e
+    """
+)
+
+
+# OFFSET 0 keeps the planner from a join that reads all lives that began before the position.
+_LIVING_THEN = """
+    SELECT kind, id FROM aggregates WHERE from_seq <= :position AND {condition}
+     UNION ALL
+    SELECT l.kind, l.id FROM generate_series(1, 62) AS s(span)
+     CROSS JOIN LATERAL (
+           SELECT kind, id FROM aggregate_lives
+            WHERE span = s.span AND from_seq <= :position AND from_seq > :position - (CAST(1 AS bigint) << s.span)
+              AND to_seq > :position AND {condition}
+            OFFSET 0
+     ) AS l
+"""
+
+
+def living_then(condition: str) -> str:
+    """Return a statement that selects kind and id of the aggregates that exist at `:position`.
+
+    The index by length of a life (`fold.lives.span_of`) finds the ended ones among all that ever existed.
+
+    Args:
+        condition: Condition on `kind` and `id`. It must compare `kind`, which begins the index.
+    """
+    return _LIVING_THEN.format(condition=condition)
+
+
+_STATES_NOW = text("SELECT id, state FROM aggregates WHERE kind = :kind AND id = ANY(:ids)")
+
+
+_PREFIXED = "kind = :kind AND starts_with(id, :prefix) AND id > :after"
+_PREFIXED_NOW = text(f"SELECT id FROM aggregates WHERE {_PREFIXED} ORDER BY id LIMIT :limit")  # noqa: S608  constants
+_PREFIXED_THEN = text(f"SELECT id FROM ({living_then(_PREFIXED)}) AS q ORDER BY id LIMIT :limit")  # noqa: S608
+
+
+async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: str) -> dict[str, Any] | None:
+    """Return the state of one aggregate as JSON; None if it does not exist at the moment."""
+    if moment.live:
+        row = (
+            await connection.execute(
+                text("SELECT state FROM aggregates WHERE kind = :kind AND id = :id"), {"kind": kind, "id": id_}
+            )
+        ).first()
+        return None if row is None else msgspec.json.decode(row.state)
+    state = (await _states_then(connection, moment, kind, [id_])).get(id_)
+    return None if state is None else msgspec.json.decode(codec.encode_canonical(state))
+
+
+async def states_at(
+    connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
+) -> dict[str, AggregateState]:
+    """Return id -> state of these aggregates at the moment. Aggregates that do not exist then are left out."""
+    asked = {"kind": kind, "ids": list(ids), "position": moment.position}
+    if moment.live:
+        rows = await connection.execute(_STATES_NOW, asked)
+        return {row.id: decode_state(kind, row.state) for row in rows}
+    return await _states_then(connection, moment, kind, ids)
+
+
+async def _states_then(
+    connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
+) -> dict[str, AggregateState]:
+    """Return id -> state at a past moment: the newest version up to it, and the events since then."""
+    asked = {"kind": kind, "ids": list(ids), "position": moment.position}
+    bases = (await connection.execute(_BASES, asked)).all()
+    states: dict[str, AggregateState | None] = {
+        row.id: None if row.state is None else decode_state(kind, row.state) for row in bases
+    }
+    after = [row.from_seq - 1 if row.seq is None else row.seq for row in bases]
+    for row in await connection.execute(_EVENTS_SINCE, {**asked, "ids": list(states), "after": after}):
+        states[row.id] = _evolved(states[row.id], row)
+    return {id_: state for id_, state in states.items() if state is not None}
+
+
+async def ids_with_prefix(
+    connection: AsyncConnection, moment: Moment, ref: envelope.AggregateRef, *, after: str, limit: int
+) -> list[str]:
+    """Return a page of ids of aggregates that exist at the moment, ascending.
+
+    Args:
+        connection: Read transaction.
+        moment: The moment.
+        ref: Kind of the aggregates, and the first characters of their ids.
+        after: Only ids after this one.
+        limit: Largest number of ids.
+    """
+    asked = {"kind": ref.kind, "prefix": ref.id, "after": after, "limit": limit, "position": moment.position}
+    rows = await connection.execute(_PREFIXED_NOW if moment.live else _PREFIXED_THEN, asked)
+    return [row.id for row in rows]
+
+
+def _evolved(state: AggregateState | None, row: Row[Any]) -> AggregateState | None:
+    stored = stored_fact(row)
+    event = CATALOGUE.read(stored)
+    return state if event is None else evolve(state, event, stored)

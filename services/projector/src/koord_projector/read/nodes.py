@@ -2,21 +2,20 @@
 
 import zlib
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.envelope import name_from_token, name_token, trace_id_of
-from koordcore.events.observation import NodeUsageReported
 from koordcore.stories.usage_archive import ArchivedReport, ReportsAnswer
 from koordcore.values.timestamps import unix_seconds
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from koord_projector.fold.archives import EXPIRED_AFTER_INTERVALS
-from koord_projector.read.answers import NodeAnswer, NodeEvent, NodeItem, PodUsagePoint, UsagePoint
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import state_at
-from koord_projector.read.pods import pods_on_node
+from koord_projector.fold.figures import NodeFigures
+from koord_projector.read.endpoint import At, Query, Reading, Text, about
+from koord_projector.read.moments import Moment, normal_time, state_at
+from koord_projector.read.pods import PodItem, PodsQuery, list_pods
 
 _NODES = """
     SELECT v.*, o.cpu_used, o.memory_used, o.be_cpu_used, o.be_memory_used, o.reported_at, o.interval_seconds
@@ -39,12 +38,6 @@ _USAGE = text(
      WHERE token = :token AND reported_at <= :until ORDER BY reported_at DESC LIMIT :count
     """
 )
-_REPORTS = text(
-    """
-    SELECT reported_at, body FROM observations
-     WHERE token = :token AND reported_at <= :until AND reported_at >= :since ORDER BY reported_at DESC LIMIT :count
-    """
-)
 _NODE_EVENTS = text(
     """
     SELECT seq, type, occurred_at, actor, traceparent, body FROM events
@@ -53,8 +46,132 @@ _NODE_EVENTS = text(
 )
 PROTECTION = ["PodsEvictedByAgent", "InterferenceDetected", "InterferenceEnded", "KnobsChanged", "AgentStopped"]
 _SHOWN_EVENTS = 50
-_SHOWN_REPORTS = 120
-_decode_report = msgspec.json.Decoder(NodeUsageReported).decode
+_SHOWN_PODS = 500
+SHOWN_REPORTS = 120
+
+
+class NodeItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One node in a list, in milli-cores and bytes.
+
+    The `..._used` fields are null without a usage report, and if the newest report had expired at a past moment.
+
+    Attributes:
+        seq: Position from which these figures hold.
+        host: "linux" or "simulated"; "" if the agent never started.
+        cpu_milli: Allocatable cpu. `memory_bytes` and `gpus` (`nvidia.com/gpu`) are allocatable, too.
+        reported_at: Time of the newest usage report, even if it had expired; null without one.
+        silent_seconds: Age of the newest usage report if it is over five report intervals; else null.
+        cpu_requested: Requests of pods that are not best effort. `memory_requested` and `gpus_requested` likewise.
+        batch_cpu: Amount that the manager offers to best-effort pods; 0 if nothing is published.
+        be_pods: Number of pods with batch resources.
+        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
+        gpu_cards: Healthy GPUs of its Device object; 0 without one.
+        gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
+        gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
+        reservations: Number of Reservations on it.
+        cpu_unused_reserved: CPU that Reservations hold and no pod uses; contained in `cpu_requested`.
+            `memory_unused_reserved` and `gpus_unused_reserved` likewise.
+    """
+
+    name: str
+    seq: int
+    unschedulable: bool
+    host: str
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    cpu_requested: int
+    memory_requested: int
+    gpus_requested: int
+    batch_cpu: int
+    batch_memory: int
+    batch_cpu_requested: int
+    batch_memory_requested: int
+    pods: int
+    be_pods: int
+    pods_running: int
+    be_quota_us: int
+    cpu_used: int | None
+    memory_used: int | None
+    be_cpu_used: int | None
+    be_memory_used: int | None
+    reported_at: str | None
+    silent_seconds: int | None = None
+    gpu_cards: int = 0
+    gpu_share_used: int = 0
+    gpu_share_stranded: int = 0
+    reservations: int = 0
+    cpu_unused_reserved: int = 0
+    memory_unused_reserved: int = 0
+    gpus_unused_reserved: int = 0
+
+
+class NodesQuery(Query, frozen=True, kw_only=True):
+    at: At = ""
+
+
+class NodesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that exist at one moment, by name."""
+
+    moment: Moment
+    nodes: list[NodeItem]
+
+
+class UsagePoint(msgspec.Struct, frozen=True):
+    """Usage of a node in one report, in milli-cores and bytes. `be_...` is the part of best-effort pods."""
+
+    reported_at: str
+    cpu_used: int
+    memory_used: int
+    be_cpu_used: int
+    be_memory_used: int
+    system_cpu_used: int
+
+
+class NodeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact about a node: a decision of the manager or an action of the agent. `body` is the body in the log."""
+
+    seq: int
+    type: str
+    occurred_at: str
+    actor: str
+    trace_id: str
+    body: dict[str, Any]
+
+
+class NodeQuery(Query, frozen=True, kw_only=True):
+    name: Annotated[Text, about("Name of the node.")]
+    at: At = ""
+
+
+class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One node at one moment, with its pods, decisions, actions and usage.
+
+    Attributes:
+        object: The Node object; null if it was deleted.
+        pods: Pods on it, newest submission first, at most 500.
+        overcommit: Computations of its batch resources, newest first, at most 50.
+        suppression: Changes of the CFS quota of best-effort pods, newest first, at most 50.
+        protection: Evictions, interference, written kernel files and stops of the agent, newest first, at most 50.
+        usage: The newest 120 usage reports, newest last.
+    """
+
+    moment: Moment
+    node: NodeItem
+    object: dict[str, Any] | None
+    pods: list[PodItem]
+    overcommit: list[NodeEvent]
+    suppression: list[NodeEvent]
+    protection: list[NodeEvent]
+    usage: list[UsagePoint]
+
+
+_FIGURES = tuple(name for name in NodeFigures.__struct_fields__ if name in NodeItem.__struct_fields__)
+
+
+async def read_nodes(reading: Reading, _query: NodesQuery) -> NodesAnswer:
+    nodes = await list_nodes(reading.connection, reading.moment, reading.now)
+    return NodesAnswer(moment=reading.moment, nodes=nodes)
 
 
 async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime) -> list[NodeItem]:
@@ -69,52 +186,27 @@ async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime)
     return [_item(row, moment, now) for row in rows]
 
 
-async def describe_node(connection: AsyncConnection, moment: Moment, name: str, now: datetime) -> NodeAnswer | None:
-    """Return one node with its details; None if it does not exist at the moment. `now` as for `list_nodes`."""
-    token = name_token(name)
+async def read_node(reading: Reading, query: NodeQuery) -> NodeAnswer | None:
+    """None if it does not exist at the moment."""
+    connection, moment = reading.connection, reading.moment
+    token = name_token(query.name)
     asked = {"token": token, "position": moment.position, "until": moment.until}
     row = (await connection.execute(_ONE_NODE, asked)).first()
     if row is None:
         return None
-    item = _item(row, moment, now)
+    item = _item(row, moment, reading.now)
     spec = await state_at(connection, moment, "nodespec", token)
-    usage = (await connection.execute(_USAGE, {**asked, "count": _SHOWN_REPORTS})).all()
+    usage = (await connection.execute(_USAGE, {**asked, "count": SHOWN_REPORTS})).all()
     return NodeAnswer(
         moment=moment,
         node=item,
         object=None if spec is None else spec.get("object"),
-        pods=await pods_on_node(connection, moment, item.name),
+        pods=(await list_pods(reading, PodsQuery(node=item.name, limit=_SHOWN_PODS))).pods,
         overcommit=await _events(connection, moment, "nodepolicy", token, ["NodeOvercommitComputed"]),
         suppression=await _events(connection, moment, "nodestate", token, ["BeCpuSuppressed", "BeCpuReleased"]),
         protection=await _events(connection, moment, "nodestate", token, PROTECTION),
         usage=[UsagePoint(*point) for point in reversed(usage)],
     )
-
-
-async def pod_usage(
-    connection: AsyncConnection, moment: Moment, node: str, uid: str, since: str
-) -> list[PodUsagePoint]:
-    """Return the usage of a pod in the newest 120 reports of its node, oldest first.
-
-    Reports without the pod give no point.
-
-    Args:
-        connection: Read transaction.
-        moment: Reports after it are left out.
-        node: Name of the node.
-        uid: Uid of the pod.
-        since: RFC 3339 time; earlier reports are left out.
-    """
-    asked = {"token": name_token(node), "until": moment.until, "since": since, "count": _SHOWN_REPORTS}
-    points: list[PodUsagePoint] = []
-    for row in (await connection.execute(_REPORTS, asked)).all():
-        report = _decode_report(zlib.decompress(row.body))
-        points.extend(
-            PodUsagePoint(row.reported_at, pod.usage.cpu_milli, pod.usage.memory_bytes)
-            for pod in report.pods
-            if pod.uid == uid
-        )
-    return points[::-1]
 
 
 async def _events(
@@ -140,35 +232,13 @@ def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
     return NodeItem(
         name=name_from_token(row.token),
         seq=row.seq,
-        unschedulable=row.unschedulable,
-        host=row.host,
-        cpu_milli=row.cpu_milli,
-        memory_bytes=row.memory_bytes,
-        gpus=row.gpus,
-        cpu_requested=row.cpu_requested,
-        memory_requested=row.memory_requested,
-        gpus_requested=row.gpus_requested,
-        batch_cpu=row.batch_cpu,
-        batch_memory=row.batch_memory,
-        batch_cpu_requested=row.batch_cpu_requested,
-        batch_memory_requested=row.batch_memory_requested,
-        pods=row.pods,
-        be_pods=row.be_pods,
-        pods_running=row.pods_running,
-        be_quota_us=row.be_quota_us,
         cpu_used=row.cpu_used if reports else None,
         memory_used=row.memory_used if reports else None,
         be_cpu_used=row.be_cpu_used if reports else None,
         be_memory_used=row.be_memory_used if reports else None,
         reported_at=row.reported_at,
         silent_seconds=silent,
-        gpu_cards=row.gpu_cards,
-        gpu_share_used=row.gpu_share_used,
-        gpu_share_stranded=row.gpu_share_stranded,
-        reservations=row.reservations,
-        cpu_unused_reserved=row.cpu_unused_reserved,
-        memory_unused_reserved=row.memory_unused_reserved,
-        gpus_unused_reserved=row.gpus_unused_reserved,
+        **{name: getattr(row, name) for name in _FIGURES},
     )
 
 
@@ -184,7 +254,6 @@ def _silent_seconds(row: Row[Any], moment: Moment, now: datetime) -> int | None:
     return int(age) if age > row.interval_seconds * EXPIRED_AFTER_INTERVALS else None
 
 
-MAX_PAGE: Final = 1_000
 _PAGE: Final = text(
     """
     SELECT token, reported_at, seq, body FROM observations
@@ -193,16 +262,17 @@ _PAGE: Final = text(
 )
 
 
-async def page_reports(connection: AsyncConnection, *, since: str, after: str, limit: int) -> ReportsAnswer:
-    """Return a page of archived reports, with their bodies as stored.
+class ReportsQuery(Query, frozen=True, kw_only=True):
+    since: Annotated[Text, about("Only from this RFC 3339 time on.")] = ""
+    after: Annotated[Text, about("Of the reports with exactly this time, only those of nodes after this one.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), about("Reports per page.")] = 100
 
-    Args:
-        connection: Read transaction.
-        since: Earliest time of a report, in the form of `rfc3339`; "": the time of the oldest report.
-        after: Of the reports with exactly this time, only those of nodes after this one are returned.
-        limit: Largest number of reports.
-    """
-    rows = await connection.execute(_PAGE, {"since": since, "after": after, "limit": limit})
+
+async def read_reports(reading: Reading, query: ReportsQuery) -> ReportsAnswer:
+    """The bodies are as stored."""
+    since = normal_time(query.since, "since") if query.since else ""
+    asked = {"since": since, "after": query.after, "limit": query.limit}
+    rows = await reading.connection.execute(_PAGE, asked)
     return ReportsAnswer(
         reports=[
             ArchivedReport(

@@ -1,24 +1,21 @@
 """Pods as of a moment: the episodes at that position, and their phases (`fold.pods`)."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
 
 import msgspec
-from koordcore.events.envelope import name_token
 from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.values.invalid import InvalidInput
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.read.answers import PendingAnswer, PodItem, PodsAnswer
-from koord_projector.read.moments import Moment, stored_explanation, stored_fact
-from koord_projector.read.pending import count_reasons
-from koord_projector.read.timeline import TimelineEntry, pod_timeline
+from koord_projector.fold.pods import LONGEST_GANG, Phase
+from koord_projector.read.endpoint import At, Query, Reading, Text, about, one_of
+from koord_projector.read.moments import Moment
 
-MAX_PAGE = 1000
+PHASES: Final = tuple(map(str, Phase))
 _JUDGED_PODS = 5_000
 _SHOWN_PENDING = 200
-_SUPPRESSIONS = 30
-_HOOKS = 100
 
 _PHASE = """
     CASE WHEN deleted_seq <= :position THEN 'terminating'
@@ -28,7 +25,7 @@ _PHASE = """
 """
 _HELD = {
     True: "SELECT * FROM pods WHERE to_seq IS NULL",
-    # The index by length (`domain.lives.span_of`) finds the rows of the moment among all ended ones. OFFSET 0 keeps the
+    # The index by length (`fold.lives.span_of`) finds the rows of the moment among all ended ones. OFFSET 0 keeps the
     # planner from a join that reads all rows that began before.
     False: """
         SELECT * FROM pods WHERE to_seq IS NULL AND from_seq <= :position
@@ -42,17 +39,17 @@ _HELD = {
          ) AS ended
     """,
 }
-_COLUMNS = f"""
+COLUMNS = f"""
     uid, namespace, name, {_PHASE} AS phase, qos, priority_class, requests, submitted_seq, submitted_at,
     gang, CASE WHEN placed_seq <= :position THEN node ELSE '' END AS node,
     CASE WHEN placed_seq <= :position THEN placed_at ELSE '' END AS placed_at,
     CASE WHEN started_seq <= :position THEN started_at ELSE '' END AS started_at
 """
-HELD_PODS = {live: f"SELECT {_COLUMNS} FROM ({held}) AS held" for live, held in _HELD.items()}  # noqa: S608  constants
+HELD_PODS = {live: f"SELECT {COLUMNS} FROM ({held}) AS held" for live, held in _HELD.items()}  # noqa: S608  constants
 """Whether the moment is the present -> statement that selects the pods of the moment, with their phases."""
 WHY_PENDING = "type IN ('PodUnschedulable', 'PodGated', 'DecisionAbandoned')"
 """Condition on the explanations that say why a pod is pending. Others say why it was not evicted when it ran."""
-_EXPLANATION_OF_PENDING = f"""
+EXPLANATION_OF_PENDING = f"""
     LEFT JOIN LATERAL (
          SELECT v.body, v.type AS explanation,
                 (SELECT max(a.attempt) FROM explanations AS a
@@ -68,36 +65,65 @@ _decode_abandoned = msgspec.json.Decoder(DecisionAbandoned).decode
 _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
-class PodFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Condition on pods. An empty field matches all.
+class PodItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod in a list.
 
-    `contains` is a part of `<namespace>/<name>`, or the uid. `gang` is the name of a gang in `namespace`.
+    Attributes:
+        requests: Resource -> amount: milli-cores for cpu, whole units for everything else.
+        phase: A `domain.pods.Phase`; "gone" for a pod that does not exist any more at the moment (not in lists).
+        message: Message of the last explanation of a pending pod; "" without one.
+        attempts: Number of the last explained attempt to place a pending pod; 0 without one, and for other pods.
     """
 
-    namespace: str = ""
-    phase: str = ""
-    qos: str = ""
-    node: str = ""
-    gang: str = ""
-    contains: str = ""
+    uid: str
+    namespace: str
+    name: str
+    phase: str
+    qos: str
+    priority_class: str
+    node: str
+    requests: dict[str, int]
+    submitted_seq: int
+    submitted_at: str
+    placed_at: str
+    started_at: str
+    message: str = ""
+    attempts: int = 0
 
 
-async def list_pods(
-    connection: AsyncConnection, moment: Moment, wanted: PodFilter, *, limit: int, cursor: str | None
-) -> PodsAnswer:
-    """Return a page of pods at a moment, newest submission first.
+class PodsQuery(Query, frozen=True, kw_only=True):
+    """An empty field matches all. `gang` is the name of a gang in any namespace, unless `namespace` is given, too."""
 
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        wanted: Condition on the pods.
-        limit: Largest number of pods.
-        cursor: Cursor from the previous page; None: the first page.
+    namespace: Annotated[Text, about("Only pods of this namespace.")] = ""
+    phase: Annotated[Text, one_of(*PHASES), about("Only pods in this phase.")] = ""
+    qos: Annotated[Text, one_of("LSE", "LSR", "LS", "BE", "SYSTEM"), about("Only pods of this QoS class.")] = ""
+    node: Annotated[Text, about("Only pods on this node.")] = ""
+    gang: Annotated[Text, about("Only pods of the gangs with this name.")] = ""
+    text: Annotated[Text, about("Only pods with this in namespace/name, or with this uid.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000), about("Pods per page.")] = 100
+    cursor: Annotated[Text, about("From the page before.")] = ""
+    at: At = ""
 
-    Raises:
-        InvalidInput: The cursor is invalid.
+
+class PodsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of pods at one moment, newest submission first.
+
+    Attributes:
+        total: Number of pods that match the filter.
+        counts: Phase -> number of these pods.
+        cursor: Cursor of the next page; null on the last one.
     """
-    where, values = _conditions(wanted)
+
+    moment: Moment
+    total: int
+    counts: dict[str, int]
+    pods: list[PodItem]
+    cursor: str | None
+
+
+async def list_pods(reading: Reading, query: PodsQuery) -> PodsAnswer:
+    connection, moment, limit, cursor = reading.connection, reading.moment, query.limit, query.cursor
+    where, values = _conditions(query)
     values |= {"position": moment.position, "until": moment.until}
     inner = HELD_PODS[moment.live]
     counted = await connection.execute(
@@ -113,12 +139,12 @@ async def list_pods(
     page = f"SELECT * FROM ({inner}) AS p {where} ORDER BY submitted_seq DESC LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.* FROM ({page}) AS p {_EXPLANATION_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {EXPLANATION_OF_PENDING} ORDER BY submitted_seq DESC"),  # noqa: S608
             {**values, "limit": limit + 1},
         )
     ).all()
     more = len(rows) > limit
-    items = [_item(row) for row in rows[:limit]]
+    items = [pod_item(row) for row in rows[:limit]]
     return PodsAnswer(
         moment=moment,
         total=sum(counts.values()),
@@ -128,12 +154,6 @@ async def list_pods(
     )
 
 
-async def pods_on_node(connection: AsyncConnection, moment: Moment, node: str) -> list[PodItem]:
-    """Return the pods on a node at the moment, newest submission first, at most 500."""
-    page = await list_pods(connection, moment, PodFilter(node=node), limit=500, cursor=None)
-    return page.pods
-
-
 async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
     """Return phase -> number of pods at the moment."""
     statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM ({_HELD[moment.live]}) AS held GROUP BY 1"  # noqa: S608
@@ -141,130 +161,57 @@ async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, i
     return {row.phase: row.pods for row in rows}
 
 
-async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """Return a pod at the moment. If it began later, return None.
+class PendingReason(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason why nodes were refused, and the number of pending pods with it.
 
-    If it ended before, return its last version with the phase "gone".
+    Attributes:
+        plugin: Plugin that refused the nodes.
+        reason: Text of the reason.
+        pods: Number of pending pods with this reason.
+        nodes_max: Largest number of nodes that it excluded for one pod.
     """
-    statement = f"""
-        SELECT p.*, w.* FROM (
-            SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
-                   priority_class, requests, submitted_seq, submitted_at, node, placed_at, started_at
-              FROM (SELECT {_COLUMNS}, from_seq, to_seq FROM pods WHERE uid = :uid AND from_seq <= :position) AS q
-             ORDER BY from_seq DESC LIMIT 1
-        ) AS p {_EXPLANATION_OF_PENDING}
-    """  # noqa: S608  constants
-    values = {"uid": uid, "position": moment.position, "until": moment.until}
-    row = (await connection.execute(text(statement), values)).first()
-    return None if row is None else _item(row)
+
+    plugin: str
+    reason: str
+    pods: int
+    nodes_max: int
 
 
-async def find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Return the uid of the pod that had this namespace and name last, up to the moment; None if none ever had.
+class PendingQuery(Query, frozen=True, kw_only=True):
+    at: At = ""
 
-    A pod that was already deleted at the moment counts, too.
+
+class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The reasons why pods are pending at one moment.
+
+    Attributes:
+        pending: Number of pending pods.
+        examined: Number of the oldest pending pods whose explanations were counted.
+        judged: Number of these pods with an explanation.
+        attempted: Number of these pods for which nodes were searched. A gated pod has an explanation without an
+            attempt.
+        reasons: Reasons, the most frequent one first.
+        pods: The oldest 200 of these pods, oldest first.
     """
-    statement = text(
-        "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
-        " ORDER BY from_seq DESC LIMIT 1"
-    )
-    values = {"namespace": namespace, "name": name, "position": moment.position}
-    return (await connection.execute(statement, values)).scalar()
+
+    moment: Moment
+    pending: int
+    examined: int
+    judged: int
+    attempted: int
+    reasons: list[PendingReason]
+    pods: list[PodItem]
 
 
-async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Return the events in a pod's life up to the moment, oldest first.
-
-    They are the oldest 500 facts about the pod and the newest 200 explanations. For each episode on a node, the first
-    100 facts about runtime hooks are added, and for a best-effort pod the newest 30 changes of the best-effort quota.
-    """
-    episodes = (
-        await connection.execute(
-            text("SELECT * FROM pods WHERE uid = :uid AND from_seq <= :position ORDER BY from_seq"),
-            {"uid": uid, "position": moment.position},
-        )
-    ).all()
-    marks = {seq for row in episodes for seq in (row.started_seq, row.stopped_seq) if seq is not None}
-    facts = (
-        await connection.execute(
-            text(
-                """
-                SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
-                  FROM events
-                 WHERE ((kind IN ('podspec', 'pod', 'eviction') AND id = :uid) OR seq = ANY(:marks))
-                   AND seq <= :position
-                 ORDER BY seq LIMIT 500
-                """
-            ),
-            {"uid": uid, "marks": sorted(marks), "position": moment.position},
-        )
-    ).all()
-    rows = [
-        *facts,
-        *await _suppressions(connection, moment, episodes),
-        *await _hooks(connection, moment, uid, episodes),
-    ]
-    explanations = await connection.execute(
-        text(
-            "SELECT uid, occurred_at, event_id, seq, type, attempt, based_on, actor, traceparent, body"
-            " FROM explanations WHERE uid = :uid AND occurred_at <= :until ORDER BY occurred_at DESC LIMIT 200"
-        ),
-        {"uid": uid, "until": moment.until},
-    )
-    in_order = sorted(explanations, key=lambda row: row.seq)
-    return pod_timeline(uid, map(stored_fact, rows), map(stored_explanation, in_order))
-
-
-async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Any) -> list[Row[Any]]:
-    """Return the newest changes of the best-effort quota on the nodes of a best-effort pod while it ran there."""
-    found: list[Row[Any]] = []
-    for row in episodes:
-        if row.qos != "BE" or row.started_seq is None:
-            continue
-        until = min(moment.position, (row.stopped_seq or row.to_seq or moment.position))
-        asked = {"token": name_token(row.node), "since": row.started_seq, "until": until, "count": _SUPPRESSIONS}
-        statement = text(
-            """
-            SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
-                  FROM events
-             WHERE kind = 'nodestate' AND id = :token AND seq > :since AND seq <= :until
-               AND type IN ('BeCpuSuppressed', 'BeCpuReleased') ORDER BY seq DESC LIMIT :count
-            """
-        )
-        found.extend((await connection.execute(statement, asked)).all())
-    return list({row.seq: row for row in found}.values())
-
-
-async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes: Any) -> list[Row[Any]]:
-    """Return the first facts about runtime hooks of a pod on each of its nodes, from its placement on."""
-    found: list[Row[Any]] = []
-    for row in episodes:
-        if not row.node:
-            continue
-        until = min(moment.position, row.to_seq or moment.position)
-        since = row.placed_seq or row.from_seq
-        asked = {"uid": uid, "token": name_token(row.node), "since": since, "until": until, "count": _HOOKS}
-        statement = text(
-            """
-            SELECT seq, kind, id, type, schema, occurred_at, actor, event_id, based_on, traceparent, body
-                  FROM events
-             WHERE id = :token AND seq >= :since AND seq <= :until
-               AND type IN ('ContainerHookApplied', 'ContainerHookFailed', 'HookServerFailed')
-               AND position(:uid in body) > 0 ORDER BY seq LIMIT :count
-            """
-        )
-        found.extend((await connection.execute(statement, asked)).all())
-    return list({row.seq: row for row in found}.values())
-
-
-async def explain_pending(connection: AsyncConnection, moment: Moment) -> PendingAnswer:
+async def explain_pending(reading: Reading, _query: PendingQuery) -> PendingAnswer:
     """Count the reasons why pods are pending at the moment, over the oldest 5,000 pending pods."""
+    connection, moment = reading.connection, reading.moment
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
     inner = HELD_PODS[moment.live]
     page = f"SELECT * FROM ({inner}) AS p WHERE phase = 'pending' ORDER BY submitted_seq LIMIT :limit"  # noqa: S608
     rows = (
         await connection.execute(
-            text(f"SELECT p.*, w.* FROM ({page}) AS p {_EXPLANATION_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
+            text(f"SELECT p.*, w.* FROM ({page}) AS p {EXPLANATION_OF_PENDING} ORDER BY submitted_seq"),  # noqa: S608
             values,
         )
     ).all()
@@ -277,25 +224,39 @@ async def explain_pending(connection: AsyncConnection, moment: Moment) -> Pendin
         attempted=sum((row.attempt or 0) > 0 for row in rows),
         examined=len(rows),
         reasons=count_reasons(explanations),
-        pods=[_item(row) for row in rows[:_SHOWN_PENDING]],
+        pods=[pod_item(row) for row in rows[:_SHOWN_PENDING]],
     )
 
 
-def _conditions(wanted: PodFilter) -> tuple[str, dict[str, Any]]:
-    conditions: list[str] = []
-    values: dict[str, Any] = {}
-    for column in ("namespace", "phase", "qos", "node", "gang"):
-        value = getattr(wanted, column)
-        if value:
-            conditions.append(f"{column} = :{column}")
-            values[column] = value
-    if wanted.contains:
+def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[PendingReason]:
+    """Count the reasons in the last explanations of pending pods. The most frequent one comes first."""
+    counted: dict[tuple[str, str], tuple[int, int]] = {}
+    for explanation in explanations:
+        for exclusion in explanation.explanation.exclusions:
+            for reason, nodes in exclusion.reasons.items():
+                pods, most = counted.get((exclusion.plugin, reason), (0, 0))
+                counted[exclusion.plugin, reason] = (pods + 1, max(most, nodes))
+    ordered = sorted(counted.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+    return [
+        PendingReason(plugin=plugin, reason=reason, pods=pods, nodes_max=most)
+        for (plugin, reason), (pods, most) in ordered
+    ]
+
+
+def _conditions(query: PodsQuery) -> tuple[str, dict[str, Any]]:
+    values: dict[str, Any] = {
+        column: value for column in ("namespace", "phase", "qos", "node", "gang") if (value := getattr(query, column))
+    }
+    conditions = [f"{column} = :{column}" for column in values]
+    if query.gang:
+        values["gang"] = query.gang[:LONGEST_GANG]
+    if query.text:
         conditions.append("(position(lower(:contains) in lower(namespace || '/' || name)) > 0 OR uid = :contains)")
-        values["contains"] = wanted.contains
+        values["contains"] = query.text
     return ("WHERE " + " AND ".join(conditions) if conditions else ""), values
 
 
-def _item(row: Row[Any]) -> PodItem:
+def pod_item(row: Row[Any]) -> PodItem:
     return PodItem(
         uid=row.uid,
         namespace=row.namespace,

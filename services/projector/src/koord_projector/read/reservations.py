@@ -1,7 +1,7 @@
 """Reservations as of a moment, with the pods that use them."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, name_from_token, name_token
@@ -13,11 +13,18 @@ from koordcore.state.reservations import node_of_reservation, reservation_status
 from koordcore.stories.reservations import ReservationView, reservation_view
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import ids_with_prefix, states_at
+from koord_projector.read.endpoint import At, Query, Reading, Text, about
+from koord_projector.read.moments import Moment, ids_with_prefix, states_at
 
 _PREFIX = f"{PLURAL}="
 State = TypeVar("State", bound=AggregateState)
+
+
+class ReservationsQuery(Query, frozen=True, kw_only=True):
+    name: Annotated[Text, about("Only the Reservation with this name.")] = ""
+    after: Annotated[Text, about("Only Reservations after this one.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500), about("Reservations per page.")] = 200
+    at: At = ""
 
 
 class ReservationsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,18 +39,9 @@ class ReservationsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-async def list_reservations(
-    connection: AsyncConnection, moment: Moment, *, name: str = "", after: str, limit: int
-) -> ReservationsAnswer:
-    """Return a page of Reservations.
-
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        name: Only the Reservation with this name; empty: all.
-        after: Name of a Reservation; only those after it, in the order of subject tokens. "": from the first one.
-        limit: Largest number of Reservations.
-    """
+async def read_reservations(reading: Reading, query: ReservationsQuery) -> ReservationsAnswer:
+    """Reservations come in the order of subject tokens."""
+    connection, moment, name, after, limit = reading.connection, reading.moment, query.name, query.after, query.limit
     last = f"{_PREFIX}{name_token(after)}" if after else _PREFIX
     if name:
         ids = [custom_ref(PLURAL, "", name).id]

@@ -1,17 +1,16 @@
 """Search over everything: pods, nodes, other objects and facts whose name, uid, id or position matches a text."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from koordcore.events.envelope import name_from_token, name_token
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from koord_projector.read.answers import EventItem, PodItem
-from koord_projector.read.events import SCANNED, event_item
-from koord_projector.read.moments import Moment
-from koord_projector.read.objects import living_then
-from koord_projector.read.pods import PodFilter, list_pods
+from koord_projector.read.endpoint import At, Query, Reading, Text, about
+from koord_projector.read.events import SCANNED, EventItem, event_item
+from koord_projector.read.moments import Moment, living_then
+from koord_projector.read.pods import PodItem, PodsQuery, list_pods
 
 SEARCHED_KINDS: Final = (
     "customspec", "config", "quotaprofile", "recommendation", "namespace", "priorityclass", "workloadspec", "migration",
@@ -54,6 +53,12 @@ _FACTS: Final = text(
 )
 
 
+class SearchQuery(Query, frozen=True, kw_only=True):
+    text: Annotated[Text, about("A part of a name, a uid, a position, or the id of a fact or trace.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100), about("Results of each kind.")] = 20
+    at: At = ""
+
+
 class FoundObject(msgspec.Struct, frozen=True, kw_only=True):
     """An object that matches a search.
 
@@ -92,18 +97,12 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[EventItem]
 
 
-async def search_everything(connection: AsyncConnection, moment: Moment, wanted: str, *, limit: int) -> SearchAnswer:
-    """Return the objects and facts that match a text; none for an empty text.
-
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        wanted: The text.
-        limit: Largest number of pods, of nodes, of objects and of facts.
-    """
+async def search_everything(reading: Reading, query: SearchQuery) -> SearchAnswer:
+    """Nothing is found for an empty text."""
+    connection, moment, limit, wanted = reading.connection, reading.moment, query.limit, query.text.strip()
     if not wanted:
         return SearchAnswer(moment=moment, pods=[], pods_total=0, nodes=[], objects=[], facts=[])
-    pods = await list_pods(connection, moment, PodFilter(contains=wanted), limit=limit, cursor=None)
+    pods = await list_pods(reading, PodsQuery(text=wanted, limit=limit))
     asked: dict[str, Any] = {
         # An object's name is lower case; "shop/web" names an object as its id does: "shop=web".
         "token": name_token(wanted.lower()).replace("/", "="),

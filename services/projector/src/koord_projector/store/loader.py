@@ -5,7 +5,7 @@ projector loads it at start. It loads it again after each error of Postgres or t
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import msgspec
 from koordcore.events.descheduling import RoundDecided
@@ -29,15 +29,11 @@ _LIVING_PODS: Final = """
            placed_seq, placed_at, started_seq, started_at, stopped_seq, deleted_seq, gang
       FROM pods WHERE to_seq IS NULL
 """
-_NEWEST_NODES: Final = """
-    SELECT v.token, v."exists", v.unschedulable, v.cpu_milli, v.memory_bytes, v.gpus, v.cpu_requested,
-           v.memory_requested, v.gpus_requested, v.batch_cpu, v.batch_memory, v.batch_cpu_requested,
-           v.batch_memory_requested, v.pods, v.be_pods, v.pods_running, v.be_quota_us, v.host,
-           v.gpu_cards, v.gpu_share_used, v.gpu_share_stranded, v.reservations,
-           v.cpu_unused_reserved, v.memory_unused_reserved, v.gpus_unused_reserved
+_NEWEST_NODES: Final = f"""
+    SELECT v.token, {", ".join(f'v."{name}"' for name in NodeFigures.__struct_fields__)}
       FROM node_names AS n
       CROSS JOIN LATERAL (SELECT * FROM node_versions WHERE token = n.token ORDER BY seq DESC LIMIT 1) AS v
-"""
+"""  # noqa: S608  constants
 _STATES: Final = """
     SELECT a.kind, a.id, a.state, a.from_seq, a.events FROM unnest(%s::text[], %s::text[]) AS w(kind, id)
       JOIN aggregates AS a ON a.kind = w.kind AND a.id = w.id
@@ -133,11 +129,9 @@ async def lend_states(writer: Writer, projection: Projection, refs: Sequence[Agg
         projection.lend(AggregateRef(kind, id_), decode_state(kind, state), Life(from_seq, events))
 
 
-async def _all(
-    connection: AsyncConnection[TupleRow], statement: LiteralString, values: Sequence[Any] = ()
-) -> list[TupleRow]:
+async def _all(connection: AsyncConnection[TupleRow], statement: str, values: Sequence[Any] = ()) -> list[TupleRow]:
     async with connection.cursor() as cursor:
-        await cursor.execute(statement, values)
+        await cursor.execute(statement.encode(), values)
         return await cursor.fetchall()
 
 

@@ -19,6 +19,7 @@ a row gives back exactly what the log held. Bodies are `text`, not `json`: they 
 and Postgres parsing them again would cost more than storing them.
 """
 
+from msgspec.structs import fields
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -33,7 +34,19 @@ from sqlalchemy import (
     text,
 )
 
+from koord_projector.fold.figures import NodeFigures, Totals
+from koord_projector.fold.pods import Phase
+
 metadata = MetaData()
+_SMALL = ("pods", "be_pods", "pods_running")
+"""Figures of nodes that are `integer`."""
+
+
+def _type_of(figure: str, kind: object) -> type[Boolean | Text | Integer]:
+    if kind is bool or kind is str:
+        return Boolean if kind is bool else Text
+    return Integer if figure in _SMALL else BigInteger
+
 
 projection = Table(
     "projection",
@@ -164,30 +177,7 @@ node_versions = Table(
     metadata,
     Column("token", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("exists", Boolean, nullable=False),
-    Column("unschedulable", Boolean, nullable=False),
-    Column("cpu_milli", BigInteger, nullable=False),
-    Column("memory_bytes", BigInteger, nullable=False),
-    Column("gpus", BigInteger, nullable=False),
-    Column("cpu_requested", BigInteger, nullable=False),
-    Column("memory_requested", BigInteger, nullable=False),
-    Column("gpus_requested", BigInteger, nullable=False),
-    Column("batch_cpu", BigInteger, nullable=False),
-    Column("batch_memory", BigInteger, nullable=False),
-    Column("batch_cpu_requested", BigInteger, nullable=False),
-    Column("batch_memory_requested", BigInteger, nullable=False),
-    Column("pods", Integer, nullable=False),
-    Column("be_pods", Integer, nullable=False),
-    Column("pods_running", Integer, nullable=False),
-    Column("be_quota_us", BigInteger, nullable=False),
-    Column("host", Text, nullable=False),
-    Column("gpu_cards", BigInteger, nullable=False),
-    Column("gpu_share_used", BigInteger, nullable=False),
-    Column("gpu_share_stranded", BigInteger, nullable=False),
-    Column("reservations", BigInteger, nullable=False),
-    Column("cpu_unused_reserved", BigInteger, nullable=False),
-    Column("memory_unused_reserved", BigInteger, nullable=False),
-    Column("gpus_unused_reserved", BigInteger, nullable=False),
+    *(Column(field.name, _type_of(field.name, field.type), nullable=False) for field in fields(NodeFigures)),
 )
 
 node_names = Table("node_names", metadata, Column("token", Text, primary_key=True))
@@ -198,21 +188,8 @@ cluster_series = Table(
     metadata,
     Column("second", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, nullable=False),
-    Column("nodes", BigInteger, nullable=False),
-    Column("cpu_milli", BigInteger, nullable=False),
-    Column("memory_bytes", BigInteger, nullable=False),
-    Column("gpus", BigInteger, nullable=False),
-    Column("cpu_requested", BigInteger, nullable=False),
-    Column("memory_requested", BigInteger, nullable=False),
-    Column("gpus_requested", BigInteger, nullable=False),
-    Column("batch_cpu", BigInteger, nullable=False),
-    Column("batch_memory", BigInteger, nullable=False),
-    Column("batch_cpu_requested", BigInteger, nullable=False),
-    Column("batch_memory_requested", BigInteger, nullable=False),
-    Column("pods_pending", BigInteger, nullable=False),
-    Column("pods_placed", BigInteger, nullable=False),
-    Column("pods_running", BigInteger, nullable=False),
-    Column("pods_terminating", BigInteger, nullable=False),
+    *(Column(field.name, BigInteger, nullable=False) for field in fields(Totals)),
+    *(Column(f"pods_{phase}", BigInteger, nullable=False) for phase in Phase),
 )
 
 observations = Table(
