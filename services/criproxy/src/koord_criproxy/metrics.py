@@ -18,7 +18,6 @@ class ProxyMetrics:
     """Prometheus metrics of the CRI proxy.
 
     Args:
-        metrics: Metrics of the service.
         store: Records of pods and containers; their numbers are metrics.
     """
 

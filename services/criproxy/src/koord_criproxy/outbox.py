@@ -49,13 +49,11 @@ class ProxyFactFile(FactFile):
 
     Args:
         folder: Folder of the file; None: in memory.
-
-    Attributes:
-        dropped: Number of facts that were dropped and about which no fact was queued yet.
     """
 
     def __init__(self, folder: Path | None) -> None:
         super().__init__(folder, name="criproxy.sqlite", tables=_DROPPED)
+        # Number of facts that were dropped and about which no fact was queued yet.
         self.dropped: int = self._db.execute("select facts from dropped").fetchone()[0]
 
     def put(self, facts: Sequence[SealedFact], gone: Sequence[QueuedFact], dropped: int) -> list[QueuedFact]:
@@ -84,15 +82,8 @@ class ProxyOutbox(FactQueue):
     """The facts of one proxy. `tell_failure` and `tell_servers` add facts, `keep` stores them, and `run` sends them.
 
     Args:
-        file: The file with the facts.
         log: Waits until the log can be reached for the first time, and returns it.
-        node: Name of the node.
         limit: Largest number of facts that wait.
-        clock: Clock of the run.
-        logger: Logger of the service.
-
-    Attributes:
-        dropped: Number of facts that this process dropped.
     """
 
     def __init__(
@@ -106,7 +97,7 @@ class ProxyOutbox(FactQueue):
         logger: Logger,
     ) -> None:
         super().__init__(file, log, logger, instead=self._left_out)
-        self.dropped = 0
+        self.dropped = 0  # Number of facts that this process dropped
         self._own_file = file
         self._own_logger = logger
         self._node = node

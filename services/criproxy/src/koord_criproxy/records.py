@@ -15,81 +15,46 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Resources of a Linux container, as in CRI. Zero and empty mean that a field is not set.
+    """Resources of a Linux container, as in CRI. Zero and empty mean that a field is not set."""
 
-    Attributes:
-        cpu_period: CFS period in microseconds.
-        cpu_quota: CFS quota in microseconds; -1 means no limit.
-        cpu_shares: Relative weight for CPU time.
-        memory_limit_in_bytes: Memory limit.
-        oom_score_adj: Adjustment of the OOM score, -1000 to 1000.
-        cpuset_cpus: CPU list, such as `0-3`.
-        cpuset_mems: List of NUMA nodes.
-        hugepage_limits: Page size and limit in bytes of each huge page size.
-        unified: File of cgroup v2 -> its content.
-        memory_swap_limit_in_bytes: Limit of memory and swap together.
-    """
-
-    cpu_period: Int64 = 0
-    cpu_quota: Int64 = 0
-    cpu_shares: Int64 = 0
+    cpu_period: Int64 = 0  # CFS period in microseconds
+    cpu_quota: Int64 = 0  # CFS quota in microseconds; -1 means no limit
+    cpu_shares: Int64 = 0  # Relative weight for CPU time
     memory_limit_in_bytes: Int64 = 0
-    oom_score_adj: Int64 = 0
-    cpuset_cpus: str = ""
-    cpuset_mems: str = ""
-    hugepage_limits: tuple[tuple[str, int], ...] = ()
-    unified: dict[str, str] = {}
-    memory_swap_limit_in_bytes: Int64 = 0
+    oom_score_adj: Int64 = 0  # Adjustment of the OOM score, -1000 to 1000
+    cpuset_cpus: str = ""  # CPU list, such as `0-3`
+    cpuset_mems: str = ""  # List of NUMA nodes
+    hugepage_limits: tuple[tuple[str, int], ...] = ()  # Page size and limit in bytes of each huge page size
+    unified: dict[str, str] = {}  # File of cgroup v2 -> its content
+    memory_swap_limit_in_bytes: Int64 = 0  # Limit of memory and swap together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """The record of a pod sandbox that the proxy keeps.
-
-    Attributes:
-        name: Name of the pod.
-        uid: Uid of the pod.
-        namespace: Namespace of the pod.
-        attempt: Number of sandboxes that the pod had before this one.
-        labels: Labels of the pod.
-        annotations: Annotations of the pod.
-        cgroup_parent: Cgroup of the pod; "" if it is not known.
-        runtime_handler: Name of the runtime class' handler; "" for the default one.
-    """
+    """The record of a pod sandbox that the proxy keeps."""
 
     name: str = ""
     uid: str = ""
     namespace: str = ""
-    attempt: int = 0
+    attempt: int = 0  # Number of sandboxes that the pod had before this one
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    cgroup_parent: str = ""
-    runtime_handler: str = ""
+    cgroup_parent: str = ""  # Cgroup of the pod; "" if it is not known
+    runtime_handler: str = ""  # Name of the runtime class' handler; "" for the default one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """The record of a container that the proxy keeps.
+    """The record of a container that the proxy keeps."""
 
-    Attributes:
-        pod: Pod of the container, as it was when the container was created.
-        sandbox_id: Id of the pod's sandbox.
-        name: Name of the container.
-        id: Id of the container; "" until the runtime has created it.
-        attempt: Number of containers of this name that the sandbox had before this one.
-        annotations: Annotations of the container.
-        resources: Resources; None if they are not known.
-        envs: Environment variables whose values are UTF-8.
-    """
-
-    pod: PodRecord
-    sandbox_id: str
+    pod: PodRecord  # Pod of the container, as it was when the container was created
+    sandbox_id: str  # Id of the pod's sandbox
     name: str = ""
-    id: str = ""
-    attempt: int = 0
+    id: str = ""  # Id of the container; "" until the runtime has created it
+    attempt: int = 0  # Number of containers of this name that the sandbox had before this one
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    resources: Resources | None = None
-    envs: Mapping[str, str] = field(default_factory=dict[str, str])
+    resources: Resources | None = None  # Resources; None if they are not known
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])  # Environment variables whose values are UTF-8
 
 
 class Store:

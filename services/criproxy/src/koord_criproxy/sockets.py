@@ -25,9 +25,6 @@ def private_socket(path: Path) -> Generator[None]:
 
     Before the body, create the folder and remove a stale socket. After it, set the permissions of the new socket.
 
-    Args:
-        path: Path of the socket.
-
     Raises:
         OSError: The folder cannot be made, or the stale socket cannot be removed.
     """

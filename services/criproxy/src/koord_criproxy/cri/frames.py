@@ -41,19 +41,12 @@ class BrokenProtocol(Exception):
 
 @dataclass(slots=True)
 class RawFrame:
-    """A frame as it came, or a block of headers: HEADERS with the CONTINUATION frames that belong to it.
+    """A frame as it came, or a block of headers: HEADERS with the CONTINUATION frames that belong to it."""
 
-    Attributes:
-        kind: Type of the frame.
-        flags: Flags of the frame; for a block of headers, flags of its HEADERS frame.
-        stream: Number of the stream; 0 for the connection.
-        raw: All bytes, with the header of the frame.
-    """
-
-    kind: int
-    flags: int
-    stream: int
-    raw: bytes
+    kind: int  # Type of the frame
+    flags: int  # Flags of the frame; for a block of headers, flags of its HEADERS frame
+    stream: int  # Number of the stream; 0 for the connection
+    raw: bytes  # All bytes, with the header of the frame
 
     @property
     def length(self) -> int:
@@ -155,9 +148,6 @@ def increment_of(frame: RawFrame) -> int:
 
 def settings_of(frame: RawFrame) -> dict[int, int]:
     """Return the values of SETTINGS by their identifiers; empty for an acknowledgement.
-
-    Args:
-        frame: A SETTINGS frame.
 
     Raises:
         BrokenProtocol: It is malformed.

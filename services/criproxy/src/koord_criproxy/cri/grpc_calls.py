@@ -59,11 +59,7 @@ def message_in(body: bytes, encoding: bytes) -> bytes | None:
 
 
 def body_of(message: bytes) -> bytes:
-    """Return the body of a call with one message, not compressed.
-
-    Args:
-        message: The message.
-    """
+    """Return the body of a call with one message, not compressed."""
     return bytes(1) + len(message).to_bytes(4, "big") + message
 
 
@@ -108,38 +104,23 @@ def refusal(status: int, details: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The request of an intercepted call is complete, and waits for `Tunnel.go_on` or `Tunnel.refuse`.
+    """The request of an intercepted call is complete, and waits for `Tunnel.go_on` or `Tunnel.refuse`."""
 
-    Attributes:
-        stream: Number of the call on this connection.
-        path: gRPC path.
-        name: Name of the call, such as `RunPodSandbox`.
-        message: The request.
-        seconds: Time until the deadline that the client has set; None without deadline.
-    """
-
-    stream: int
-    path: str
-    name: str
-    message: bytes
-    seconds: float | None
+    stream: int  # Number of the call on this connection
+    path: str  # gRPC path
+    name: str  # Name of the call, such as `RunPodSandbox`
+    message: bytes  # The request
+    seconds: float | None  # Time until the deadline that the client has set; None without deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A call has ended.
+    """A call has ended."""
 
-    Attributes:
-        stream: Number of the call on this connection.
-        path: gRPC path.
-        status: Name of its status, such as `NOT_FOUND`.
-        answer: Message of the runtime to an intercepted call; b"" for other calls, and if the call failed.
-    """
-
-    stream: int
-    path: str
-    status: str
-    answer: bytes = b""
+    stream: int  # Number of the call on this connection
+    path: str  # gRPC path
+    status: str  # Name of its status, such as `NOT_FOUND`
+    answer: bytes = b""  # Message of the runtime to an intercepted call; b"" for other calls, and if the call failed
 
 
 Event = Held | Ended

@@ -33,22 +33,14 @@ CallObserver = Callable[[str, str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Objects that all connections of the proxy share.
+    """Objects that all connections of the proxy share."""
 
-    Attributes:
-        runtime: Socket of the container runtime.
-        images: Socket for the ImageService; often the same one.
-        interceptor: Carries out the intercepted calls.
-        observe: Called for every call, for the metrics.
-        closed: Called once a connection is closed.
-        tasks: Intercepted calls in progress, and their hooks after the answer.
-    """
-
-    runtime: Path
-    images: Path
-    interceptor: Interceptor
-    observe: CallObserver
-    closed: "Callable[[Connection], None]"
+    runtime: Path  # Socket of the container runtime
+    images: Path  # Socket for the ImageService; often the same one
+    interceptor: Interceptor  # Carries out the intercepted calls
+    observe: CallObserver  # Called for every call, for the metrics
+    closed: "Callable[[Connection], None]"  # Called once a connection is closed
+    # Intercepted calls in progress, and their hooks after the answer.
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
 
     def socket_of(self, path: str) -> Path:
@@ -90,17 +82,12 @@ class _Socket(asyncio.Protocol):
 
 @dataclass(slots=True)
 class _InProgress:
-    """An intercepted call.
+    """An intercepted call."""
 
-    Attributes:
-        task: Asks the hook servers.
-        answer: Becomes the answer of the runtime; None before the runtime has the request.
-        held_seconds: Time for which its request was held.
-    """
-
-    task: "asyncio.Task[None]"
+    task: "asyncio.Task[None]"  # Asks the hook servers
+    # Becomes the answer of the runtime; None before the runtime has the request.
     answer: "asyncio.Future[RuntimeAnswer] | None" = None
-    held_seconds: float = field(default=0.0)
+    held_seconds: float = field(default=0.0)  # Time for which its request was held
 
 
 class Connection:

@@ -86,21 +86,13 @@ def route(path: str, method: str = "POST") -> Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesName:
-    """Parts of the Docker name of a container that belongs to Kubernetes.
-
-    Attributes:
-        container: Name of the container.
-        pod: Name of its pod.
-        namespace: Namespace of the pod.
-        uid: Uid of the pod.
-        attempt: Number of containers of this name that the pod had before this one.
-    """
+    """Parts of the Docker name of a container that belongs to Kubernetes."""
 
     container: str
     pod: str
     namespace: str
     uid: str
-    attempt: int
+    attempt: int  # Number of containers of this name that the pod had before this one
 
 
 def parse_name(name: str) -> KubernetesName | None:
@@ -232,7 +224,6 @@ def container_of_config(
 
     Args:
         name: Parts of the container's Docker name.
-        pod: Pod of the container.
         config: Docker's configuration of the container.
         driver: Cgroup driver of Docker.
 

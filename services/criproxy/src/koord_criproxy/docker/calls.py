@@ -15,10 +15,11 @@ import httpx
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 
+from koord_criproxy.cycle import Call, StopContainer, StopPodSandbox, carry_out
 from koord_criproxy.docker import api
 from koord_criproxy.docker.api import TYPE_LABEL
 from koord_criproxy.hooks.asking import Dispatcher
-from koord_criproxy.hooks.messages import Message, container_request, pod_request, response_resources
+from koord_criproxy.hooks.messages import Message, pod_after, response_resources
 from koord_criproxy.records import ContainerRecord, PodRecord, Store
 from koord_criproxy.runtime import RuntimeAway
 
@@ -29,32 +30,20 @@ NOT_MODIFIED: Final = 304
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerRequest:
-    """A request that the proxy intercepts.
+    """A request that the proxy intercepts."""
 
-    Attributes:
-        handler: What the request does.
-        container_id: Id in the path; "" for a create request.
-        name: Name of the new container; "" for any other request.
-        body: Bytes of the body.
-    """
-
-    handler: api.Handler
-    container_id: str = ""
-    name: str = ""
-    body: bytes = b""
+    handler: api.Handler  # What the request does
+    container_id: str = ""  # Id in the path; "" for a create request
+    name: str = ""  # Name of the new container; "" for any other request
+    body: bytes = b""  # Bytes of the body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerAnswer:
-    """Status and body of dockerd's answer to a request.
+    """Status and body of dockerd's answer to a request."""
 
-    Attributes:
-        status: HTTP status.
-        body: Bytes of the body.
-    """
-
-    status: int
-    body: bytes = b""
+    status: int  # HTTP status
+    body: bytes = b""  # Bytes of the body
 
     @property
     def is_ok(self) -> bool:
@@ -67,72 +56,96 @@ Forward = Callable[[bytes], Awaitable[DockerAnswer]]
 
 
 class DockerInterceptor:
-    """Carries out intercepted requests: asks the hook server before, sends to dockerd, asks the hook server after.
-
-    Args:
-        store: Records of pods and containers.
-        dispatcher: Asks the hook servers.
-
-    Attributes:
-        cgroup_driver: Cgroup driver of dockerd, `systemd` or `cgroupfs`; "" until dockerd has told it.
-    """
+    """Carries out intercepted requests."""
 
     def __init__(self, store: Store, dispatcher: Dispatcher) -> None:
-        self.cgroup_driver = ""
+        self.cgroup_driver = ""  # Cgroup driver of dockerd, `systemd` or `cgroupfs`; "" until dockerd has told it
         self._store = store
-        self._pre = dispatcher.pre
-        self._post = dispatcher.post
+        self._dispatcher = dispatcher
 
     async def call(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        """Carry out one request, remember or forget its pod or container, and return the answer of dockerd.
-
-        A request about an unknown container reaches dockerd unchanged. Hook servers are asked about a start or stop,
-        too, but their answers change nothing.
+        """Carry out one request (`cycle.carry_out`).
 
         Raises:
             HookRejected: A required hook failed. Nothing was sent to dockerd.
         """
+        try:
+            call = self._known(request)
+        except codec.DecodeError:  # dockerd refuses it
+            call = None
+        return await carry_out(call, request.body, forward, hooks=self._dispatcher)
+
+    def _known(self, request: DockerRequest) -> Call | None:
+        """Return the call with its record; None if it is about no container of Kubernetes, or an unknown one.
+
+        Raises:
+            DecodeError: A field of the configuration has the wrong type.
+        """
+        store, id_ = self._store, request.container_id
+        container = store.containers.get(id_)
         match request.handler:
             case api.Handler.CREATE:
-                return await self._create(request, forward)
+                return self._created(request)
             case api.Handler.START:
-                return await self._start(request, forward)
+                return None if container is None else _StartContainer(store, container.pod, container)
+            case api.Handler.STOP if container is not None:
+                return StopContainer(store, container.pod, container, id_=id_)
             case api.Handler.STOP:
-                return await self._stop(request, forward)
+                pod = store.pods.get(id_)
+                return None if pod is None else StopPodSandbox(store, pod, id_=id_)
             case api.Handler.UPDATE:
-                return await self._update(request, forward)
+                config = _object(request.body)
+                return None if container is None or config is None else _UpdateContainer(store, id_, container, config)
             case _:
-                return await self._remove(request, forward)
+                return _RemoveContainer(store, PodRecord(), id_=id_)
 
-    async def _create(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
+    def _created(self, request: DockerRequest) -> Call | None:
         config, name = _object(request.body), api.parse_name(request.name)
         if config is None or name is None:
-            return await forward(request.body)
+            return None
         labels = _texts(config.get("Labels"))
         if api.is_sandbox(labels):
-            return await self._create_sandbox(request.body, config, name, forward)
+            return _CreateSandbox(self._store, name, config, self.cgroup_driver)
         pod = self._store.pods.get(labels.get(api.SANDBOX_ID_LABEL, ""))
         if pod is None:
-            return await forward(request.body)
-        try:
-            container = api.container_of_config(name, pod, config, self.cgroup_driver)
-        except codec.DecodeError:  # dockerd refuses it
-            return await forward(request.body)
-        body = request.body
-        response = await self._pre("CreateContainer", pod, lambda rpc: container_request(rpc, container))
-        if response is not None:
-            container, changed = self._with_response(container, config, labels, response)
-            body = codec.encode(changed)
-        answer = await forward(body)
-        if answer.is_ok:
-            id_ = _created_id(answer)
-            self._store.containers[id_] = replace(container, id=id_)
-        return answer
+            return None
+        container = api.container_of_config(name, pod, config, self.cgroup_driver)
+        return _CreateContainer(self._store, pod, container, config, self.cgroup_driver)
 
-    def _with_response(
-        self, container: ContainerRecord, config: Mapping[str, Json], labels: Mapping[str, str], response: Message
-    ) -> tuple[ContainerRecord, dict[str, Json]]:
-        """Return the container and its Docker configuration after the answer of a hook server."""
+
+class _CreateSandbox(Call):
+    name = "RunPodSandbox"
+
+    def __init__(self, store: Store, name: api.KubernetesName, config: Mapping[str, Json], driver: str) -> None:
+        self._config, self._driver = config, driver
+        self._host: Mapping[str, Json] = config.get("HostConfig") or {}
+        parent = _cgroup_parent(self._host, driver)
+        super().__init__(store, api.pod_of_labels(name, _texts(config.get("Labels")), parent))
+
+    def merge(self, body: bytes, response: Message) -> bytes:
+        host, pod = self._host, pod_after(self.pod, response)
+        self.pod = pod
+        if response.cgroup_parent:
+            host = {**host, "CgroupParent": api.cgroup_to_docker(self._driver, response.cgroup_parent)}
+        labels = api.join_labels(pod.labels, pod.annotations)
+        return codec.encode({**self._config, "HostConfig": host, "Labels": labels})
+
+    def done(self, body: bytes) -> None:
+        self.store.pods[_created_id(body)] = self.pod
+
+
+class _CreateContainer(Call):
+    name = "CreateContainer"
+
+    def __init__(
+        self, store: Store, pod: PodRecord, container: ContainerRecord, config: Mapping[str, Json], driver: str
+    ) -> None:
+        super().__init__(store, pod)
+        self.container: ContainerRecord = container
+        self._config, self._driver = config, driver
+
+    def merge(self, body: bytes, response: Message) -> bytes:
+        container, config = self.container, self._config
         host: Mapping[str, Json] = config.get("HostConfig") or {}
         resources = response_resources(response)
         if resources is not None:
@@ -140,92 +153,59 @@ class DockerInterceptor:
             host = api.with_resources(host, resources, api.HOST_CONFIG_FIELDS)
         if response.pod_cgroup_parent:
             container = replace(container, pod=replace(container.pod, cgroup_parent=response.pod_cgroup_parent))
-            host = {**host, "CgroupParent": api.cgroup_to_docker(self.cgroup_driver, response.pod_cgroup_parent)}
+            host = {**host, "CgroupParent": api.cgroup_to_docker(self._driver, response.pod_cgroup_parent)}
         annotations = dict(response.container_annotations)
-        changed = {**config, "HostConfig": host, "Labels": {**labels, **api.join_labels({}, annotations)}}
+        labels = {**_texts(config.get("Labels")), **api.join_labels({}, annotations)}
+        changed = {**config, "HostConfig": host, "Labels": labels}
         if response.container_envs:
             changed["Env"] = api.with_hook_env_lines(config.get("Env") or (), dict(response.container_envs))
-        container = replace(
+        self.container = replace(
             container,
             annotations={**container.annotations, **annotations},
             envs=dict(response.container_envs) or container.envs,
         )
-        return container, changed
+        return codec.encode(changed)
 
-    async def _create_sandbox(
-        self, body: bytes, config: Mapping[str, Json], name: api.KubernetesName, forward: Forward
-    ) -> DockerAnswer:
-        host: Mapping[str, Json] = config.get("HostConfig") or {}
-        pod = api.pod_of_labels(name, _texts(config.get("Labels")), _cgroup_parent(host, self.cgroup_driver))
-        response = await self._pre("RunPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
-        remembered = pod
-        if response is not None:
-            remembered = replace(
-                pod,
-                labels={**pod.labels, **response.labels},
-                annotations={**pod.annotations, **response.annotations},
-                cgroup_parent=response.cgroup_parent or pod.cgroup_parent,
-            )
-            if response.cgroup_parent:
-                host = {**host, "CgroupParent": api.cgroup_to_docker(self.cgroup_driver, response.cgroup_parent)}
-            labels = api.join_labels(remembered.labels, remembered.annotations)
-            body = codec.encode({**config, "HostConfig": host, "Labels": labels})
-        answer = await forward(body)
-        if answer.is_ok:
-            self._store.pods[_created_id(answer)] = remembered
-        return answer
+    def done(self, body: bytes) -> None:
+        id_ = _created_id(body)
+        self.store.containers[id_] = replace(self.container, id=id_)
 
-    async def _start(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        known = self._store.containers.get(request.container_id)
-        if known is None:
-            return await forward(request.body)
-        await self._pre("StartContainer", known.pod, lambda rpc: container_request(rpc, known))
-        answer = await forward(request.body)
-        await self._post("StartContainer", known.pod, lambda rpc: container_request(rpc, known))
-        return answer
 
-    async def _stop(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        id_ = request.container_id
-        container, pod = self._store.containers.get(id_), self._store.pods.get(id_)
-        answer = await forward(request.body)
-        if container is not None:
-            if answer.is_ok:
-                self._store.containers.pop(id_, None)
-            await self._post("StopContainer", container.pod, lambda rpc: container_request(rpc, container))
-        elif pod is not None:
-            if answer.is_ok:
-                self._store.pods.pop(id_, None)
-            await self._post("StopPodSandbox", pod, lambda rpc: pod_request(rpc, pod))
-        return answer
+class _UpdateContainer(Call):
+    name = "UpdateContainerResources"
 
-    async def _update(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        known = self._store.containers.get(request.container_id)
-        config = _object(request.body)
-        if known is None or config is None:
-            return await forward(request.body)
-        try:
-            container = replace(known, resources=api.merge_update(known.resources, config))
-        except codec.DecodeError:  # dockerd refuses it
-            return await forward(request.body)
-        body = request.body
-        asked = container
-        response = await self._pre("UpdateContainerResources", known.pod, lambda rpc: container_request(rpc, asked))
-        resources = None if response is None else response_resources(response)
-        if resources is not None:
-            container = replace(container, resources=resources)
-            body = codec.encode(api.with_resources(config, resources, api.UPDATE_FIELDS))
-        answer = await forward(body)
-        if answer.is_ok and request.container_id in self._store.containers:
-            self._store.containers[request.container_id] = container
-        return answer
+    def __init__(self, store: Store, id_: str, known: ContainerRecord, config: Mapping[str, Json]) -> None:
+        super().__init__(store, known.pod, id_=id_)
+        self._config = config
+        self.container: ContainerRecord = replace(known, resources=api.merge_update(known.resources, config))
 
-    async def _remove(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        answer = await forward(request.body)
-        if answer.is_ok:
-            self._store.containers.pop(request.container_id, None)
-            if request.container_id in self._store.pods:
-                self._store.drop_sandbox(request.container_id)
-        return answer
+    def merge(self, body: bytes, response: Message) -> bytes:
+        resources = response_resources(response)
+        if resources is None:
+            return body
+        self.container = replace(self.container, resources=resources)
+        return codec.encode(api.with_resources(self._config, resources, api.UPDATE_FIELDS))
+
+    def done(self, body: bytes) -> None:
+        if self.id in self.store.containers:
+            self.store.containers[self.id] = self.container
+
+
+class _StartContainer(Call):
+    """Its hooks are asked, but their answers change nothing."""
+
+    name = "StartContainer"
+
+
+class _RemoveContainer(Call):
+    """Forgets the record of a removed container or sandbox. It has no hooks."""
+
+    name = "RemoveContainer"
+
+    def done(self, body: bytes) -> None:
+        self.store.containers.pop(self.id, None)
+        if self.id in self.store.pods:
+            self.store.drop_sandbox(self.id)
 
 
 def recover_sandbox(found: Mapping[str, Json], driver: str) -> PodRecord | None:
@@ -287,8 +267,8 @@ def _texts(found: Json) -> dict[str, str]:
     return {key: value for key, value in pairs.items() if isinstance(value, str)}
 
 
-def _created_id(answer: DockerAnswer) -> str:
-    created = _object(answer.body) or {}
+def _created_id(body: bytes) -> str:
+    created = _object(body) or {}
     return str(created.get("Id", ""))
 
 

@@ -36,7 +36,6 @@ class Hooks(Protocol):
         Args:
             endpoint: Path of the server's socket.
             rpc: Name of the call, such as `PreCreateContainerHook`.
-            request: Its request.
 
         Raises:
             HookFailed: The server is down, answered with an error, or took too long.
@@ -78,41 +77,24 @@ class Dispatcher:
         self._observe = observe
         self._failed = failed
 
-    async def pre(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
-        """Return the answer of the hook before a call; None if no server is asked, or if an optional one failed.
+    async def ask(self, stage: Stage, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
+        """Return the answer of the hook at this stage of a call; None if no server is asked, or if it failed.
 
         Args:
-            call: Name of the intercepted call, such as `CreateContainer`.
-            pod: Pod of the call.
+            call: Name of the intercepted call in the terms of CRI, such as `CreateContainer`.
             request: Makes the message for a hook call from its name.
 
         Raises:
-            HookRejected: A required hook failed.
+            HookRejected: A required hook failed before the call.
         """
-        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.PRE)
+        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, stage)
         if found is None:
             return None
         try:
             return await self._ask(found, pod, request(found.rpc))
         except HookFailed as error:
-            if found.server.is_required:
+            if stage is Stage.PRE and found.server.is_required:
                 raise HookRejected(f"hook server err: {error}") from error
-            return None
-
-    async def post(self, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
-        """Return the answer of the hook after a call; None if no server is asked, or if it failed.
-
-        Args:
-            call: Name of the intercepted call, such as `StopContainer`.
-            pod: Pod of the call.
-            request: Makes the message for a hook call from its name.
-        """
-        found = None if self._skip.matches(pod.labels) else find_hook(self._servers(), call, Stage.POST)
-        if found is None:
-            return None
-        try:
-            return await self._ask(found, pod, request(found.rpc))
-        except HookFailed:
             return None
 
     async def _ask(self, call: HookCall, pod: PodRecord, request: Message) -> Message:
@@ -153,7 +135,6 @@ class HookClient:
         Args:
             endpoint: Path of the server's socket.
             rpc: Name of the call, such as `PreCreateContainerHook`.
-            request: Its request.
 
         Raises:
             HookFailed: The server is down, answered with an error, or took too long.

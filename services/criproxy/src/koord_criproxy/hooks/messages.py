@@ -4,6 +4,7 @@ Source: runtime spec, 4, 5.3.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from koordcore.runtime_api.hooks import messages_of_call
@@ -69,6 +70,16 @@ def pod_request(rpc: str, pod: PodRecord) -> Message:
     )
     _write_pod_meta(pod, request.pod_meta)
     return request
+
+
+def pod_after(pod: PodRecord, response: Message) -> PodRecord:
+    """Return a pod after the answer of the hook before its sandbox is created."""
+    return replace(
+        pod,
+        labels={**pod.labels, **response.labels},
+        annotations={**pod.annotations, **response.annotations},
+        cgroup_parent=response.cgroup_parent or pod.cgroup_parent,
+    )
 
 
 def container_request(rpc: str, container: ContainerRecord) -> Message:

@@ -58,19 +58,12 @@ IGNORE: Final = "Ignore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServer:
-    """A hook server that has registered in the folder: it may change pods and containers before the runtime gets them.
+    """A hook server that has registered in the folder: it may change pods and containers before the runtime gets them."""
 
-    Attributes:
-        file: Name of the file that registers it.
-        endpoint: Path of its unix socket.
-        policy: Failure policy as the file has it; "" if it has none.
-        hooks: Names of the hooks that it serves, in the order of the file.
-    """
-
-    file: str
-    endpoint: str
-    policy: str = ""
-    hooks: tuple[str, ...] = ()
+    file: str  # Name of the file that registers it
+    endpoint: str  # Path of its unix socket
+    policy: str = ""  # Failure policy as the file has it; "" if it has none
+    hooks: tuple[str, ...] = ()  # Names of the hooks that it serves, in the order of the file
 
     @property
     def is_required(self) -> bool:
@@ -102,10 +95,6 @@ class SkipLabel:
 
 def parse_registration(file: str, content: bytes) -> HookServer:
     """Read the file of one hook server. The case of keys does not matter, and unknown keys are ignored.
-
-    Args:
-        file: Name of the file.
-        content: Its content.
 
     Raises:
         InvalidInput: The content is not a JSON object, or a field has the wrong type.
@@ -178,21 +167,13 @@ def registered(servers: Mapping[str, HookServer]) -> Sequence[HookServer]:
 
 
 class HookFailure(NamedTuple):
-    """A hook server that failed.
-
-    Attributes:
-        server: The hook server.
-        rpc: gRPC call, such as `PreCreateContainerHook`.
-        pod: The pod that it was asked about.
-        container: Name of the container; "" for the pod itself.
-        error: Why it failed.
-    """
+    """A hook server that failed."""
 
     server: HookServer
-    rpc: str
-    pod: PodRecord
-    container: str
-    error: str
+    rpc: str  # gRPC call, such as `PreCreateContainerHook`
+    pod: PodRecord  # The pod that it was asked about
+    container: str  # Name of the container; "" for the pod itself
+    error: str  # Why it failed
 
 
 def policy_of(server: HookServer) -> str:

@@ -50,7 +50,6 @@ def installed_unit(shipped: str, *, folder: Path, runtime: Path, node: str) -> s
         shipped: Text of the shipped unit.
         folder: Folder of the installed versions.
         runtime: Socket of the container runtime.
-        node: Name of the node.
     """
     before, start, after = shipped.partition(_SHIPPED_START)
     assert start, f"the shipped unit starts {_SHIPPED_START!r}"

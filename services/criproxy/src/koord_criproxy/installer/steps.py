@@ -67,17 +67,13 @@ class Installer:
         units: The systemd of the host.
         folder: Folder of the installed versions on the host.
         runtime: Socket of the container runtime on the host.
-        node: Name of the node.
-
-    Attributes:
-        unit: Text of the unit.
     """
 
     def __init__(self, host: Host, units: Units, *, folder: Path, runtime: Path, node: str) -> None:
         self._host, self._units = host, units
         self._runtime = runtime
         shipped = files("koord_criproxy.installer").joinpath(UNIT).read_text(encoding="utf-8")
-        self.unit = installed_unit(shipped, folder=folder, runtime=runtime, node=node)
+        self.unit = installed_unit(shipped, folder=folder, runtime=runtime, node=node)  # Text of the unit
         self._refused: str | None = None
 
     def install(self, found: bundle.Bundle, version: str) -> str:

@@ -37,23 +37,14 @@ class SystemdRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """State of a service.
+    """State of a service."""
 
-    Attributes:
-        active: "active" if the service has reported its start; else "inactive", "activating", "failed" ...
-        status: Last text that the service has sent to systemd; "" if none.
-    """
-
-    active: str
-    status: str
+    active: str  # "active" if the service has reported its start; else "inactive", "activating", "failed" ..
+    status: str  # Last text that the service has sent to systemd; "" if none
 
 
 class Systemd:
-    """A client of systemd whose calls wait for their answers. They raise SystemdRefused if systemd does not answer.
-
-    Args:
-        socket: Socket of systemd.
-    """
+    """A client of systemd whose calls wait for their answers. They raise SystemdRefused if systemd does not answer."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
