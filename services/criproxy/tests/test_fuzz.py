@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koord_criproxy.cri.calls import Interceptor, RuntimeAnswer
+from koord_criproxy.cri.calls import Interceptor
+from koord_criproxy.cycle import Answer
 from koord_criproxy.docker.api import Handler
-from koord_criproxy.docker.calls import DockerAnswer, DockerInterceptor, DockerRequest
+from koord_criproxy.docker.calls import DockerInterceptor, DockerRequest
 from koord_criproxy.hooks.asking import Dispatcher, HookFailed
 from koord_criproxy.hooks.servers import HookServer, SkipLabel, hook_server_failed, hook_servers, registered
 from koord_criproxy.records import PodRecord, Store
@@ -89,9 +90,9 @@ async def test_mutated_messages_reach_the_runtime_unchanged_if_no_hook_answers()
         interceptor = Interceptor(store, dispatcher(hooks), no_sandbox)
         seen: list[bytes] = []
 
-        async def runtime(body: bytes, seen: list[bytes] = seen) -> RuntimeAnswer:
+        async def runtime(body: bytes, seen: list[bytes] = seen) -> Answer:
             seen.append(body)
-            return RuntimeAnswer(body=damaged(rng, message((1, "c"))), is_ok=rng.random() < 0.9)
+            return Answer(body=damaged(rng, message((1, "c"))), is_ok=rng.random() < 0.9)
 
         hooks.is_down = number % 2 == 0
         await interceptor.call("CreateContainer", dict(valid)["CreateContainer"], runtime)
@@ -119,9 +120,9 @@ async def test_mutated_docker_requests_reach_dockerd_unchanged_if_no_hook_answer
         interceptor.cgroup_driver = rng.choice(["systemd", "cgroupfs"])
         seen: list[bytes] = []
 
-        async def forward(body: bytes, seen: list[bytes] = seen) -> DockerAnswer:
+        async def forward(body: bytes, seen: list[bytes] = seen) -> Answer:
             seen.append(body)
-            return DockerAnswer(status=rng.choice([201, 204, 304, 404, 500]), body=damaged(rng, b'{"Id": "c"}'))
+            return Answer(is_ok=rng.choice([201, 204, 304, 404, 500]) < 400, body=damaged(rng, b'{"Id": "c"}'))
 
         hooks.is_down = number % 2 == 0
         handler, name, labels = rng.choice(kinds)

@@ -9,7 +9,6 @@ from koord_criproxy.settings import CriProxySettings
 
 
 def main() -> None:
-    """Run the proxy until it is stopped."""
     sys.exit(run_service(CriProxySettings, compose))
 
 

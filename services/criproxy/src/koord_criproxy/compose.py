@@ -31,7 +31,6 @@ Log = Callable[[], Awaitable[OwnFacts]]
 
 
 async def compose(shell: Shell[CriProxySettings]) -> None:
-    """Add the components of the proxy: registered hook servers, the runtime and its pods, the server."""
     settings = shell.settings
     store, hooks = Store(), HookClient()
     metrics = ProxyMetrics(shell.metrics, store)
@@ -54,7 +53,7 @@ async def compose(shell: Shell[CriProxySettings]) -> None:
 
 
 def _add_outbox(shell: Shell[CriProxySettings], metrics: ProxyMetrics) -> ProxyOutbox:
-    """Add the outbox with its connection to the log. The proxy serves calls even if the log cannot be reached."""
+    """The proxy serves calls even if the log cannot be reached."""
     settings = shell.settings
     file = ProxyFactFile(settings.state_dir)
     if file.unusable:
@@ -110,7 +109,6 @@ def _ignored(_: object) -> None:
 
 
 def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
-    """Add a gRPC server in front of a runtime with CRI v1."""
     settings = shell.settings
     socket, separate = settings.remote_runtime_service_endpoint, settings.remote_image_service_endpoint
     runtime = open_channel(str(socket))
@@ -134,7 +132,7 @@ def _add_cri(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatche
 
 
 def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispatcher, metrics: ProxyMetrics) -> None:
-    """Add an HTTP server in front of dockerd. Its libraries are loaded only in this mode."""
+    """Its libraries are loaded only in this mode."""
     from koord_criproxy.docker.calls import DockerInterceptor
     from koord_criproxy.docker.calls import listed_ids as listed_by_dockerd
     from koord_criproxy.docker.calls import recover as recover_from_dockerd
@@ -155,7 +153,7 @@ def _add_docker(shell: Shell[CriProxySettings], store: Store, dispatcher: Dispat
 
 
 def _patiently(shell: Shell[CriProxySettings], connect: Step) -> Step:
-    """Return a step that repeats `connect` until the runtime answers. If it takes too long, the process ends."""
+    """Repeat `connect` until the runtime answers. If it takes too long, the process ends."""
 
     async def step() -> None:
         backoff = Backoff()

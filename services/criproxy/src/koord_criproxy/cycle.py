@@ -7,7 +7,8 @@ Source: runtime spec, 5.3.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from koord_criproxy.hooks.asking import Dispatcher
 from koord_criproxy.hooks.messages import Message, container_request, pod_request
@@ -15,21 +16,16 @@ from koord_criproxy.hooks.servers import Stage
 from koord_criproxy.records import ContainerRecord, PodRecord, Store
 
 
-class Answer(Protocol):
-    """The answer of the container runtime to a call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of the container runtime, or of dockerd, to a call."""
 
-    @property
-    def body(self) -> bytes:
-        """Empty if the call failed."""
-        ...
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether the runtime carried out the call, or had nothing to change."""
-        ...
+    body: bytes  # empty if the call failed
+    is_ok: bool  # it carried out the call, or had nothing to change
 
 
-A = TypeVar("A", bound=Answer)
+Runtime = Callable[[bytes], Awaitable[Answer]]
+"""Calls the runtime with the bytes of a request."""
 
 
 class Call:
@@ -72,9 +68,7 @@ class Call:
         """Change the record by the answer of the hook after the call."""
 
 
-async def carry_out(
-    call: Call | None, body: bytes, runtime: Callable[[bytes], Awaitable[A]], *, hooks: Dispatcher
-) -> A:
+async def carry_out(call: Call | None, body: bytes, runtime: Runtime, *, hooks: Dispatcher) -> Answer:
     """Carry out a call, and return the answer of the runtime.
 
     Raises:

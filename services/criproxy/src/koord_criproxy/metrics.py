@@ -15,12 +15,6 @@ _KNOWN = ("/runtime.v1.", "/docker/")
 
 
 class ProxyMetrics:
-    """Prometheus metrics of the CRI proxy.
-
-    Args:
-        store: Records of pods and containers; their numbers are metrics.
-    """
-
     def __init__(self, metrics: Metrics, store: Store) -> None:
         registry = metrics.registry
         self._calls = Counter("koord_runtimeproxy_calls", "Calls by answer", ["method", "result"], registry=registry)
@@ -46,18 +40,14 @@ class ProxyMetrics:
         self._dropped = Gauge("koord_runtimeproxy_facts_dropped", "Facts dropped since the start", registry=registry)
 
     def watch(self, outbox: ProxyOutbox) -> None:
-        """Export the numbers of facts that wait for the log, and of facts that were dropped, as metrics."""
         self._waiting.set_function(lambda: len(outbox))
         self._dropped.set_function(lambda: outbox.dropped)
 
     def called(self, method: str, result: str, added_seconds: float) -> None:
-        """Count one call.
+        """Count one call. `added_seconds`: time that the proxy and hooks added; 0 for a forwarded call.
 
-        Args:
-            method: gRPC path, or `/docker/` with the kind of request. Only its last part becomes a label, and paths of
-                unknown services count as `other`.
-            result: Name of the gRPC status, or the HTTP status.
-            added_seconds: Time that the proxy and hooks added; 0 for a forwarded call.
+        `method` is a gRPC path, or `/docker/` with the kind of request. Only its last part becomes a label, and paths
+        of unknown services count as `other`. `result`: name of the gRPC status, or the HTTP status.
         """
         name = method.rpartition("/")[2] if method.startswith(_KNOWN) else "other"
         self._calls.labels(name, result).inc()
@@ -65,14 +55,7 @@ class ProxyMetrics:
             self._seconds.labels(name).observe(added_seconds)
 
     def hook_asked(self, rpc: str, policy: str, error: str, seconds: float) -> None:
-        """Count a call of a hook server.
-
-        Args:
-            rpc: Name of the call.
-            policy: Failure policy of the server.
-            error: Reason of the failure; "" if the call succeeded.
-            seconds: Time until the answer.
-        """
+        """`error` is "" if the call succeeded."""
         hook = rpc.removesuffix("Hook")
         self._hooks.labels(hook, "failed" if error else "succeeded").observe(seconds)
         if error:

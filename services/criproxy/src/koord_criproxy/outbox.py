@@ -47,8 +47,7 @@ insert into dropped select 0 where not exists (select 1 from dropped);
 class ProxyFactFile(FactFile):
     """The file in which the proxy keeps facts, and the number of dropped facts that the log does not know of yet.
 
-    Args:
-        folder: Folder of the file; None: in memory.
+    `folder` None: in memory.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -57,15 +56,10 @@ class ProxyFactFile(FactFile):
         self.dropped: int = self._db.execute("select facts from dropped").fetchone()[0]
 
     def put(self, facts: Sequence[SealedFact], gone: Sequence[QueuedFact], dropped: int) -> list[QueuedFact]:
-        """Add and delete facts in one transaction, and set the number of dropped facts.
+        """Add facts and delete the dropped ones (`gone`) in one transaction. `dropped`: how many the log does not know
+        of yet.
 
-        Args:
-            facts: Facts to add.
-            gone: Facts to delete, because they are dropped.
-            dropped: New number of dropped facts that the log does not know of yet.
-
-        Returns:
-            The added facts, as they wait in the queue.
+        Return the added facts, as they wait in the queue.
 
         Raises:
             NotStored: The disk refused.
@@ -81,9 +75,7 @@ class ProxyFactFile(FactFile):
 class ProxyOutbox(FactQueue):
     """The facts of one proxy. `tell_failure` and `tell_servers` add facts, `keep` stores them, and `run` sends them.
 
-    Args:
-        log: Waits until the log can be reached for the first time, and returns it.
-        limit: Largest number of facts that wait.
+    `log` waits until the log can be reached for the first time. `limit`: most facts that wait.
     """
 
     def __init__(
@@ -111,7 +103,7 @@ class ProxyOutbox(FactQueue):
         self._failures = Newest[HookServerFailed, float](_MOST_FAILURES)
 
     def tell_failure(self, failure: HookFailure) -> None:
-        """Queue the fact that a hook server failed. No-op if an equal fact was queued in the last ten minutes."""
+        """No-op if an equal fact was queued in the last ten minutes."""
         event, now = hook_server_failed(failure), self._clock.monotonic()
         told = self._failures.pop(event, None)
         if told is not None and now - told < REPEAT_SECONDS:
@@ -121,7 +113,6 @@ class ProxyOutbox(FactQueue):
         self._tell(event, event.uid)
 
     def tell_servers(self, servers: Sequence[HookServer]) -> None:
-        """Queue the fact that these hook servers are registered now."""
         self._tell(hook_servers_changed(servers), self._node)
 
     async def keep(self) -> None:
@@ -191,10 +182,8 @@ T = TypeVar("T")
 
 
 class AgentFacts:
-    """The log, as the agent of the node gives access to it. Implements `OwnFacts`.
-
-    Args:
-        socket: Socket of the agent. It may be missing for a while.
+    """The log, as the agent of the node gives access to it. Implements `OwnFacts`. Its socket may be missing for a
+    while.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -216,7 +205,7 @@ class AgentFacts:
             return Unavailable(str(error))
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the newest fact of the node's proxy; None if it has none.
+        """The newest fact of the node's proxy; None if it has none.
 
         Raises:
             NoAnswer: The agent, or the log, does not answer.
@@ -226,7 +215,6 @@ class AgentFacts:
         return event if event is not None and event.ref == ref else None
 
     async def close(self) -> None:
-        """Close the connection to the agent."""
         await self._channel.close()
 
     async def _call(self, method: str, request: bytes, answer: type[T], seconds: float) -> T:

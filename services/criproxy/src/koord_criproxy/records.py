@@ -31,8 +31,6 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """The record of a pod sandbox that the proxy keeps."""
-
     name: str = ""
     uid: str = ""
     namespace: str = ""
@@ -45,8 +43,6 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRecord:
-    """The record of a container that the proxy keeps."""
-
     pod: PodRecord  # Pod of the container, as it was when the container was created
     sandbox_id: str  # Id of the pod's sandbox
     name: str = ""
@@ -58,17 +54,13 @@ class ContainerRecord:
 
 
 class Store:
-    """The records that the proxy keeps: pods by the id of their sandbox, and containers by id.
-
-    Only one event loop uses it.
-    """
+    """Pods by the id of their sandbox, and containers by id. Only one event loop uses it."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
         self.containers: dict[str, ContainerRecord] = {}
 
     def ids(self) -> frozenset[str]:
-        """Return the ids of all sandboxes and containers."""
         return frozenset(self.pods.keys() | self.containers.keys())
 
     def drop(self, ids: AbstractSet[str]) -> None:
@@ -88,15 +80,11 @@ _LOWEST_OOM_SCORE, _HIGHEST_OOM_SCORE = -1000, 1000
 
 
 def with_hook_response(base: Resources, response: Resources | None) -> Resources:
-    """Return the resources of a request after the answer of a hook server has overridden them.
+    """The resources of a request after the answer of a hook server (None: no change) has overridden them.
 
     CPU and NUMA lists are always taken from the answer, also when they are empty, because a server echoes the values
     that it does not want to change. For the same reason, an OOM score of 0 overrides, too; one outside -1000..1000 does
     not. Other amounts of 0 do not override. Files of `unified` are merged, and huge page limits stay.
-
-    Args:
-        base: Resources of the request.
-        response: Resources of the answer; None for no change.
     """
     if response is None:
         return base
@@ -111,13 +99,9 @@ def with_hook_response(base: Resources, response: Resources | None) -> Resources
 
 
 def with_update(cached: Resources | None, request: Resources) -> Resources:
-    """Return the remembered resources of a container after an UpdateContainerResources call has overridden them.
+    """The remembered resources (None: none) of a container after an UpdateContainerResources call has overridden them.
 
     OOM score and huge pages stay. Amounts of 0 and empty CPU and NUMA lists have no effect.
-
-    Args:
-        cached: Remembered resources; None if there are none, then the result is `request`.
-        request: Resources of the call.
     """
     if cached is None:
         return request
@@ -129,7 +113,7 @@ def with_update(cached: Resources | None, request: Resources) -> Resources:
 
 
 def _amounts_over(base: Resources, change: Resources) -> Resources:
-    """Return `base` with those amounts of `change` that are set. 0 is not set; -1 is set, as an unlimited quota."""
+    """`base` with those amounts of `change` that are set. 0 is not set; -1 is set, as an unlimited quota."""
 
     def positive(value: int, old: int) -> int:
         return value if value > 0 else old
@@ -146,9 +130,8 @@ def _amounts_over(base: Resources, change: Resources) -> Resources:
 
 
 def readable_envs(envs: Iterable[tuple[str, bytes]]) -> dict[str, str]:
-    """Return the environment variables that hook servers get: name -> value, for values that are UTF-8.
-
-    If a variable occurs several times, the last one counts.
+    """Name -> value that hook servers get, for values that are UTF-8. If a variable occurs several times, the last one
+    counts.
     """
     found: dict[str, str] = {}
     for key, value in envs:
@@ -159,14 +142,10 @@ def readable_envs(envs: Iterable[tuple[str, bytes]]) -> dict[str, str]:
 
 
 def with_hook_envs(envs: Iterable[tuple[str, bytes]], response: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Return the environment of a request after the answer of a hook server, which replaces it.
+    """The environment of a request after the answer of a hook server, which replaces it; empty for no change.
 
     Variables of the request keep their order, and a duplicate keeps its first position. New variables follow in
     ascending order. A variable whose value is not UTF-8 was not shown to the server and stays.
-
-    Args:
-        envs: Variables of the request in order.
-        response: Variables of the answer; empty for no change.
     """
     envs = list(envs)
     if not response:

@@ -23,17 +23,13 @@ ListIds = Callable[[], Awaitable[frozenset[str]]]
 
 
 class RuntimeAway(Exception):
-    """Raised if the container runtime did not answer. The message names the call and the reason."""
+    """The container runtime did not answer. The message names the call and the reason."""
 
 
 class StoreReconciler:
     """Forgets records whose sandbox or container two lists of the runtime in a row lack.
 
     One list is not enough: a runtime that has just started may still read its state.
-
-    Args:
-        store: Records of pods and containers.
-        listed: Asks the runtime.
     """
 
     def __init__(self, store: Store, listed: ListIds) -> None:
@@ -48,7 +44,7 @@ class StoreReconciler:
             await self.compare()
 
     async def compare(self) -> None:
-        """Compare once. If the runtime does not answer, or answers what nobody expected, all records stay."""
+        """If the runtime does not answer, or answers what nobody expected, all records stay."""
         known = self._store.ids()  # before the list: what is created meanwhile is not compared
         try:
             present = await self._listed()

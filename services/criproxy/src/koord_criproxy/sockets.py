@@ -21,7 +21,7 @@ SOCKET_MODE: Final = 0o660
 
 @contextlib.contextmanager
 def private_socket(path: Path) -> Generator[None]:
-    """Context manager in whose body a server creates a unix socket that only its owner and group may use.
+    """In the body, a server creates a unix socket that only its owner and group may use.
 
     Before the body, create the folder and remove a stale socket. After it, set the permissions of the new socket.
 
@@ -39,12 +39,9 @@ def private_socket(path: Path) -> Generator[None]:
 
 
 def refusal(path: Path) -> str | None:
-    """Return the reason why a unix socket does not accept connections now; None if it does. It never waits.
+    """Why a unix socket does not accept connections now; None if it does. It never waits.
 
     A server that has too many new connections to accept counts as one that accepts them.
-
-    Args:
-        path: Path of the socket.
     """
     with socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)
@@ -67,10 +64,10 @@ OPTIONS: Final[list[tuple[str, Any]]] = [
 
 
 def address(socket: str) -> str:
-    """Return gRPC's address of a unix socket. gRPC decodes the path as that of a URL, so `%` and others are encoded."""
+    """gRPC decodes the path as that of a URL, so `%` and others are encoded."""
     return f"unix:{quote(socket, errors='surrogateescape')}"
 
 
 def open_channel(socket: str) -> grpc.aio.Channel:
-    """Return a channel to a unix socket. It reconnects by itself; a call fails at once while the socket is gone."""
+    """It reconnects by itself; a call fails at once while the socket is gone."""
     return grpc.aio.insecure_channel(address(socket), options=[*OPTIONS, ("grpc.use_local_subchannel_pool", 1)])

@@ -6,7 +6,8 @@ import asyncio
 from typing import cast
 
 from conformance.registry import Json, adapter
-from koord_criproxy.cri.calls import Interceptor, RuntimeAnswer
+from koord_criproxy.cri.calls import Interceptor
+from koord_criproxy.cycle import Answer
 from koord_criproxy.hooks.asking import Dispatcher, HookFailed, HookRejected
 from koord_criproxy.hooks.messages import Message, resources_of, write_resources
 from koord_criproxy.hooks.servers import (
@@ -181,11 +182,11 @@ class _Session:
         self._calls, self._hooks = [], event.get("hooks") or {}
         forwarded: list[bytes] = []
 
-        async def runtime(body: bytes) -> RuntimeAnswer:
+        async def runtime(body: bytes) -> Answer:
             forwarded.append(body)
             answer = cri_messages().get(f"{call}Response")
             ids = {key: backend[key] for key in ("pod_sandbox_id", "container_id") if key in backend}
-            return RuntimeAnswer(body=answer(**ids).SerializeToString() if answer and ids else b"", is_ok=is_ok)
+            return Answer(body=answer(**ids).SerializeToString() if answer and ids else b"", is_ok=is_ok)
 
         if call not in HOOKS:
             return {"hook_calls": [], "forwarded": True, "client_result": "ok" if is_ok else "backend_error"}

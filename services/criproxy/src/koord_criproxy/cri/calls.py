@@ -4,12 +4,12 @@ Source: runtime spec, 5.3.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 from koordcore.runtime_api.cri import cri_messages
 
-from koord_criproxy.cycle import Answer, Call, StopContainer, StopPodSandbox, carry_out
+from koord_criproxy.cycle import Answer, Call, Runtime, StopContainer, StopPodSandbox, carry_out
 from koord_criproxy.hooks import messages
 from koord_criproxy.hooks.asking import Dispatcher
 from koord_criproxy.records import (
@@ -23,18 +23,6 @@ from koord_criproxy.records import (
     with_update,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeAnswer:
-    """The answer of the container runtime to a CRI call."""
-
-    body: bytes  # empty if the call failed
-    is_ok: bool
-
-
-Runtime = Callable[[bytes], Awaitable[RuntimeAnswer]]
-"""Calls the runtime with the bytes of a request."""
-
 FindSandbox = Callable[[str], Awaitable[PodRecord | None]]
 """Asks the runtime for a sandbox by its id. Returns None if it has none in which containers can be created."""
 
@@ -42,8 +30,7 @@ FindSandbox = Callable[[str], Awaitable[PodRecord | None]]
 class Interceptor:
     """Carries out intercepted calls. Calls for different containers run concurrently.
 
-    Args:
-        find: Looks up a sandbox that the store lacks.
+    `find` looks up a sandbox that the store lacks.
     """
 
     def __init__(self, store: Store, dispatcher: Dispatcher, find: FindSandbox) -> None:
@@ -51,18 +38,14 @@ class Interceptor:
         self._find = find
         self._dispatcher = dispatcher
 
-    async def call(self, name: str, body: bytes, runtime: Runtime) -> RuntimeAnswer:
-        """Carry out one call (`cycle.carry_out`).
-
-        Raises:
-            HookRejected: A required hook failed. The runtime was not called.
-        """
+    async def call(self, name: str, body: bytes, runtime: Runtime) -> Answer:
+        """Carry out one call (`cycle.carry_out`)."""
         request = _read(f"{name}Request", body)  # None: the runtime refuses it
         call = None if request is None else await self._known(name, request)
         return await carry_out(call, body, runtime, hooks=self._dispatcher)
 
     async def _known(self, name: str, request: messages.Message) -> Call | None:
-        """Return the call with its record; None if it is about an unknown pod or container."""
+        """The call with its record; None if it is about an unknown pod or container."""
         store = self._store
         match name:
             case "RunPodSandbox":
@@ -89,10 +72,8 @@ class Interceptor:
                 return kind(store, known.pod, known, id_=id_)
 
     async def _pod(self, sandbox_id: str) -> PodRecord | None:
-        """Return the pod of a sandbox; None if it is unknown.
-
-        The runtime may have a sandbox of which the store does not know: the client left before the runtime answered, or
-        called the runtime itself. The kubelet uses such a sandbox, so its containers need their hooks.
+        """The runtime may have a sandbox of which the store does not know: the client left before the runtime answered,
+        or called the runtime itself. The kubelet uses such a sandbox, so its containers need their hooks.
         """
         known = self._store.pods.get(sandbox_id)
         if known is None:
@@ -244,7 +225,7 @@ def _after_hook(container: ContainerRecord, response: messages.Message) -> Conta
 
 
 def _read(kind: str, body: bytes) -> messages.Message | None:
-    """Return the message in a body; None if it is malformed."""
+    """None if the body is malformed."""
     try:
         return cri_messages()[kind].FromString(body)
     except DecodeError:

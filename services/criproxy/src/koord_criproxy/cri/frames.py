@@ -36,7 +36,7 @@ _PADDED, _PRIORITY = 0x8, 0x20
 
 
 class BrokenProtocol(Exception):
-    """Raised if bytes are not HTTP/2 between a gRPC client and a server. The connection must end."""
+    """The bytes are not HTTP/2 between a gRPC client and a server. The connection must end."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class RawFrame:
         return bool(self.flags & END_STREAM)
 
     def payload(self) -> bytes:
-        """Return the payload of a DATA or HEADERS frame, without padding and priority.
+        """The payload of a DATA or HEADERS frame, without padding and priority.
 
         Raises:
             BrokenProtocol: The padding is longer than the frame.
@@ -92,9 +92,6 @@ class FrameReader:
     def feed(self, data: bytes) -> "Iterator[tuple[RawFrame, bytes]]":
         """Yield each frame that is complete now; for a block of headers also the block itself, else b"".
 
-        Args:
-            data: Bytes as they came.
-
         Raises:
             BrokenProtocol: A block of headers is interrupted or too large, or its padding is wrong.
         """
@@ -116,7 +113,7 @@ class FrameReader:
         self._rest = data[position:]
 
     def _with_block(self, frame: RawFrame) -> tuple[RawFrame, bytes] | None:
-        """Add a frame to the block of headers. Return the block if the frame completes it, else None."""
+        """Add a frame to the block of headers. Return the block if the frame completes it."""
         block = self._block
         if block is None and frame.kind == HEADERS:
             block, self._fragments = frame, frame.payload()
@@ -133,79 +130,42 @@ class FrameReader:
 
 
 def increment_of(frame: RawFrame) -> int:
-    """Return by how many bytes a WINDOW_UPDATE enlarges a window.
-
-    Args:
-        frame: A WINDOW_UPDATE.
-
-    Raises:
-        BrokenProtocol: It is malformed.
-    """
+    """Bytes by which a WINDOW_UPDATE enlarges a window. It may be malformed (BrokenProtocol)."""
     parsed = _parsed(frame.raw)
     assert isinstance(parsed, WindowUpdate)
     return parsed.window_increment
 
 
 def settings_of(frame: RawFrame) -> dict[int, int]:
-    """Return the values of SETTINGS by their identifiers; empty for an acknowledgement.
-
-    Raises:
-        BrokenProtocol: It is malformed.
-    """
+    """Identifier -> value of SETTINGS; empty for an acknowledgement. They may be malformed (BrokenProtocol)."""
     parsed = _parsed(frame.raw)
     assert isinstance(parsed, SettingsFrame)
     return parsed.settings
 
 
 def window_update(stream: int, size: int) -> bytes:
-    """Return a frame that lets the peer send `size` more bytes.
-
-    Args:
-        stream: Number of the stream; 0 for the connection.
-        size: Bytes, at least 1.
-    """
+    """`stream` 0 is the connection. `size`: at least 1."""
     return WindowUpdate(stream, window_increment=size).serialize()
 
 
 def data_frame(stream: int, payload: bytes, *, is_last: bool) -> bytes:
-    """Return a DATA frame.
-
-    Args:
-        stream: Number of the stream.
-        payload: Its bytes.
-        is_last: Whether it ends the stream.
-    """
     return DataFrame(stream, payload, flags=["END_STREAM"] if is_last else []).serialize()
 
 
 def reset(stream: int) -> bytes:
-    """Return a frame that cancels a stream.
-
-    Args:
-        stream: Number of the stream.
-    """
     return RstStreamFrame(stream, error_code=CANCEL).serialize()
 
 
 def last_headers(stream: int, block: bytes) -> bytes:
-    """Return the frame of headers that end a stream.
-
-    Args:
-        stream: Number of the stream.
-        block: Encoded headers, at most 16 KiB.
-    """
+    """The frame of headers that end a stream. `block`: encoded, at most 16 KiB."""
     return HeadersFrame(stream, block, flags=["END_STREAM", "END_HEADERS"]).serialize()
 
 
 def go_away(last_stream: int) -> bytes:
-    """Return a frame that lets a client make its next calls on another connection.
-
-    Args:
-        last_stream: Number of the last stream that is still served; clients repeat the calls of later ones.
-    """
+    """Clients repeat the calls of streams after `last_stream` on another connection."""
     return GoAwayFrame(0, last_stream_id=last_stream).serialize()
 
 
 def empty_settings() -> bytes:
-    """Return the SETTINGS of a server that changes no value."""
+    """The SETTINGS of a server that changes no value."""
     return SettingsFrame(0).serialize()

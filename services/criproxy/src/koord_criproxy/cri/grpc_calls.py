@@ -33,14 +33,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def message_in(body: bytes, encoding: bytes) -> bytes | None:
-    """Return the only message in the body of a call, decompressed.
+    """The only message in the body of a call, decompressed. `encoding`: value of `grpc-encoding`; b"" without it.
 
-    Args:
-        body: All DATA of one side of the call.
-        encoding: Value of `grpc-encoding`; b"" without it.
-
-    Returns:
-        The message; None if the body is not exactly one readable message, or if a compressed one has more than 16 MiB.
+    None if the body is not exactly one readable message, or if a compressed one has more than 16 MiB.
     """
     if len(body) < PREFIX or int.from_bytes(body[1:PREFIX], "big") != len(body) - PREFIX:
         return None
@@ -59,42 +54,29 @@ def message_in(body: bytes, encoding: bytes) -> bytes | None:
 
 
 def body_of(message: bytes) -> bytes:
-    """Return the body of a call with one message, not compressed."""
+    """The message is not compressed."""
     return bytes(1) + len(message).to_bytes(4, "big") + message
 
 
 def seconds_of(timeout: bytes) -> float | None:
-    """Return the value of `grpc-timeout` in seconds; None if it is absent or malformed.
-
-    Args:
-        timeout: Up to eight digits and a unit, for example b"20S".
+    """`timeout`, the value of `grpc-timeout`, has up to eight digits and a unit (b"20S"). None if it is absent or
+    malformed.
     """
     digits, unit = timeout[:-1], _UNITS.get(timeout[-1:])
     return int(digits) * unit if unit is not None and digits.isdigit() else None
 
 
 def status_of(headers: Headers) -> str:
-    """Return the name of the status in the trailers of a call.
-
-    Args:
-        headers: The trailers.
-
-    Returns:
-        Such as `NOT_FOUND`; `UNKNOWN` if they have none.
-    """
+    """Name of the status in the trailers of a call, such as `NOT_FOUND`; `UNKNOWN` if they have none."""
     found = dict(headers).get(b"grpc-status", b"")
     code = int(found) if found.isdigit() else UNKNOWN
     return STATUS_NAMES[code] if code < len(STATUS_NAMES) else STATUS_NAMES[UNKNOWN]
 
 
 def refusal(status: int, details: str) -> bytes:
-    """Return the encoded headers of an answer that consists of a status only.
+    """Encoded headers of an answer that consists of a status only. 4 KiB of `details` are sent.
 
     They do not use the HPACK table of headers, so they may be sent between headers of the runtime.
-
-    Args:
-        status: Number of the status.
-        details: Its text, of which 4 KiB are sent.
     """
     text = quote_from_bytes(details.encode(errors="replace")[:_LARGEST_DETAILS], safe=_PLAIN)
     headers = {":status": "200", "content-type": "application/grpc", "grpc-status": str(status), "grpc-message": text}

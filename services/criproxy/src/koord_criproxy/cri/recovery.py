@@ -27,7 +27,7 @@ _log: Final = logger("criproxy")
 
 
 async def check_version(channel: grpc.aio.Channel) -> str:
-    """Return name and version of the runtime.
+    """Name and version of the runtime.
 
     Raises:
         RuntimeAway: The runtime does not answer, or does not speak CRI v1.
@@ -62,7 +62,7 @@ async def recover(channel: grpc.aio.Channel, store: Store) -> None:
 
 
 async def listed_ids(channel: grpc.aio.Channel) -> frozenset[str]:
-    """Return the ids of all sandboxes and containers that the container runtime has, running or not.
+    """Ids of all sandboxes and containers, running or not.
 
     Raises:
         RuntimeAway: A list failed.
@@ -72,7 +72,7 @@ async def listed_ids(channel: grpc.aio.Channel) -> frozenset[str]:
 
 
 async def find_sandbox(channel: grpc.aio.Channel, sandbox_id: str) -> PodRecord | None:
-    """Return the pod of a sandbox in which containers can be created; None if the runtime does not tell of one."""
+    """A sandbox in which containers can be created; None if the runtime does not tell of one."""
     request = cri_messages()["PodSandboxStatusRequest"](pod_sandbox_id=sandbox_id, verbose=True)
     try:
         answer = await _call(channel, "PodSandboxStatus", request)
@@ -97,7 +97,7 @@ async def _pod(channel: grpc.aio.Channel, item: Message) -> PodRecord:
 
 
 def _record(item: Message, config: Mapping[str, Any]) -> PodRecord:
-    """Return the record of a sandbox from its entry in a list, or from its status, and its original configuration."""
+    """`item` is its entry in a list, or its status; `config` its original configuration."""
     meta = item.metadata
     pod = PodRecord(
         name=meta.name,
@@ -158,7 +158,7 @@ async def _config(channel: grpc.aio.Channel, method: str, request: Message) -> M
 
 
 def _config_of(info: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the original configuration that containerd tells in verbose statuses; empty if there is none."""
+    """The original configuration that containerd tells in verbose statuses; empty if there is none."""
     try:
         return _mapping(codec.decode(info.get("info", "{}").encode(), dict[str, Any]).get("config"))
     except codec.DecodeError:

@@ -16,10 +16,11 @@ from typing import Any, Final, cast
 from koordcore.service.lifecycle import notify_systemd
 from koordcore.service.telemetry.logging import logger
 
-from koord_criproxy.cri.calls import Interceptor, RuntimeAnswer
+from koord_criproxy.cri.calls import Interceptor
 from koord_criproxy.cri.frames import BrokenProtocol
 from koord_criproxy.cri.grpc_calls import OK, STATUS_NAMES, UNKNOWN, Ended, Event, Held
 from koord_criproxy.cri.tunnel import Tunnel
+from koord_criproxy.cycle import Answer
 from koord_criproxy.hooks.asking import REMAINING_SECONDS, HookRejected
 from koord_criproxy.sockets import private_socket
 
@@ -33,7 +34,7 @@ CallObserver = Callable[[str, str, float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Objects that all connections of the proxy share."""
+    """What all connections of the proxy share."""
 
     runtime: Path  # Socket of the container runtime
     images: Path  # Socket for the ImageService; often the same one
@@ -44,17 +45,11 @@ class Backend:
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
 
     def socket_of(self, path: str) -> Path:
-        """Return the socket of the service that a gRPC path belongs to."""
         return self.images if ".ImageService/" in path else self.runtime
 
 
 class _Socket(asyncio.Protocol):
-    """One of the two sockets. While the other one takes no more bytes, no bytes of this one are read.
-
-    Args:
-        received: Takes bytes as they come.
-        lost: Called once the socket is closed.
-    """
+    """One of the two sockets. While the other one takes no more bytes, no bytes of this one are read."""
 
     def __init__(self, received: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         self._received = received
@@ -82,20 +77,14 @@ class _Socket(asyncio.Protocol):
 
 @dataclass(slots=True)
 class _InProgress:
-    """An intercepted call."""
-
     task: "asyncio.Task[None]"  # Asks the hook servers
     # Becomes the answer of the runtime; None before the runtime has the request.
-    answer: "asyncio.Future[RuntimeAnswer] | None" = None
+    answer: "asyncio.Future[Answer] | None" = None
     held_seconds: float = field(default=0.0)  # Time for which its request was held
 
 
 class Connection:
-    """A connection of a client, with the one to the runtime that belongs to it. If either ends, both end.
-
-    Args:
-        backend: What all connections share.
-    """
+    """A connection of a client, with the one to the runtime that belongs to it. If either ends, both end."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -108,7 +97,6 @@ class Connection:
         self._is_ended = False
 
     def accept(self) -> asyncio.Protocol:
-        """Begin, and return the protocol of the client's socket."""
         if self._backend.images == self._backend.runtime:
             self._dial(self._backend.runtime)
         else:
@@ -117,12 +105,12 @@ class Connection:
         return self._client
 
     def leave(self) -> None:
-        """End the connection as soon as its calls have ended. The client makes its next calls on another connection."""
+        """End as soon as the calls have ended. The client makes its next calls on another connection."""
         self._tunnel.leave()
         self._flush()
 
     def _serves(self, path: str) -> bool:
-        """Whether the runtime of this connection serves a path. The first call decides which runtime that is."""
+        """The first call decides which runtime the connection has."""
         socket = self._backend.socket_of(path)
         if self._socket is None:
             self._dial(socket)
@@ -183,15 +171,14 @@ class Connection:
         if call.answer is None:
             call.task.cancel()
         elif not call.answer.done():
-            call.answer.set_result(RuntimeAnswer(body=event.answer, is_ok=event.status == OK))
+            call.answer.set_result(Answer(body=event.answer, is_ok=event.status == OK))
 
     async def _intercept(self, held: Held) -> None:
-        """Carry out an intercepted call: the interceptor asks the hooks, and sends the request on."""
         began = time.monotonic()
         REMAINING_SECONDS.set(held.seconds)
         call = self._calls[held.stream]
 
-        async def runtime(message: bytes) -> RuntimeAnswer:
+        async def runtime(message: bytes) -> Answer:
             call.held_seconds = time.monotonic() - began
             call.answer = asyncio.get_running_loop().create_future()
             self._tunnel.go_on(held.stream, message)
@@ -208,7 +195,7 @@ class Connection:
             self._refuse(held, f"koord-criproxy: {error!r}", time.monotonic() - began)
 
     def _refuse(self, held: Held, details: str, seconds: float) -> None:
-        """Answer an intercepted call with an error. No-op if the call has ended."""
+        """No-op if the call has ended."""
         self._tunnel.refuse(held.stream, UNKNOWN, details)
         if self._calls.pop(held.stream, None) is not None:
             self._backend.observe(held.path, STATUS_NAMES[UNKNOWN], seconds)
@@ -236,7 +223,7 @@ class Connection:
             if call.answer is None:
                 call.task.cancel()
             elif not call.answer.done():
-                call.answer.set_result(RuntimeAnswer(body=b"", is_ok=False))
+                call.answer.set_result(Answer(body=b"", is_ok=False))
         self._calls.clear()
         for path in self._tunnel.paths_in_progress():
             self._backend.observe(path, _UNAVAILABLE, 0.0)
@@ -254,14 +241,8 @@ DRAIN_SECONDS: Final = 10.0
 
 
 class ProxyServer:
-    """Serves CRI on a unix socket in front of a container runtime.
-
-    Args:
-        socket: Socket to serve.
-        runtime: Socket of the container runtime.
-        images: Socket for the ImageService; often the same one.
-        interceptor: Carries out the intercepted calls.
-        observe: Called for every call, for the metrics.
+    """Serves CRI on a unix socket in front of a container runtime. `images`: socket for the ImageService, often the
+    same one.
     """
 
     def __init__(

@@ -35,9 +35,8 @@ _CANCELLED: Final = "CANCELLED"
 class Tunnel:
     """Passes the bytes of a client's connection to the runtime and back.
 
-    Args:
-        serves: Whether the runtime at the other end serves a path. The first call for another one ends the use of this
-            connection: the client repeats it on a new one.
+    `serves` says whether the runtime at the other end serves a path. The first call for another one ends the use of
+    this connection: the client repeats it on a new one.
     """
 
     def __init__(self, serves: Callable[[str], bool]) -> None:
@@ -62,17 +61,16 @@ class Tunnel:
         return self._is_leaving and not self._calls
 
     def paths_in_progress(self) -> list[str]:
-        """Return the gRPC paths of the calls that have not ended."""
         return [call.path for call in self._calls.values()]
 
     def to_client(self) -> bytes:
-        """Return the bytes that are to be sent to the client now. Each is returned once."""
+        """The bytes that are to be sent now. Each is returned once."""
         found = b"".join(self._to_client)
         self._to_client.clear()
         return found
 
     def to_runtime(self) -> bytes:
-        """Return the bytes that are to be sent to the runtime now. Each is returned once."""
+        """The bytes that are to be sent now. Each is returned once."""
         found = b"".join(self._to_runtime)
         self._to_runtime.clear()
         return found
@@ -89,13 +87,7 @@ class Tunnel:
             self._to_client.append(http2.go_away(self._last))
 
     def from_client(self, data: bytes) -> list[Event]:
-        """Take bytes of the client.
-
-        Args:
-            data: Bytes as they came.
-
-        Returns:
-            Requests that are complete now, and calls that have ended.
+        """Take bytes of the client. Return requests that are complete now, and calls that have ended.
 
         Raises:
             BrokenProtocol: They are not HTTP/2. Both connections must end.
@@ -119,7 +111,7 @@ class Tunnel:
         return events
 
     def _after_preface(self, data: bytes) -> bytes:
-        """Return what follows the preface in all bytes that have come; b"" while the preface is not complete."""
+        """What follows the preface in all bytes that have come; b"" while the preface is not complete."""
         if not data.startswith(http2.PREFACE):
             if not http2.PREFACE.startswith(data):
                 raise http2.BrokenProtocol("the preface of HTTP/2 is missing")
@@ -193,12 +185,7 @@ class Tunnel:
             self._to_client.append(http2.window_update(0, frame.length))
 
     def go_on(self, stream: int, message: bytes) -> None:
-        """Send the request of a held call to the runtime; no-op if the call has ended.
-
-        Args:
-            stream: Number of the call.
-            message: The request, changed or not.
-        """
+        """Send the request of a held call, changed or not, to the runtime; no-op if the call has ended."""
         call = self._calls.get(stream)
         if call is not None:
             held = bytes(call.request)
@@ -212,11 +199,6 @@ class Tunnel:
         """Answer a held call with a status, and cancel it at the runtime, which has not got its request.
 
         No-op if the call has ended.
-
-        Args:
-            stream: Number of the call.
-            status: Number of the status.
-            details: Text of the status.
         """
         if self._calls.pop(stream, None) is not None:
             self._to_client.append(http2.last_headers(stream, grpc_calls.refusal(status, details)))
@@ -241,13 +223,7 @@ class Tunnel:
             self._to_runtime.append(http2.data_frame(stream, bytes(part), is_last=not call.outgoing))
 
     def from_runtime(self, data: bytes) -> list[Event]:
-        """Take bytes of the runtime.
-
-        Args:
-            data: Bytes as they came.
-
-        Returns:
-            Calls that have ended.
+        """Take bytes of the runtime. Return calls that have ended.
 
         Raises:
             BrokenProtocol: They are not HTTP/2. Both connections must end.
@@ -332,13 +308,8 @@ class _Direction:
         self._decoder.max_allowed_table_size = http2.LARGEST_HEADERS
 
     def frames(self, data: bytes) -> "list[tuple[http2.RawFrame, grpc_calls.Headers]]":
-        """Return the frames that are complete now, with the headers of blocks of headers.
-
-        Args:
-            data: Bytes as they came.
-
-        Raises:
-            BrokenProtocol: Frames or headers are malformed.
+        """The frames that are complete now, with the headers of blocks of headers. They may be malformed
+        (BrokenProtocol).
         """
         return [
             (frame, self._decoded(block) if frame.kind == http2.HEADERS else ())

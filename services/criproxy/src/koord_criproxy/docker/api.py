@@ -43,9 +43,8 @@ _NAME_PARTS: Final = (6, 7)
 
 
 class Handler(StrEnum):
-    """Treatment of a request to the Docker API: intercept a create, start, stop, update or remove, or pass it through.
-
-    A remove only drops what the proxy remembers; no hook server is asked.
+    """What becomes of a request to the Docker API. A remove only drops what the proxy remembers; no hook server is
+    asked.
     """
 
     CREATE = "create"
@@ -57,20 +56,16 @@ class Handler(StrEnum):
 
 
 class Route(NamedTuple):
-    """Treatment of a request, and the id of the container in its path; None if the handler needs no id."""
+    """`container_id` is None if the handler needs no id."""
 
     handler: Handler
     container_id: str | None
 
 
 def route(path: str, method: str = "POST") -> Route:
-    """Return the treatment of a request to the Docker API.
+    """`path` may have the prefix of an API version and a query.
 
     A request about a container whose name has other characters than letters, digits and `_` is passed through.
-
-    Args:
-        path: Path of the request, with or without the prefix of an API version. A query is ignored.
-        method: Method of the request.
     """
     path = path.partition("?")[0]
     if method == "POST" and _CREATE.match(path):
@@ -86,8 +81,6 @@ def route(path: str, method: str = "POST") -> Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesName:
-    """Parts of the Docker name of a container that belongs to Kubernetes."""
-
     container: str
     pod: str
     namespace: str
@@ -96,7 +89,7 @@ class KubernetesName:
 
 
 def parse_name(name: str) -> KubernetesName | None:
-    """Return the parts of `k8s_<container>_<pod>_<namespace>_<uid>_<attempt>`; None for any other name.
+    """The parts of `k8s_<container>_<pod>_<namespace>_<uid>_<attempt>`; None for any other name.
 
     dockershim may append `_<random>`. The slash before the names that Docker lists is ignored.
     """
@@ -107,36 +100,31 @@ def parse_name(name: str) -> KubernetesName | None:
 
 
 def is_sandbox(labels: Mapping[str, str]) -> bool:
-    """Return whether a container with these Docker labels is the sandbox of a pod."""
     return labels.get(TYPE_LABEL) == SANDBOX_TYPE
 
 
 def split_labels(found: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the labels, and the annotations without their prefix, that the Docker labels of a container contain."""
+    """The labels, and the annotations without their prefix, that Docker labels contain."""
     labels = {key: value for key, value in found.items() if not key.startswith(ANNOTATION_PREFIX)}
     annotations = {key.removeprefix(ANNOTATION_PREFIX): found[key] for key in found if key not in labels}
     return labels, annotations
 
 
 def join_labels(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the Docker labels that contain these labels, and these annotations with the prefix `annotation.`."""
+    """Annotations get the prefix `annotation.`."""
     return {**labels, **{ANNOTATION_PREFIX + key: value for key, value in annotations.items()}}
 
 
 def split_envs(envs: Iterable[str]) -> list[tuple[str, bytes]]:
-    """Return the environment variables of a Docker configuration in order. Entries without `=` are left out."""
+    """Entries without `=` are left out."""
     pairs = (each.partition("=") for each in envs)
     return [(key, value.encode()) for key, equals, value in pairs if equals]
 
 
 def with_hook_env_lines(envs: Iterable[str], response: Mapping[str, str]) -> list[str]:
-    """Return the environment of a Docker configuration after the answer of a hook server, which replaces it.
+    """The environment `K=V` after the answer of a hook server, which replaces it.
 
     Entries without `=` were not shown to the server. They stay, at the end.
-
-    Args:
-        envs: Entries `K=V` of the configuration.
-        response: Variables of the answer.
     """
     envs = list(envs)
     changed = with_hook_envs(split_envs(envs), response)
@@ -144,14 +132,9 @@ def with_hook_env_lines(envs: Iterable[str], response: Mapping[str, str]) -> lis
 
 
 def cgroup_to_cri(driver: str, parent: str) -> str:
-    """Return a cgroup parent of Docker in the form of CRI.
+    """Under systemd, each prefix of the slice's name up to a dash is a slice around it:
 
-    Under systemd, each prefix of the slice's name up to a dash is a slice around it:
-    `kubepods-burstable-podX.slice` -> `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podX.slice`.
-
-    Args:
-        driver: Cgroup driver of Docker.
-        parent: Cgroup parent in Docker's configuration.
+    kubepods-burstable-podX.slice -> /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podX.slice
     """
     if driver != SYSTEMD or "/" in parent or not parent.endswith(_SLICE):
         return parent
@@ -160,12 +143,12 @@ def cgroup_to_cri(driver: str, parent: str) -> str:
 
 
 def cgroup_to_docker(driver: str, path: str) -> str:
-    """Return a cgroup parent of CRI in the form of Docker, which has only the last slice under systemd."""
+    """Under systemd, Docker has only the last slice."""
     return path.rstrip("/").rpartition("/")[2] if driver == SYSTEMD else path
 
 
 def resources_of_config(config: Mapping[str, Any]) -> Resources:
-    """Return the resources in a host configuration or an update configuration of Docker.
+    """The resources in a host configuration or an update configuration.
 
     Raises:
         DecodeError: A field has the wrong type.
@@ -175,35 +158,21 @@ def resources_of_config(config: Mapping[str, Any]) -> Resources:
 
 
 def with_resources(config: Mapping[str, Any], resources: Resources, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return a configuration of Docker after the answer of a hook server has overwritten all its resources.
+    """A configuration after the answer of a hook server has overwritten all its resources.
 
-    Resources that the answer does not set overwrite, too: the field becomes 0 or "". Other fields stay.
-
-    Args:
-        config: The host configuration or the update configuration.
-        resources: Resources of the answer.
-        fields: Field of Docker's configuration -> field of `Resources`: `HOST_CONFIG_FIELDS` or `UPDATE_FIELDS`.
+    Resources that the answer does not set overwrite, too: the field becomes 0 or "". Other fields stay. `fields` are
+    `HOST_CONFIG_FIELDS` or `UPDATE_FIELDS`.
     """
     return {**config, **{key: getattr(resources, name) for key, name in fields.items()}}
 
 
 def merge_update(cached: Resources | None, config: Mapping[str, Any]) -> Resources:
-    """Return the remembered resources of a container after an update configuration has overridden them.
-
-    Raises:
-        DecodeError: A field of the configuration has the wrong type.
-    """
+    """The remembered resources after an update configuration has overridden them. Raises DecodeError as before."""
     return with_update(cached, resources_of_config(config))
 
 
 def pod_of_labels(name: KubernetesName, found: Mapping[str, str], cgroup_parent: str) -> PodRecord:
-    """Return the record of a pod, from the name and labels of its sandbox.
-
-    Args:
-        name: Parts of the sandbox's Docker name.
-        found: Docker labels of the sandbox.
-        cgroup_parent: Cgroup parent in the form of CRI.
-    """
+    """`found` and `name` are those of the sandbox; `cgroup_parent` has the form of CRI."""
     labels, annotations = split_labels(found)
     return PodRecord(
         name=name.pod,
@@ -220,12 +189,7 @@ def pod_of_labels(name: KubernetesName, found: Mapping[str, str], cgroup_parent:
 def container_of_config(
     name: KubernetesName, pod: PodRecord, config: Mapping[str, Any], driver: str
 ) -> ContainerRecord:
-    """Return the record of a container, without its id, from Docker's configuration of it.
-
-    Args:
-        name: Parts of the container's Docker name.
-        config: Docker's configuration of the container.
-        driver: Cgroup driver of Docker.
+    """The record of a container, without its id, from Docker's configuration of it.
 
     Raises:
         DecodeError: A field of the configuration has the wrong type.

@@ -6,7 +6,7 @@ dockerd is asked for its cgroup driver and its containers of Kubernetes.
 Source: runtime spec, 6.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ import httpx
 from koordcore.service.telemetry.logging import logger
 from koordcore.values import codec
 
-from koord_criproxy.cycle import Call, StopContainer, StopPodSandbox, carry_out
+from koord_criproxy.cycle import Answer, Call, Runtime, StopContainer, StopPodSandbox, carry_out
 from koord_criproxy.docker import api
 from koord_criproxy.docker.api import TYPE_LABEL
 from koord_criproxy.hooks.asking import Dispatcher
@@ -24,35 +24,14 @@ from koord_criproxy.records import ContainerRecord, PodRecord, Store
 from koord_criproxy.runtime import RuntimeAway
 
 Json = Any
-NOT_MODIFIED: Final = 304
-"""Status of a start or a stop that found nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerRequest:
-    """A request that the proxy intercepts."""
-
     handler: api.Handler  # What the request does
     container_id: str = ""  # Id in the path; "" for a create request
     name: str = ""  # Name of the new container; "" for any other request
     body: bytes = b""  # Bytes of the body
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DockerAnswer:
-    """Status and body of dockerd's answer to a request."""
-
-    status: int  # HTTP status
-    body: bytes = b""  # Bytes of the body
-
-    @property
-    def is_ok(self) -> bool:
-        """Whether dockerd carried out the request, or had nothing to change (304)."""
-        return self.status < 300 or self.status == NOT_MODIFIED
-
-
-Forward = Callable[[bytes], Awaitable[DockerAnswer]]
-"""Sends the request with this body to dockerd."""
 
 
 class DockerInterceptor:
@@ -63,12 +42,8 @@ class DockerInterceptor:
         self._store = store
         self._dispatcher = dispatcher
 
-    async def call(self, request: DockerRequest, forward: Forward) -> DockerAnswer:
-        """Carry out one request (`cycle.carry_out`).
-
-        Raises:
-            HookRejected: A required hook failed. Nothing was sent to dockerd.
-        """
+    async def call(self, request: DockerRequest, forward: Runtime) -> Answer:
+        """Carry out one request (`cycle.carry_out`)."""
         try:
             call = self._known(request)
         except codec.DecodeError:  # dockerd refuses it
@@ -76,7 +51,7 @@ class DockerInterceptor:
         return await carry_out(call, request.body, forward, hooks=self._dispatcher)
 
     def _known(self, request: DockerRequest) -> Call | None:
-        """Return the call with its record; None if it is about no container of Kubernetes, or an unknown one.
+        """The call with its record; None if it is about no container of Kubernetes, or an unknown one.
 
         Raises:
             DecodeError: A field of the configuration has the wrong type.
@@ -209,12 +184,7 @@ class _RemoveContainer(Call):
 
 
 def recover_sandbox(found: Mapping[str, Json], driver: str) -> PodRecord | None:
-    """Return the pod of a sandbox that dockerd inspects; None if Kubernetes did not make it.
-
-    Args:
-        found: Answer of dockerd about the container.
-        driver: Cgroup driver of dockerd.
-    """
+    """`found`: answer of dockerd about the container. None if it is no sandbox of Kubernetes."""
     name, config, host = _inspected(found)
     labels = _texts(config.get("Labels"))
     if name is None or not api.is_sandbox(labels):
@@ -223,13 +193,7 @@ def recover_sandbox(found: Mapping[str, Json], driver: str) -> PodRecord | None:
 
 
 def recover_container(found: Mapping[str, Json], store: Store, driver: str) -> ContainerRecord | None:
-    """Return a container that dockerd inspects; None if the store does not contain the sandbox of its pod.
-
-    Args:
-        found: Answer of dockerd about the container.
-        store: Records of pods.
-        driver: Cgroup driver of dockerd.
-    """
+    """None if the store does not contain the sandbox of its pod."""
     name, config, host = _inspected(found)
     pod = store.pods.get(_texts(config.get("Labels")).get(api.SANDBOX_ID_LABEL, ""))
     if name is None or pod is None:
@@ -253,7 +217,7 @@ def _cgroup_parent(host: Mapping[str, Json], driver: str) -> str:
 
 
 def _object(body: bytes) -> dict[str, Json] | None:
-    """Return the JSON object of a body; None if it has another form, which dockerd then refuses."""
+    """None if the body has another form, which dockerd then refuses."""
     try:
         found = codec.decode(body, dict[str, Any])
     except codec.DecodeError:
@@ -281,10 +245,6 @@ async def recover(socket: Path, store: Store) -> str:
 
     The paths have no API version, so every dockerd answers in its own version.
 
-    Args:
-        socket: Socket of dockerd.
-        store: Receives sandboxes and containers of Kubernetes.
-
     Raises:
         RuntimeAway: dockerd is not reached, or a list failed.
     """
@@ -309,7 +269,7 @@ async def recover(socket: Path, store: Store) -> str:
 
 
 async def listed_ids(socket: Path) -> frozenset[str]:
-    """Return the ids of all containers that dockerd has, running or not.
+    """Ids of all containers, running or not.
 
     Raises:
         RuntimeAway: dockerd is not reached, or the list failed.

@@ -19,12 +19,9 @@ BROKEN: Final = (ConnectionError, asyncio.IncompleteReadError, OSError)
 
 
 class Peer:
-    """A connection to a client or to dockerd.
+    """A connection to a client (`role` is `h11.SERVER`) or to dockerd (`h11.CLIENT`).
 
-    Args:
-        reader: Reads from the connection.
-        writer: Writes to it.
-        role: `h11.SERVER` towards a client, `h11.CLIENT` towards dockerd.
+    Methods that read raise RemoteProtocolError if the other side broke the rules of HTTP, or ended too early.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, role: Any) -> None:
@@ -35,7 +32,7 @@ class Peer:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether client and server have finished a request and its answer, so that the next request may follow."""
+        """Whether request and answer have ended, so that the next request may follow."""
         return self.state.our_state is h11.DONE and self.state.their_state is h11.DONE
 
     @property
@@ -49,11 +46,7 @@ class Peer:
         return self.state.their_state is h11.ERROR
 
     async def next_event(self) -> Any:
-        """Return the next event of h11: the head of a message, a part of its body, its end, or the end of all.
-
-        Raises:
-            RemoteProtocolError: The other side broke the rules of HTTP.
-        """
+        """The next event of h11: the head of a message, a part of its body, its end, or the end of all."""
         while True:
             event = self.state.next_event()
             if event is not h11.NEED_DATA:
@@ -61,7 +54,7 @@ class Peer:
             self.state.receive_data(await self._reader.read(CHUNK))
 
     async def send(self, *events: Any) -> None:
-        """Write events of h11. Wait while the other side does not read."""
+        """Waits while the other side does not read."""
         for event in events:
             data: bytes | None = cast("bytes | None", self.state.send(event))
             if data:
@@ -77,11 +70,6 @@ class Peer:
         await self._writer.drain()
 
     async def read_response(self) -> h11.Response:
-        """Return the head of the answer to a request.
-
-        Raises:
-            RemoteProtocolError: The connection ended before.
-        """
         while True:
             event = await self.next_event()
             if isinstance(event, h11.Response):
@@ -90,11 +78,7 @@ class Peer:
                 raise h11.RemoteProtocolError("the connection ended without an answer")
 
     async def read_body(self, largest: int) -> bytes | None:
-        """Return the body of the current message; None if it has more than `largest` bytes.
-
-        Raises:
-            RemoteProtocolError: The connection ended within the body.
-        """
+        """None if it has more than `largest` bytes."""
         if self.state.they_are_waiting_for_100_continue:
             await self.send(h11.InformationalResponse(status_code=100, headers=[]))
         found = bytearray()
@@ -109,12 +93,8 @@ class Peer:
                 return None
 
     async def refuse(self, status: int, message: str, *, keep: bool = False) -> None:
-        """Answer with an error in dockerd's form. No-op if an answer has begun.
-
-        Args:
-            status: HTTP status.
-            message: Text of the error.
-            keep: Whether the client may send another request.
+        """Answer with an error in dockerd's form. No-op if an answer has begun. `keep`: the client may send another
+        request.
         """
         body = codec.encode({"message": message})
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
@@ -145,7 +125,7 @@ class Peer:
             back.cancel()
 
     def _has_hung_up(self) -> bool:
-        """Whether the other end of the connection is closed in both directions, so that nobody receives."""
+        """Whether the other end is closed in both directions, so that nobody receives."""
         if self._writer.is_closing():
             return True
         poll = select.poll()
@@ -166,11 +146,10 @@ class Peer:
                 other._writer.write_eof()
 
     def abandon(self) -> None:
-        """End the connection at once."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the connection. Data that the other side does not read within 5 s are dropped."""
+        """Data that the other side does not read within 5 s are dropped."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):

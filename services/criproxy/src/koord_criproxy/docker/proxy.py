@@ -16,8 +16,9 @@ from urllib.parse import parse_qs
 import h11
 from koordcore.service.telemetry.logging import logger
 
+from koord_criproxy.cycle import Answer
 from koord_criproxy.docker.api import Handler, Route, route
-from koord_criproxy.docker.calls import DockerAnswer, DockerInterceptor, DockerRequest
+from koord_criproxy.docker.calls import DockerInterceptor, DockerRequest
 from koord_criproxy.docker.peer import BROKEN, LARGEST_HEAD, Peer
 from koord_criproxy.hooks.asking import HookRejected
 from koord_criproxy.sockets import private_socket
@@ -28,6 +29,8 @@ LARGEST_BODY: Final = 16 * 1024 * 1024
 RAW_STREAM: Final = b"application/vnd.docker."
 """Beginning of the content type with which dockerd takes over the connection of a client that asked no upgrade."""
 SWITCHING: Final = 101
+NOT_MODIFIED: Final = 304
+"""Status of a start or a stop that found nothing to do."""
 _FRAMING: Final = (b"content-length", b"transfer-encoding", b"expect")
 _log: Final = logger("criproxy.docker")
 
@@ -36,14 +39,7 @@ RequestObserver = Callable[[str, str, float], None]
 
 
 class DockerProxy:
-    """Serves the Docker API on a unix socket in front of dockerd.
-
-    Args:
-        socket: Socket to serve.
-        docker: Socket of dockerd.
-        interceptor: Carries out the intercepted requests.
-        observe: Called for every request, for the metrics.
-    """
+    """Serves the Docker API on a unix socket in front of dockerd."""
 
     def __init__(self, socket: Path, docker: Path, *, interceptor: DockerInterceptor, observe: RequestObserver) -> None:
         self._socket = socket
@@ -92,7 +88,7 @@ class DockerProxy:
             await client.close()
 
     async def _serve_next(self, client: Peer, task: asyncio.Task[None]) -> bool:
-        """Serve the next request of a connection, and return whether another one may follow."""
+        """Return whether another request may follow."""
         try:
             request = await client.next_event()
         except h11.RemoteProtocolError as error:
@@ -139,7 +135,7 @@ class DockerProxy:
             await docker.close()
 
     async def _intercept(self, client: Peer, docker: Peer, request: h11.Request, found: Route) -> tuple[int, float]:
-        """Carry out an intercepted request; return the status of the answer, and the seconds inside dockerd."""
+        """Return the status of the answer, and the seconds inside dockerd."""
         body = await client.read_body(LARGEST_BODY)
         if body is None:
             await client.refuse(413, f"the body has more than {LARGEST_BODY} bytes")
@@ -147,7 +143,7 @@ class DockerProxy:
         response: h11.Response | None = None
         inside = 0.0
 
-        async def forward(changed: bytes) -> DockerAnswer:
+        async def forward(changed: bytes) -> Answer:
             nonlocal response, inside
             began = time.monotonic()
             headers = [(key, value) for key, value in request.headers.raw_items() if key.lower() not in _FRAMING]
@@ -160,7 +156,8 @@ class DockerProxy:
             inside = time.monotonic() - began
             if answer is None:
                 raise h11.RemoteProtocolError(f"the answer has more than {LARGEST_BODY} bytes")
-            return DockerAnswer(status=response.status_code, body=answer)
+            is_ok = response.status_code < 300 or response.status_code == NOT_MODIFIED
+            return Answer(body=answer, is_ok=is_ok)
 
         query = parse_qs(request.target.decode().partition("?")[2])
         intercepted = DockerRequest(
@@ -177,16 +174,17 @@ class DockerProxy:
             return 500, inside
         assert response is not None, "dockerd has answered"
         headers = [(key, value) for key, value in response.headers.raw_items() if key.lower() not in _FRAMING]
-        has_body = answer.status not in (204, 304)
+        status = response.status_code
+        has_body = status not in (204, NOT_MODIFIED)
         if has_body:
             headers.append((b"Content-Length", str(len(answer.body)).encode()))
-        await client.send(h11.Response(status_code=answer.status, reason=response.reason, headers=headers))
+        await client.send(h11.Response(status_code=status, reason=response.reason, headers=headers))
         await client.send(h11.Data(data=answer.body if has_body else b""), h11.EndOfMessage())
-        return answer.status, inside
+        return status, inside
 
 
 async def _pass_through(client: Peer, docker: Peer, request: h11.Request) -> int:
-    """Forward a request of any kind, and return the status of the answer."""
+    """Return the status of the answer."""
     await docker.send(request)
     sending = asyncio.create_task(_send_rest(client, docker))
     try:
@@ -249,7 +247,7 @@ async def _answer(client: Peer, docker: Peer) -> h11.Response | h11.Informationa
 
 
 def _as_sent(request: h11.Request) -> h11.Request:
-    """Return a request as it is sent to dockerd: unchanged, but a request of HTTP 1.0 becomes one of HTTP 1.1."""
+    """A request of HTTP 1.0 becomes one of HTTP 1.1."""
     if request.http_version == b"1.1":
         return request
     headers = [*request.headers.raw_items()]
@@ -259,7 +257,7 @@ def _as_sent(request: h11.Request) -> h11.Request:
 
 
 def _takes_over(response: h11.Response | h11.InformationalResponse) -> bool:
-    """Return whether the bytes after the head of an answer are a stream in both directions."""
+    """Whether the bytes after the head of an answer are a stream in both directions."""
     headers = dict(response.headers)
     is_framed = b"content-length" in headers or b"transfer-encoding" in headers
     return not is_framed and headers.get(b"content-type", b"").startswith(RAW_STREAM)

@@ -20,22 +20,18 @@ from koord_criproxy.sockets import open_channel
 
 
 class HookFailed(Exception):
-    """Raised if a hook server could not be called, or answered with an error. The message gives the reason."""
+    """A hook server could not be called, or answered with an error. The message gives the reason."""
 
 
 class HookRejected(Exception):
-    """Raised if a required hook failed, so that the runtime was not called. The message is for the kubelet."""
+    """A required hook failed, so that the runtime was not called. The message is for the kubelet."""
 
 
 class Hooks(Protocol):
-    """Calls hook servers. `HookClient` implements it."""
+    """`HookClient` implements it."""
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
-        """Call a hook server and return its answer.
-
-        Args:
-            endpoint: Path of the server's socket.
-            rpc: Name of the call, such as `PreCreateContainerHook`.
+        """Call a hook server on its socket `endpoint`. `rpc`: name of the call, such as `PreCreateContainerHook`.
 
         Raises:
             HookFailed: The server is down, answered with an error, or took too long.
@@ -56,7 +52,6 @@ class Dispatcher:
 
     Args:
         servers: Returns the registered hook servers in ascending order of their files.
-        hooks: Calls hook servers.
         skip: Label of pods that are never sent to hook servers.
         observe: Called after every call of a hook server, for the metrics.
         failed: Called after every failed call of a hook server, for the log of facts.
@@ -78,11 +73,10 @@ class Dispatcher:
         self._failed = failed
 
     async def ask(self, stage: Stage, call: str, pod: PodRecord, request: Callable[[str], Message]) -> Message | None:
-        """Return the answer of the hook at this stage of a call; None if no server is asked, or if it failed.
+        """The answer of the hook at this stage of a call; None if no server is asked, or if it failed.
 
-        Args:
-            call: Name of the intercepted call in the terms of CRI, such as `CreateContainer`.
-            request: Makes the message for a hook call from its name.
+        `call` has its name of CRI, such as `CreateContainer`. `request` makes the message for a hook call from its
+        name.
 
         Raises:
             HookRejected: A required hook failed before the call.
@@ -121,24 +115,14 @@ REMAINING_SECONDS: Final[ContextVar[float | None]] = ContextVar("remaining_secon
 
 
 class HookClient:
-    """Calls hook servers over gRPC. If a server is down, a call fails at once."""
+    """Implements `Hooks` over gRPC. If a server is down, a call fails at once."""
 
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def ask(self, endpoint: str, rpc: str, request: Message) -> Message:
-        """Call a hook server and return its answer.
-
-        The call may take 2 s, but at most half of the time that the intercepted call still has.
-
-        Args:
-            endpoint: Path of the server's socket.
-            rpc: Name of the call, such as `PreCreateContainerHook`.
-
-        Raises:
-            HookFailed: The server is down, answered with an error, or took too long.
-        """
+        """It may take 2 s, but at most half of the time that the intercepted call still has."""
         unary: Any = self._channel(endpoint).unary_unary
         call = unary(f"/{SERVICE}/{rpc}", response_deserializer=messages_of_call(rpc)[1].FromString)
         remaining = REMAINING_SECONDS.get()
@@ -152,12 +136,11 @@ class HookClient:
         return answer
 
     async def close(self) -> None:
-        """Close all channels."""
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()), *self._closing)
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        """Return the channel to a socket; the least recently used one is closed if there are too many.
+        """The least recently used channel is closed if there are too many.
 
         Its calls in progress go on, and nobody waits for them. A wait here would delay the call to another server, and
         meanwhile the returned channel could become the least recently used one itself.

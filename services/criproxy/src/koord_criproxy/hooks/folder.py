@@ -22,11 +22,8 @@ _log: Final = logger("criproxy.hooks")
 
 
 class HookFolder:
-    """The folder in which hook servers register, and the servers that are registered.
-
-    Args:
-        folder: The folder; it is created if it does not exist.
-        changed: Called with the servers at the start, and when they differ from before.
+    """The folder in which hook servers register. `changed` gets the servers at the start, and when they differ from
+    before.
     """
 
     def __init__(self, folder: Path, changed: Callable[[Sequence[HookServer]], None]) -> None:
@@ -39,7 +36,7 @@ class HookFolder:
         self._not_watched = ""
 
     def servers(self) -> Sequence[HookServer]:
-        """Return the hook servers as the folder was read last, in ascending order of the names of their files."""
+        """As the folder was read last, in ascending order of the names of their files."""
         return self._servers
 
     async def start(self) -> None:
@@ -60,7 +57,7 @@ class HookFolder:
             group.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """Read the folder at every change. If it cannot be watched, for example if it is gone, try again each minute.
+        """If the folder cannot be watched, for example if it is gone, try again each minute.
 
         A node may have no inotify instance left. The proxy must serve all the same.
         """
@@ -95,7 +92,7 @@ class HookFolder:
                     return
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return device and inode of the folder; None if it does not exist."""
+        """Device and inode; None if it does not exist."""
         try:
             found = self._folder.stat()
         except OSError:

@@ -19,7 +19,6 @@ _PLAIN = tuple(field for field in Resources.__struct_fields__ if field not in ("
 
 
 def resources_of(message: Message) -> Resources:
-    """Return the resources of a `LinuxContainerResources` message."""
     return Resources(
         **{field: getattr(message, field) for field in _PLAIN},
         unified=dict(message.unified),
@@ -28,10 +27,7 @@ def resources_of(message: Message) -> Resources:
 
 
 def write_resources(resources: Resources, message: Message) -> None:
-    """Write resources into a `LinuxContainerResources` message.
-
-    Fields of the message that the proxy does not know stay.
-    """
+    """Fields of the message that the proxy does not know stay."""
     for field in _PLAIN:
         setattr(message, field, getattr(resources, field))
     write_map(message.unified, resources.unified)
@@ -41,13 +37,12 @@ def write_resources(resources: Resources, message: Message) -> None:
 
 
 def write_map(field: Message, values: Mapping[str, str]) -> None:
-    """Replace the content of a map field."""
     field.clear()
     field.update(values)
 
 
 def pod_of_config(config: Message, runtime_handler: str) -> PodRecord:
-    """Return the pod of a `PodSandboxConfig` message."""
+    """`config` is a `PodSandboxConfig`."""
     return PodRecord(
         name=config.metadata.name,
         uid=config.metadata.uid,
@@ -61,7 +56,6 @@ def pod_of_config(config: Message, runtime_handler: str) -> PodRecord:
 
 
 def pod_request(rpc: str, pod: PodRecord) -> Message:
-    """Return the message with which a hook server is called about a pod."""
     request = messages_of_call(rpc)[0](
         labels=pod.labels,
         annotations=pod.annotations,
@@ -73,7 +67,7 @@ def pod_request(rpc: str, pod: PodRecord) -> Message:
 
 
 def pod_after(pod: PodRecord, response: Message) -> PodRecord:
-    """Return a pod after the answer of the hook before its sandbox is created."""
+    """After the answer of the hook before its sandbox is created."""
     return replace(
         pod,
         labels={**pod.labels, **response.labels},
@@ -83,7 +77,6 @@ def pod_after(pod: PodRecord, response: Message) -> PodRecord:
 
 
 def container_request(rpc: str, container: ContainerRecord) -> Message:
-    """Return the message with which a hook server is called about a container."""
     request = messages_of_call(rpc)[0](
         container_annotations=container.annotations,
         pod_annotations=container.pod.annotations,
@@ -101,18 +94,14 @@ def container_request(rpc: str, container: ContainerRecord) -> Message:
 
 
 def response_resources(response: Message) -> Resources | None:
-    """Return the resources in the answer of a hook server about a container; None if the answer has none."""
+    """None if the answer has none."""
     return resources_of(response.container_resources) if response.HasField("container_resources") else None
 
 
 def resources_of_json(found: Mapping[str, Any]) -> Resources | None:
-    """Return the resources of a runtime's own JSON, as it is in verbose status.
+    """From a runtime's own JSON, as it is in verbose status, without huge page limits.
 
-    Args:
-        found: The JSON object. Its huge page limits are not read.
-
-    Returns:
-        The resources; None if there are none, or if the JSON has another form.
+    None if there are none, or if the JSON has another form.
     """
     fields = {key: value for key, value in found.items() if value is not None and key != "hugepage_limits"}
     try:

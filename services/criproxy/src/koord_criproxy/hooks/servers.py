@@ -17,10 +17,7 @@ from koord_criproxy.records import PodRecord
 
 
 class Stage(StrEnum):
-    """Time at which a hook runs: PRE, before the call reaches the container runtime, or POST, after it.
-
-    The name of a hook begins with it.
-    """
+    """Before the call reaches the container runtime, or after it. The name of a hook begins with it."""
 
     PRE = "Pre"
     POST = "Post"
@@ -42,11 +39,7 @@ _PREFIX: Final = f"/{RUNTIME_SERVICE}/"
 
 
 def intercepted_call(path: str) -> str | None:
-    """Return the name of a CRI call, such as `RunPodSandbox`, if the proxy intercepts it; None if it only forwards it.
-
-    Args:
-        path: gRPC path, such as `/runtime.v1.RuntimeService/RunPodSandbox`.
-    """
+    """`/runtime.v1.RuntimeService/RunPodSandbox` -> `RunPodSandbox`; None if the proxy only forwards it."""
     name = path.removeprefix(_PREFIX)
     return name if name != path and name in HOOKS else None
 
@@ -58,7 +51,7 @@ IGNORE: Final = "Ignore"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServer:
-    """A hook server that has registered in the folder: it may change pods and containers before the runtime gets them."""
+    """It may change pods and containers before the runtime gets them."""
 
     file: str  # Name of the file that registers it
     endpoint: str  # Path of its unix socket
@@ -67,15 +60,12 @@ class HookServer:
 
     @property
     def is_required(self) -> bool:
-        """Whether a failed hook of this server makes the CRI call fail.
-
-        Only the policy `Fail`, in exactly these letters, does so.
-        """
+        """Whether its failed hooks make the CRI call fail: only with the policy `Fail`, in exactly these letters."""
         return self.policy == FAIL
 
 
 class HookCall(NamedTuple):
-    """The hook server that has to be called, and the name of its gRPC call, such as `PreRunPodSandboxHook`."""
+    """`rpc` is the name of the gRPC call, such as `PreRunPodSandboxHook`."""
 
     server: HookServer
     rpc: str
@@ -89,12 +79,12 @@ class SkipLabel:
     value: str = "true"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a pod with these labels is skipped. The value must match exactly."""
+        """The value must match exactly."""
         return labels.get(self.key) == self.value
 
 
 def parse_registration(file: str, content: bytes) -> HookServer:
-    """Read the file of one hook server. The case of keys does not matter, and unknown keys are ignored.
+    """The case of keys does not matter, and unknown keys are ignored.
 
     Raises:
         InvalidInput: The content is not a JSON object, or a field has the wrong type.
@@ -119,15 +109,11 @@ def parse_registration(file: str, content: bytes) -> HookServer:
 def hook_servers(
     before: Mapping[str, HookServer], files: Mapping[str, bytes]
 ) -> tuple[dict[str, HookServer], dict[str, str]]:
-    """Return the registered hook servers after the folder was read again.
+    """The registered hook servers after the folder was read again: file -> server in ascending order, and file ->
+    problem.
 
-    Args:
-        before: File -> server, as the folder was read before. If the content of a file is invalid now, its server
-            stays. If a file is gone, its server is gone, too.
-        files: Name -> content of the files in the folder. Files whose names do not end in `json` are ignored.
-
-    Returns:
-        File -> server in ascending order of the names, and file -> problem.
+    `before` has them as the folder was read before. If the content of a file is invalid now, its server stays. If a
+    file is gone, its server is gone, too. Files whose names do not end in `json` are ignored.
     """
     servers: dict[str, HookServer] = {}
     problems: dict[str, str] = {}
@@ -142,13 +128,7 @@ def hook_servers(
 
 
 def find_hook(servers: Iterable[HookServer], call: str, stage: Stage) -> HookCall | None:
-    """Return the hook server that is asked at this stage of a call: the first one with a hook that belongs to it.
-
-    Args:
-        servers: Registered servers in ascending order of their files.
-        call: Name of the call, such as `CreateContainer`.
-        stage: Before or after the call of the runtime.
-    """
+    """The first server, in ascending order of the files, with a hook that belongs to this stage of the call."""
     wanted = {hook for hook in HOOKS.get(call, ()) if hook.startswith(stage)}
     found = (HookCall(server, f"{hook}Hook") for server in servers for hook in server.hooks if hook in wanted)
     return next(found, None)
@@ -162,13 +142,11 @@ def _text(file: str, fields: Mapping[str, Any], key: str) -> str:
 
 
 def registered(servers: Mapping[str, HookServer]) -> Sequence[HookServer]:
-    """Return the hook servers in ascending order of the names of their files."""
+    """In ascending order of the names of their files."""
     return [servers[file] for file in sorted(servers)]
 
 
 class HookFailure(NamedTuple):
-    """A hook server that failed."""
-
     server: HookServer
     rpc: str  # gRPC call, such as `PreCreateContainerHook`
     pod: PodRecord  # The pod that it was asked about
@@ -177,12 +155,11 @@ class HookFailure(NamedTuple):
 
 
 def policy_of(server: HookServer) -> str:
-    """Return the failure policy in force: `Fail` or `Ignore`."""
+    """The policy in force: `Fail` or `Ignore`."""
     return FAIL if server.is_required else IGNORE
 
 
 def hook_server_failed(failure: HookFailure) -> HookServerFailed:
-    """Return the fact that a hook server failed."""
     return HookServerFailed(
         uid=failure.pod.uid,
         namespace=failure.pod.namespace,
@@ -196,7 +173,7 @@ def hook_server_failed(failure: HookFailure) -> HookServerFailed:
 
 
 def hook_servers_changed(servers: Iterable[HookServer]) -> HookServersChanged:
-    """Return the fact that these hook servers are registered, in the order in which the proxy looks for a hook."""
+    """`servers` in the order in which the proxy looks for a hook."""
     return HookServersChanged(
         servers=[
             RegisteredHookServer(

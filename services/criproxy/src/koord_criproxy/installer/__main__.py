@@ -8,7 +8,6 @@ from koord_criproxy.installer.compose import InstallerSettings, compose
 
 
 def main() -> None:
-    """Keep the proxy installed, or removed, until the process is stopped."""
     sys.exit(run_service(InstallerSettings, compose))
 
 

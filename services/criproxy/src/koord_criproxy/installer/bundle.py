@@ -41,15 +41,10 @@ _SHIPPED_START: Final = "ExecStart=/usr/local/bin/koord-criproxy\n"
 
 
 def installed_unit(shipped: str, *, folder: Path, runtime: Path, node: str) -> str:
-    """Return the text of the unit for the current version below a folder.
+    """The text of the unit for the current version below a folder, from the text of the shipped unit.
 
     The log has no name and no key on the host, so facts go to the agent. /etc/default/koord-criproxy overrides every
     variable.
-
-    Args:
-        shipped: Text of the shipped unit.
-        folder: Folder of the installed versions.
-        runtime: Socket of the container runtime.
     """
     before, start, after = shipped.partition(_SHIPPED_START)
     assert start, f"the shipped unit starts {_SHIPPED_START!r}"
@@ -74,7 +69,7 @@ Bundle = Mapping[str, Path]
 
 
 def bundle() -> Bundle:
-    """Return the files of the proxy, without its launcher.
+    """The files of the proxy, without its launcher.
 
     Raises:
         OSError: `ldd` cannot be run.
@@ -89,7 +84,7 @@ def bundle() -> Bundle:
 
 
 def version_of(files: Bundle, unit: str) -> str:
-    """Return the name of a version: the package's version, and a digest of every file and of the text of the unit."""
+    """The package's version, and a digest of every file and of the text of the unit."""
     digest = hashlib.sha256(f"{LAUNCHER}\0{unit}".encode())
     for name, path in sorted(files.items()):
         with path.open("rb") as file:
@@ -98,7 +93,7 @@ def version_of(files: Bundle, unit: str) -> str:
 
 
 def copy(files: Bundle, folder: Path) -> None:
-    """Copy the files into a new folder. The folder appears when it is complete and on disk.
+    """The new folder appears when it is complete and on disk.
 
     Raises:
         OSError: A file cannot be copied.
@@ -130,7 +125,7 @@ def _tree(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _distributions(root: str) -> set[str]:
-    """Return the normalised names of a Python distribution and of all distributions that it requires."""
+    """The normalised names of a Python distribution and of all distributions that it requires."""
     found: set[str] = set()
     waiting = [root]
     while waiting:
@@ -160,7 +155,7 @@ def _files_of(name: str) -> Iterator[tuple[str, Path]]:
 
 
 def _libraries(files: Bundle) -> dict[str, Path]:
-    """Return the shared libraries that files need and that are not among them."""
+    """The shared libraries that files need and that are not among them."""
     binaries = [str(path) for path in files.values() if path.suffix == ".so" or ".so." in path.name]
     words = ["ldd", str(files[PYTHON]), *binaries]
     done = subprocess.run(words, capture_output=True, text=True, check=False)  # 1: one of them is not dynamic

@@ -57,7 +57,6 @@ class InstallerSettings(ServiceSettings):
 
 
 async def compose(shell: Shell[InstallerSettings]) -> None:
-    """Add the loop that keeps the proxy installed, or removed."""
     settings = shell.settings
     host = Host(settings.root, settings.folder)
     installer = Installer(

@@ -14,30 +14,22 @@ from pathlib import Path
 
 
 class Host:
-    """The files of one host.
-
-    Args:
-        root: Folder at which the file system of the host lies.
-        folder: Folder of the installed versions on the host.
-    """
+    """The files of one host, whose file system lies at `root`. Paths are those of the host."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
         self._folder = self.at(folder)
 
     def at(self, path: Path) -> Path:
-        """Return the path at which the installer sees a path of the host."""
+        """The path at which the installer sees a path of the host."""
         return self._root / path.relative_to("/")
 
     def version(self, name: str) -> Path:
-        """Return the folder of an installed version of the proxy."""
         return self._folder / "versions" / name
 
     def link(self, name: str) -> str | None:
-        """Return the version or the absolute path to which a link points; None if there is no such link.
-
-        Args:
-            name: `current` or `confirmed`, which point to a version, or `cri.sock`.
+        """The version (`current`, `confirmed`) or absolute path (`cri.sock`) to which a link points; None if there is
+        no link.
         """
         try:
             target = (self._folder / name).readlink()
@@ -46,12 +38,7 @@ class Host:
         return str(target) if target.is_absolute() else target.name
 
     def lead(self, name: str, target: str | Path) -> bool:
-        """Point a link to a version or to an absolute path. Return whether its target has changed.
-
-        Args:
-            name: Name of the link: `current`, `confirmed` or `cri.sock`. It is created if it does not exist.
-            target: Name of a version as a text, or an absolute path of the host.
-        """
+        """Point a link to a version (a text) or to an absolute path. Return whether its target has changed."""
         path = self._folder / name
         wanted = target if isinstance(target, Path) else Path("versions") / target
         if path.is_symlink() and path.readlink() == wanted:
@@ -64,26 +51,15 @@ class Host:
         return True
 
     def unlink(self, name: str) -> None:
-        """Delete a link."""
         (self._folder / name).unlink(missing_ok=True)
 
     def has(self, path: Path, text: str) -> bool:
-        """Return whether a file of the host exists with this text.
-
-        Args:
-            path: Absolute path on the host.
-            text: The whole text.
-        """
+        """Whether a file exists with exactly this text."""
         file = self.at(path)
         return file.exists() and file.read_bytes() == text.encode()
 
     def write(self, path: Path, text: str) -> bool:
-        """Write a file of the host, whose folder must exist. Return whether its text has changed.
-
-        Args:
-            path: Absolute path on the host.
-            text: The whole new text.
-        """
+        """Return whether the text has changed. The folder must exist."""
         if self.has(path, text):
             return False
         file = self.at(path)

@@ -24,7 +24,7 @@ NO_CLIENTS: Final = "0 connections"
 
 
 class Units(Protocol):
-    """Operations on systemd units that the installer needs. If systemd does not answer, they raise SystemdRefused."""
+    """Operations on systemd units. If systemd does not answer, they raise SystemdRefused. `Systemd` implements it."""
 
     def reload(self) -> None:
         """Read the unit files again."""
@@ -52,21 +52,17 @@ class Units(Protocol):
 
 
 class NotStarted(Exception):
-    """Raised if the proxy does not start. The message tells what runs instead: the version before, or the runtime."""
+    """The proxy does not start. The message tells what runs instead: the version before, or the runtime."""
 
 
 class StillUsed(Exception):
-    """Raised if the kubelet still uses the proxy's own socket, so the proxy cannot be removed."""
+    """The kubelet still uses the proxy's own socket, so the proxy cannot be removed."""
 
 
 class Installer:
-    """Installs and removes the proxy on one host.
+    """Installs and removes the proxy on one host. Paths are those of the host.
 
-    Args:
-        host: Files of the host.
-        units: The systemd of the host.
-        folder: Folder of the installed versions on the host.
-        runtime: Socket of the container runtime on the host.
+    `install` and `remove` raise SystemdRefused if systemd does not answer, and OSError if a file cannot be written.
     """
 
     def __init__(self, host: Host, units: Units, *, folder: Path, runtime: Path, node: str) -> None:
@@ -82,8 +78,6 @@ class Installer:
         Raises:
             NotStarted: The version does not start. If an earlier version runs instead, this process does not try the
                 new one again.
-            SystemdRefused: systemd does not answer.
-            OSError: A file cannot be written.
         """
         host, units = self._host, self._units
         before = host.link("confirmed")
@@ -120,14 +114,10 @@ class Installer:
     def remove(self, quiet_seconds: float, pause: Callable[[float], None] = time.sleep) -> str:
         """Remove the proxy if the kubelet does not use it any more, and return what the host has now.
 
-        Args:
-            quiet_seconds: Time in which a kubelet that uses the proxy connects to it again.
-            pause: Waits so many seconds.
+        `quiet_seconds`: time in which a kubelet that uses the proxy connects to it again.
 
         Raises:
             StillUsed: Somebody is connected to the proxy's own socket.
-            SystemdRefused: systemd does not answer.
-            OSError: A file cannot be written.
         """
         host, units = self._host, self._units
         host.lead("cri.sock", self._runtime)

@@ -32,47 +32,40 @@ _SERVICE: Final = "org.freedesktop.systemd1.Service"
 
 
 class SystemdRefused(Exception):
-    """Raised if systemd cannot be reached, refuses a call, or does not end a job in time."""
+    """systemd cannot be reached, refuses a call, or does not end a job in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """State of a service."""
-
     active: str  # "active" if the service has reported its start; else "inactive", "activating", "failed" ..
     status: str  # Last text that the service has sent to systemd; "" if none
 
 
 class Systemd:
-    """A client of systemd whose calls wait for their answers. They raise SystemdRefused if systemd does not answer."""
+    """Implements `steps.Units`. Calls wait for their answers. They raise SystemdRefused if systemd does not answer."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     def reload(self) -> None:
-        """Read the unit files again."""
         self._manager("Reload")
 
     def enable(self, unit: str) -> None:
-        """Let systemd start a unit at each start of the host."""
         self._manager("EnableUnitFiles", "asbb", [unit], False, True)
 
     def disable(self, unit: str) -> None:
-        """Stop systemd from starting a unit at the start of the host."""
         self._manager("DisableUnitFiles", "asb", [unit], False)
 
     def restart(self, unit: str) -> UnitState:
-        """Start a unit, or start it again, and return its state when it has started or failed."""
         self._manager("RestartUnit", "ss", unit, "replace")
         return self._settled(unit)
 
     def stop(self, unit: str) -> None:
-        """Stop a unit and wait until it has ended."""
         self._manager("StopUnit", "ss", unit, "replace")
         self._settled(unit)
 
     def state(self, unit: str) -> UnitState:
-        """Return the state of a unit; "inactive" if it has no unit file."""
+        """ "inactive" if it has no unit file."""
         (path,) = self._manager("LoadUnit", "s", unit)
         return UnitState(self._property(path, _UNIT, "ActiveState"), self._property(path, _SERVICE, "StatusText"))
 
@@ -106,7 +99,7 @@ class Systemd:
         return answer.body
 
     def _ask(self, message: Message) -> Message:
-        """Send a message and return its answer. jeepney's connections greet a dbus-daemon first; here is none.
+        """jeepney's connections greet a dbus-daemon first; here is none.
 
         If the message comes together with the end of the authentication, systemd leaves it until more comes. So a
         silence is answered with a ping.
