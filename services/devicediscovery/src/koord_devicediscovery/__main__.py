@@ -9,7 +9,6 @@ from koord_devicediscovery.settings import DiscoverySettings
 
 
 def main() -> None:
-    """Find devices until the service is stopped; with `--oneshot`, once."""
     sys.exit(run_service(DiscoverySettings, compose))
 
 

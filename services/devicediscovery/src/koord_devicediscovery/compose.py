@@ -16,7 +16,7 @@ from koord_devicediscovery.vendors.vendor import Vendor
 
 
 async def compose(shell: Shell[DiscoverySettings]) -> None:
-    """Add the loop of device discovery to the service. SIGHUP reads the settings again, SIGQUIT ends the service."""
+    """SIGHUP reads the settings again, SIGQUIT ends the service."""
     settings = shell.settings
     folders = HostFolders(root=settings.host_root, sys=settings.sys_dir, dev=settings.dev_dir)
     tools = ToolRunner()

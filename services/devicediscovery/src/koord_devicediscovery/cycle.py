@@ -28,10 +28,8 @@ class Discovery:
     """The loop of device discovery: describes the devices of all vendors, writes the file, and sleeps.
 
     Args:
-        settings: Settings of the start.
         load: Reads the settings again, for `reload`.
         machine_of: Returns the machine with the tool of one vendor.
-        metrics: Metrics of the runs.
         looked: Called after each run whose device file was written.
         interrupt: Ends the tool that runs, and lets all later ones fail at once.
         watch: Liveness check of a run, which hangs if a vendor's tool does.
@@ -81,7 +79,7 @@ class Discovery:
                 await asyncio.wait_for(self._woken.wait(), self._settings.sleep_interval)
 
     async def stop(self) -> None:
-        """End the loop. The present run ends without its tool, which may take longer than the end of the process."""
+        """The present run ends without its tool, which may take longer than the end of the process."""
         self._stopping = True
         self._woken.set()
         self._interrupt()
@@ -116,7 +114,7 @@ class Discovery:
         self._settings, self._next = self._next, None
 
     async def _remove_replaced(self) -> None:
-        """Remove the files of earlier settings. A file that cannot be removed is logged and given up."""
+        """A file that cannot be removed is logged and given up."""
         replaced, self._replaced = self._replaced, []
         for path in replaced:
             remove = remove_leftovers if path == self._settings.output else remove_devices
@@ -126,27 +124,19 @@ class Discovery:
                 _log.error("device_file_not_removed", path=str(path), error=str(error))
 
     def _write(self, output: Path | None, devices: Sequence[Xpu]) -> None:
-        """Write the file. No-op once the last one is removed: a thread goes on when its task is cancelled at the end.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """No-op once the last file is removed: a thread goes on when its task is cancelled at the end."""
         with self._file_lock:
             if not self._is_over:
                 write_devices(output, devices)
 
     def _remove_last(self, output: Path | None) -> None:
-        """Remove the file after a write that is still in progress, and allow no other write.
-
-        Raises:
-            OSError: The file exists and cannot be removed.
-        """
+        """Remove the file after a write that is still in progress, and allow no other write."""
         with self._file_lock:
             self._is_over = True
             remove_devices(output)
 
     async def _look_safely(self) -> None:
-        """Look once. Without `--oneshot`, an error that nobody expected is logged, and the next look comes as usual.
+        """Without `--oneshot`, an error that nobody expected is logged, and the next look comes as usual.
 
         The end of the process would remove the file, and the agent would see a node without devices.
         """

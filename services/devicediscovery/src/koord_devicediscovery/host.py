@@ -31,17 +31,10 @@ _KILLED: Final = -9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFolders:
-    """Folders from which the machine is read.
-
-    Attributes:
-        root: Root file system of the host, in which the tools run; they run without `chroot` if it does not exist.
-        sys: The file system sysfs.
-        dev: Folder of device files.
-    """
-
+    # Root file system of the host, in which the tools run; they run without `chroot` if it does not exist.
     root: Path = Path("/hostfs")
-    sys: Path = Path("/sys")
-    dev: Path = Path("/dev")
+    sys: Path = Path("/sys")  # The file system sysfs
+    dev: Path = Path("/dev")  # Folder of device files
 
 
 class ToolRunner:
@@ -97,12 +90,8 @@ class ToolRunner:
 
 
 class HostMachine:
-    """The machine on which this process runs, with the commands of one vendor.
-
-    Args:
-        folders: Folders from which the machine is read.
-        commands: Query -> command line of the vendor's tool, as in `Vendor.commands`.
-        tools: Runs the commands.
+    """The machine on which this process runs, with the commands of one vendor (`Vendor.commands`). Implements
+    `Machine`.
     """
 
     def __init__(self, folders: HostFolders, commands: Mapping[str, Sequence[str]], tools: ToolRunner) -> None:
@@ -111,7 +100,7 @@ class HostMachine:
         self._tools = tools
 
     def pci_functions(self) -> list[PciFunction]:
-        """Return all PCI functions of sysfs. A function that vanishes while it is read is left out."""
+        """A function that vanishes while it is read is left out."""
         found: list[PciFunction] = []
         for folder in sorted(self._pci.glob("*")):
             vendor, product = _text(folder / "vendor"), _text(folder / "device")
@@ -120,26 +109,18 @@ class HostMachine:
         return found
 
     def locate(self, bus_id: str) -> PciLocation | None:
-        """Return the location of the PCI function with this address; None if sysfs does not tell it."""
         folder = self._pci / bus_id
         numa_node = _text(folder / "numa_node")
         return None if numa_node is None else pci_location(numa_node, str(folder.resolve()))
 
     def device_files(self) -> list[str]:
-        """Return the paths of the files directly below /dev, sorted."""
         try:
             return sorted(f"/dev/{path.name}" for path in self._folders.dev.iterdir())
         except OSError:
             return []
 
     def ask(self, query: str, card: int | None = None) -> str:
-        """Run the vendor's tool on the host and return what it prints, its error output included.
-
-        See `Machine.ask`.
-
-        Raises:
-            ToolError: The tool is missing, ended with another status than 0, or took longer than 60 s.
-        """
+        """The tool belongs to the host. It may take 60 s."""
         command = [word.replace("{card}", str(card)) for word in self._commands[query]]
         shown = " ".join(command)
         inside = ["chroot", str(self._folders.root)] if self._folders.root.is_dir() else []
@@ -171,13 +152,9 @@ _SIBLING: Final = "ic-device-tmp"
 
 
 def write_devices(path: Path | None, devices: Sequence[Xpu]) -> None:
-    """Write the list of devices.
+    """Write the list of devices. `path` None: standard output.
 
     The file is replaced by a rename in its folder. The temporary file begins with a dot, so the agent ignores it.
-
-    Args:
-        path: The file; None: standard output.
-        devices: The devices.
 
     Raises:
         OSError: The file cannot be written. The old one is unchanged.
@@ -216,5 +193,5 @@ def remove_devices(path: Path | None) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove the folder `ic-device-tmp` beside the file, as far as possible."""
+    """As far as possible."""
     shutil.rmtree(path.parent / _SIBLING, ignore_errors=True)

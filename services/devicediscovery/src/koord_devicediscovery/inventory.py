@@ -21,19 +21,16 @@ VENDORS: Final = (HUAWEI, CAMBRICON, KUNLUN, METAX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The devices of a node after all vendors' tools were run once.
+    """The devices of a node after all vendors' tools were run once."""
 
-    Attributes:
-        by_vendor: Key of a vendor -> its devices.
-        errors: Key of a vendor, or `<vendor>/<minor>` of a card -> reason why its description failed this time.
-    """
-
+    # Key of a vendor -> its devices.
     by_vendor: Mapping[str, Sequence[Xpu]] = field(default_factory=dict[str, Sequence[Xpu]])
+    # Key of a vendor, or `<vendor>/<minor>` of a card -> reason why its description failed this time.
     errors: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def devices(self) -> list[Xpu]:
-        """All devices, in the order of `VENDORS`."""
+        """In the order of `VENDORS`."""
         return [device for vendor in VENDORS for device in self.by_vendor.get(vendor.key, ())]
 
 
@@ -42,11 +39,8 @@ def take_inventory(
 ) -> Inventory:
     """Describe the devices of every vendor whose cards the machine has. Other vendors are left out of the result.
 
-    Args:
-        before: Result of the previous run. If a vendor's tool fails, its devices are taken from it. If only the
-            command for one card fails, that card is taken from it and is unhealthy.
-        machine_of: Returns the machine with the tool of one vendor.
-        vendors: Vendors to look for.
+    If a vendor's tool fails, its devices are taken from `before`, the result of the previous run. If only the command
+    for one card fails, that card is taken from it and is unhealthy.
     """
     by_vendor: dict[str, Sequence[Xpu]] = {}
     errors: dict[str, str] = {}
@@ -72,7 +66,7 @@ def take_inventory(
 
 
 def _reason(error: Exception) -> str:
-    """Return why the devices of a vendor are not described. An error of the machine says it by itself, too."""
+    """An error of the machine says it by itself."""
     if isinstance(error, DiscoveryError | OSError):
         return str(error)
     return f"the output of its tool is not understood: {type(error).__name__}: {error}"

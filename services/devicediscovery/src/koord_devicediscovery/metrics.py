@@ -7,8 +7,6 @@ from koord_devicediscovery.inventory import Inventory
 
 
 class DiscoveryMetrics:
-    """Prometheus metrics of the runs of device discovery."""
-
     def __init__(self, metrics: Metrics) -> None:
         registry = metrics.registry
         self._looks = Counter("koord_devicediscovery_looks", "Looks at all vendors", registry=registry)
@@ -21,7 +19,6 @@ class DiscoveryMetrics:
         self._vendors: set[str] = set()
 
     def observe(self, found: Inventory) -> None:
-        """Count one run over all vendors and its failures, and set the numbers of devices in the file."""
         self._looks.inc()
         for what in found.errors:
             self._failures.labels(what.partition("/")[0]).inc()

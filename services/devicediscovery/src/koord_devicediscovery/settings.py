@@ -60,7 +60,7 @@ class DiscoverySettings(ServiceSettings):
 
     @property
     def output(self) -> Path | None:
-        """The file to write; None for standard output."""
+        """None for standard output."""
         return Path(self.prints_output_file) if self.prints_output_file else None
 
     @classmethod
@@ -68,11 +68,8 @@ class DiscoverySettings(ServiceSettings):
         """Merge the settings of Koordinator's koord-device-daemon with those of every service, and validate them.
 
         A flag beats a variable `KOORD_DEVICEDISCOVERY_...`, this beats one of Koordinator, this the configuration file.
-
-        Args:
-            words: Command line without the program's name.
-            environ: The process environment. Koordinator's variables begin with `KDD_`. `PRINTS_OUTPUT_FILE` and
-                `CONFIG_FILE` count, too, if they are not given with `KDD_`.
+        Koordinator's variables begin with `KDD_`. `PRINTS_OUTPUT_FILE` and `CONFIG_FILE` count, too, if they are not
+        given with `KDD_`.
 
         Raises:
             InvalidSettings: A setting is invalid, or the configuration file is missing or has another version.
@@ -90,10 +87,7 @@ class DiscoverySettings(ServiceSettings):
 
 
 def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return setting -> text, from the variables `KDD_...` of the environment.
-
-    An empty boolean counts as false, an empty text as a text, and an empty duration as not set.
-    """
+    """Setting -> text. An empty boolean counts as false, an empty text as a text, and an empty duration as not set."""
     given: dict[str, str] = {}
     for name in ("oneshot", "no_timestamp"):
         text = environ.get(f"KDD_{name.upper()}")
@@ -126,7 +120,7 @@ class _ConfigurationFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _of_file(path: str) -> dict[str, str]:
-    """Return setting -> text of a configuration file; empty if there is none."""
+    """Setting -> text; empty if there is no file."""
     if not path:
         return {}
     try:

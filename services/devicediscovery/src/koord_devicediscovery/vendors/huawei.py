@@ -95,7 +95,7 @@ def _model(mapping: str) -> str:
 
 
 def _chips(mapping: str) -> dict[int, list[int]]:
-    """Return NPU ID -> numbers of the files davinci<n> of its chips, from `npu-smi info -m`.
+    """NPU ID -> numbers of the files davinci<n> of its chips, from `npu-smi info -m`.
 
     Empty if the table has no column with these numbers. Rows without a number, such as that of an MCU, are left out.
     """
@@ -114,15 +114,10 @@ def _chips(mapping: str) -> dict[int, list[int]]:
 def _paired(
     cards: Sequence[int], minors: Sequence[int], chips: Mapping[int, Sequence[int]]
 ) -> tuple[list[tuple[int, int]], dict[str, str]]:
-    """Return the cards with the numbers of their device files, and number -> why its card cannot be described.
+    """The cards (NPU IDs) with the numbers n of their device files, and number -> why its card cannot be described.
 
     A card has the number of its first chip in the table of the tool. So a card with two chips, or a lost card, does not
     shift the others. If the table names no number, cards and files are paired in the order of the numbers.
-
-    Args:
-        cards: NPU IDs.
-        minors: Numbers n of the files davinci<n>, ascending.
-        chips: NPU ID -> numbers of its chips.
 
     Raises:
         DiscoveryError: The table names no number, and there are fewer files than cards.

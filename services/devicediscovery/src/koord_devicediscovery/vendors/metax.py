@@ -63,7 +63,7 @@ def _discover(machine: Machine) -> Found:
 
 
 def _numbers(listed: str) -> list[int]:
-    """Return the numbers of the physical cards in `mx-smi --list`."""
+    """The numbers of the physical cards in `mx-smi --list`."""
     lines = (line for line in listed.splitlines() if _VIRTUAL not in line)
     return [int(number) for line in lines for number in _NUMBER.findall(line)]
 

@@ -16,24 +16,16 @@ UNKNOWN: Final = "-1"
 
 
 class XpuTopology(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Location of a device on the node.
-
-    Attributes:
-        socket_id: CPU socket. No vendor's tool tells it, so it is always "-1".
-        node_id: NUMA node; "-1" if it is unknown.
-        pcie_id: PCIe root, such as `pci0000:80`; "" if it is unknown.
-        bus_id: PCI address, such as `0000:81:00.0`.
-    """
-
     # The default is never used: `socketID` and `nodeID` are written also when they are unknown.
+    # CPU socket. No vendor's tool tells it, so it is always "-1".
     socket_id: str = msgspec.field(default="", name="socketID")
-    node_id: str = msgspec.field(default="", name="nodeID")
-    pcie_id: str = msgspec.field(default="", name="pcieID")
-    bus_id: str = msgspec.field(default="", name="busID")
+    node_id: str = msgspec.field(default="", name="nodeID")  # NUMA node; "-1" if it is unknown
+    pcie_id: str = msgspec.field(default="", name="pcieID")  # PCIe root, such as `pci0000:80`; "" if it is unknown
+    bus_id: str = msgspec.field(default="", name="busID")  # PCI address, such as `0000:81:00.0`
 
 
 class XpuStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Health of a device. `err_code` and `err_message` are left out of the file if they are empty."""
+    """`err_code` and `err_message` are left out of the file if they are empty."""
 
     healthy: bool
     err_code: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="errCode")
@@ -41,103 +33,75 @@ class XpuStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Xpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One accelerator of the node.
+    """One accelerator of the node."""
 
-    Attributes:
-        vendor: Name of the vendor, such as `huawei`.
-        model: Name of the model, such as `Ascend-910B4`.
-        uuid: Identifier that is unique on the node.
-        minor: Number of the device below /dev, in decimal digits.
-        resources: Kubernetes quantity of each resource of the device.
-        topology: Location of the device.
-        status: Health of the device.
-    """
-
-    vendor: str
-    model: str
-    uuid: str
-    minor: str
-    resources: dict[str, str]
-    topology: XpuTopology
-    status: XpuStatus
+    vendor: str  # Name of the vendor, such as `huawei`
+    model: str  # Name of the model, such as `Ascend-910B4`
+    uuid: str  # Identifier that is unique on the node
+    minor: str  # Number of the device below /dev, in decimal digits
+    resources: dict[str, str]  # Kubernetes quantity of each resource of the device
+    topology: XpuTopology  # Location of the device
+    status: XpuStatus  # Health of the device
 
 
 HEALTHY: Final = XpuStatus(healthy=True)
 
 
 def unhealthy(code: str = "", message: str = "") -> XpuStatus:
-    """Return the status of a device that must take no new pod.
-
-    Args:
-        code: Short error code; "" if the tool gives none.
-        message: Sentence for the person who reads it; "" if there is none.
-    """
+    """The status of a device that must take no new pod. `code` and `message` are "" if the tool gives none."""
     return XpuStatus(healthy=False, err_code=code or msgspec.UNSET, err_message=message or msgspec.UNSET)
 
 
 def gpu_resources(memory: str) -> dict[str, str]:
-    """Return the resources of a whole card: its memory as a Kubernetes quantity, and 100 percent of its cores."""
+    """A whole card: its memory as a Kubernetes quantity, and 100 percent of its cores."""
     return {GPU_MEMORY: memory, GPU_CORE: "100"}
 
 
 def file_content(devices: Sequence[Xpu]) -> bytes:
-    """Return the content of the device file: a JSON array with an indentation of two spaces."""
+    """A JSON array with an indentation of two spaces."""
     return msgspec.json.format(msgspec.json.encode(devices), indent=2) + b"\n"
 
 
 class DiscoveryError(Exception):
-    """Raised if the devices of a vendor cannot be described.
-
-    The message names the tool and what is wrong with its output.
-    """
+    """The devices of a vendor cannot be described. The message names the tool and what is wrong with its output."""
 
 
 class ToolError(DiscoveryError):
-    """Raised if a vendor's tool failed.
-
-    Attributes:
-        output: Text that the tool printed before it ended.
-    """
-
     def __init__(self, tool: str, status: int, output: str) -> None:
-        self.output = output
+        self.output = output  # Text that the tool printed before it ended
         super().__init__(f"{tool} ended with status {status}: {output.strip()[:200]}")
 
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """Vendor and product number of a PCI function, as four lower-case hexadecimal digits each."""
+    """Four lower-case hexadecimal digits each."""
 
     vendor: str
     product: str
 
     @classmethod
     def of(cls, vendor: str, product: str) -> "PciFunction":
-        """Return the function for a vendor and product number as sysfs writes them, with or without prefix `0x`."""
+        """As sysfs writes them, with or without prefix `0x`."""
         return cls(*(text.strip().lower().removeprefix("0x") for text in (vendor, product)))
 
 
 class Machine(Protocol):
-    """Access to one machine for device discovery. Every call may do I/O."""
+    """Access to one machine. Every call may do I/O."""
 
-    def pci_functions(self) -> Sequence[PciFunction]:
-        """Return all PCI functions."""
-        ...
+    def pci_functions(self) -> Sequence[PciFunction]: ...
 
     def locate(self, bus_id: str) -> PciLocation | None:
-        """Return the location of the PCI function with this address in lower case; None if sysfs does not tell it."""
+        """`bus_id`: PCI address in lower case. None if sysfs does not tell the location."""
         ...
 
     def device_files(self) -> Sequence[str]:
-        """Return the paths of the files directly below /dev."""
+        """Paths of the files directly below /dev."""
         ...
 
     def ask(self, query: str, card: int | None = None) -> str:
         """Run the tool of a vendor and return what it prints, its error output included.
 
-        Args:
-            query: Key of a command in the table `COMMANDS` of the vendor.
-            card: Number that replaces `{card}` in the command; None if the command has no `{card}`.
+        `query` is a key of `Vendor.commands`; `card` replaces `{card}` in the command.
 
         Raises:
             ToolError: The tool is missing, ended with another status than 0, or took too long.
@@ -146,12 +110,7 @@ class Machine(Protocol):
 
 
 def topology_of(machine: Machine, bus_id: str) -> XpuTopology:
-    """Return the location of a card on the node. If sysfs does not know its PCI address, only the address is set.
-
-    Args:
-        machine: The machine to read.
-        bus_id: PCI address as the tool prints it.
-    """
+    """If sysfs does not know the PCI address, only the address is set. `bus_id` as the tool prints it."""
     address = bus_id.lower()
     found = machine.locate(address)
     if found is None:
@@ -160,24 +119,19 @@ def topology_of(machine: Machine, bus_id: str) -> XpuTopology:
 
 
 def lines_with(output: str, *texts: str) -> Iterator[list[str]]:
-    """Yield the fields, separated by blanks, of each line of a tool's output that contains one of the texts."""
+    """The fields, separated by blanks, of each line that contains one of the texts."""
     return (line.split() for line in output.splitlines() if any(text in line for text in texts))
 
 
 def first_line_with(output: str, text: str) -> list[str]:
-    """Return the fields, separated by blanks, of the first line that contains a text; empty if no line contains it."""
+    """Empty if no line contains it."""
     for fields in lines_with(output, text):
         return fields
     return []
 
 
 def field_of(fields: Sequence[str], index: int, what: str) -> str:
-    """Return one field of a line of a tool's output.
-
-    Args:
-        fields: Fields of the line.
-        index: Position from 0, or -1 for the last one.
-        what: Name of the field's content, for the error.
+    """`index` from 0, or -1 for the last one. `what` is the name of the field's content, for the error.
 
     Raises:
         DiscoveryError: The line has no such field.
@@ -189,7 +143,7 @@ def field_of(fields: Sequence[str], index: int, what: str) -> str:
 
 
 def sum_of_last_fields(output: str, *texts: str) -> int:
-    """Return the sum of the last fields of all lines that contain one of the texts.
+    """The sum of the last fields of all lines that contain one of the texts.
 
     Raises:
         DiscoveryError: A last field is not an integer.
@@ -206,37 +160,23 @@ def sum_of_last_fields(output: str, *texts: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Result of `Vendor.discover` on a machine.
-
-    Attributes:
-        devices: Described devices, in the order of the tool.
-        failed: Minor of a card whose own command failed -> the error.
-    """
-
-    devices: Sequence[Xpu] = ()
+    devices: Sequence[Xpu] = ()  # Described devices, in the order of the tool
+    # Minor of a card whose own command failed -> the error.
     failed: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
-    """Definition of one vendor: how its cards are recognised and described.
+    """Definition of one vendor: how its cards are recognised and described."""
 
-    Attributes:
-        key: Name of the vendor in logs and metrics.
-        pci_vendor: PCI vendor number in lower-case hexadecimal digits.
-        not_cards: PCI product numbers of this vendor that are not accelerators.
-        commands: Query -> command line. `{card}` in a word is replaced by the number of a card.
-        discover: Describes the devices. It may raise DiscoveryError.
-    """
-
-    key: str
-    pci_vendor: str
+    key: str  # Name of the vendor in logs and metrics
+    pci_vendor: str  # PCI vendor number in lower-case hexadecimal digits
+    # Query -> command line. `{card}` in a word is replaced by the number of a card.
     commands: Mapping[str, Sequence[str]]
-    discover: Callable[[Machine], Found]
-    not_cards: frozenset[str] = frozenset()
+    discover: Callable[[Machine], Found]  # Describes the devices. It may raise DiscoveryError.
+    not_cards: frozenset[str] = frozenset()  # PCI product numbers of this vendor that are not accelerators
 
     def is_present(self, machine: Machine) -> bool:
-        """Return whether the machine has a card of this vendor."""
         return any(
             function.vendor == self.pci_vendor and function.product not in self.not_cards
             for function in machine.pci_functions()
