@@ -23,7 +23,6 @@ CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
 
 pytestmark = [
-    pytest.mark.deep,
     pytest.mark.postgres,
     pytest.mark.browser,
     pytest.mark.xdist_group("dashboard"),
@@ -33,17 +32,11 @@ pytestmark = [
 
 @dataclass
 class Site:
-    """A dashboard behind a login.
+    """A dashboard behind a login."""
 
-    Attributes:
-        page: A page of a browser without a session.
-        issuer: The issuer of its logins.
-        token: A static token with the role view.
-    """
-
-    page: Page
-    issuer: OidcIssuer
-    token: str
+    page: Page  # A page of a browser without a session
+    issuer: OidcIssuer  # The issuer of its logins
+    token: str  # A static token with the role view
 
 
 @pytest.fixture

@@ -182,9 +182,7 @@ T = TypeVar("T")
 
 
 class AgentFacts:
-    """The log, as the agent of the node gives access to it. Implements `OwnFacts`. Its socket may be missing for a
-    while.
-    """
+    """Implements `OwnFacts` through the agent of the node. Its socket may be missing for a while."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket

@@ -130,9 +130,7 @@ def _amounts_over(base: Resources, change: Resources) -> Resources:
 
 
 def readable_envs(envs: Iterable[tuple[str, bytes]]) -> dict[str, str]:
-    """Name -> value that hook servers get, for values that are UTF-8. If a variable occurs several times, the last one
-    counts.
-    """
+    """Name -> value that hook servers get: those that are UTF-8. If a variable occurs twice, the last one counts."""
     found: dict[str, str] = {}
     for key, value in envs:
         text = _text(value)

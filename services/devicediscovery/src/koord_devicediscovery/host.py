@@ -90,9 +90,7 @@ class ToolRunner:
 
 
 class HostMachine:
-    """The machine on which this process runs, with the commands of one vendor (`Vendor.commands`). Implements
-    `Machine`.
-    """
+    """The machine of this process, with the commands of one vendor (`Vendor.commands`). Implements `Machine`."""
 
     def __init__(self, folders: HostFolders, commands: Mapping[str, Sequence[str]], tools: ToolRunner) -> None:
         self._folders = folders

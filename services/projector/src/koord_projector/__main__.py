@@ -9,7 +9,6 @@ from koord_projector.settings import ProjectorSettings
 
 
 def main() -> None:
-    """Run the projector until it is stopped."""
     sys.exit(run_service(ProjectorSettings, compose))
 
 

@@ -31,27 +31,16 @@ Store = Callable[[Writer, int, Sequence[StoredEvent]], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """The parts of the loop that archives one stream (observations or explanations) in Postgres.
+    """One stream (observations or explanations) and where it is archived."""
 
-    Attributes:
-        stream: Name of the stream in the table `projection`.
-        source: The stream.
-        dsn: Address of the database.
-        store: Writes one batch of messages.
-        batch: Largest number of messages in a batch.
-        progress: Progress of the projector.
-        metrics: The projector's metrics.
-        logger: The projector's logger.
-    """
-
-    stream: str
-    source: ObservationLog
-    dsn: str
-    store: Store
-    batch: int
-    progress: Progress
-    metrics: ProjectorMetrics
-    logger: Logger
+    stream: str  # Name of the stream in the table `projection`
+    source: ObservationLog  # The stream
+    dsn: str  # Address of the database
+    store: Store  # Writes one batch of messages
+    batch: int  # Largest number of messages in a batch
+    progress: Progress  # Progress of the projector
+    metrics: ProjectorMetrics  # The projector's metrics
+    logger: Logger  # The projector's logger
 
 
 async def keep_archive(archive: Archive) -> None:
@@ -77,7 +66,7 @@ async def keep_archive(archive: Archive) -> None:
 
 
 async def _follow(archive: Archive, writer: Writer, stored: Callable[[], None]) -> None:
-    """Archive the messages behind the position that Postgres has. Call `stored` after each batch."""
+    """`stored` is called after each batch."""
     position = await writer.position_of(archive.stream)
     if position > (await archive.source.head()).last_seq:
         archive.logger.warning("stream_made_again", stream=archive.stream, position=position)
@@ -96,14 +85,8 @@ async def _follow(archive: Archive, writer: Writer, stored: Callable[[], None]) 
 async def _stored(archive: Archive, writer: Writer, after: int, batch: Sequence[StoredEvent]) -> tuple[int, int]:
     """Store a batch; if Postgres refuses it, message by message without those that it refuses.
 
-    Args:
-        archive: The parts of the loop.
-        writer: Session of the database.
-        after: Position of the stream that the database has.
-        batch: The messages.
-
-    Returns:
-        Number of stored messages, and the position of the stream that the database has now.
+    Return the number of stored messages, and the position of the stream that the database has now. `after`: the one
+    that it has before.
     """
     try:
         return await archive.store(writer, after, batch), batch[-1].seq
@@ -126,17 +109,8 @@ def _note(archive: Archive, position: int) -> None:
 
 
 async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Write usage reports and the new position of their stream.
-
-    Messages that cannot be decoded, other messages, and reports without a valid time are left out.
-
-    Args:
-        writer: Session of the database.
-        after: Position of the stream that the database must have now.
-        batch: The messages.
-
-    Returns:
-        Number of stored reports.
+    """Return the number of stored reports. Messages that cannot be decoded, other messages, and reports without a valid
+    time are left out. `after`: position of the stream that the database must have now.
     """
     reports: list[tuple[StoredEvent, NodeUsageReported, str]] = []
     for stored in batch:
@@ -154,16 +128,7 @@ async def store_reports(writer: Writer, after: int, batch: Sequence[StoredEvent]
 
 
 async def store_explanations(writer: Writer, after: int, batch: Sequence[StoredEvent]) -> int:
-    """Write explanations and the new position of their stream. Messages without a row (`explanation_row`) are left out.
-
-    Args:
-        writer: Session of the database.
-        after: Position of the stream that the database must have now.
-        batch: The messages.
-
-    Returns:
-        Number of stored explanations.
-    """
+    """Return the number of stored explanations. Messages without a row (`explanation_row`) are left out."""
     rows = [row for row in map(explanation_row, batch) if row is not None]
     await writer.archive_explanations(after, batch[-1].seq, rows)
     return len(rows)

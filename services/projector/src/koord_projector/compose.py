@@ -20,12 +20,11 @@ from koord_projector.store.database import Database
 
 
 async def compose(shell: Shell[ProjectorSettings]) -> None:
-    """Add all components and routes of the projector to the service, first the connection to the log."""
     assemble(shell, add_bus(shell))
 
 
 def assemble(shell: Shell[ProjectorSettings], bus: Bus) -> None:
-    """Add the loops and routes of the projector to the service, with the given adapters of the log."""
+    """Add all loops and routes. Tests pass adapters of the log of their own."""
     settings = shell.settings
     dsn = settings.dsn.get_secret_value()
     database = Database(dsn, pool_size=settings.pool_size)

@@ -15,33 +15,18 @@ from prometheus_client import Counter, Gauge, Histogram
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """The progress of one projector: positions up to which it has folded and archived.
+    """How far one projector has folded and archived. Its loops set it; checks, metrics, API and live tails read it."""
 
-    Its loops set it; health checks, metrics, API and live tails read it.
-
-    Attributes:
-        ready: Readiness check of the fold in `/readyz`.
-        position: Position of the newest committed fact.
-        occurred_at: Time of that fact; "" before the first.
-        head: Position of the newest fact of the log at the last check.
-        observations: Position up to which observations are archived.
-        explanations: Position up to which explanations are archived.
-        trouble: Reason why the fold has stopped; "" while it runs.
-        rebuild_wanted: Set when an operator requested a rebuild.
-        has_folded: Whether this process has had the tables in its own version.
-        free_looks: How often in a row no projector folded, while this one stood by for another version.
-    """
-
-    ready: Condition
-    position: int = 0
-    occurred_at: str = ""
-    head: int = 0
-    observations: int = 0
-    explanations: int = 0
-    trouble: str = ""
-    rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)
-    has_folded: bool = False
-    free_looks: int = 0
+    ready: Condition  # Readiness check of the fold in `/readyz`
+    position: int = 0  # of the newest committed fact
+    occurred_at: str = ""  # of that fact; "" before the first
+    head: int = 0  # Position of the newest fact of the log at the last check
+    observations: int = 0  # Position up to which observations are archived
+    explanations: int = 0  # Position up to which explanations are archived
+    trouble: str = ""  # Reason why the fold has stopped; "" while it runs
+    rebuild_wanted: asyncio.Event = field(default_factory=asyncio.Event)  # Set when an operator requested a rebuild
+    has_folded: bool = False  # Whether this process has had the tables in its own version
+    free_looks: int = 0  # How often in a row no projector folded, while this one stood by for another version
     _committed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def committed(self, position: int, occurred_at: str) -> None:
@@ -58,25 +43,22 @@ class Progress:
         await self._committed.wait()
 
     def halt(self, trouble: str) -> None:
-        """Record that the fold has stopped before an event, with the reason. Rows stay readable."""
+        """The fold has stopped before an event. Rows stay readable."""
         self.trouble = trouble
         self.ready.unmet(trouble)
 
     def going_on(self) -> None:
-        """Record that the fold continues after a halt. It becomes ready when it has reached the head of the log."""
+        """The fold continues after a halt. It becomes ready when it has reached the head of the log."""
         self.trouble = ""
         self.look()
 
     def look(self) -> None:
-        """Update the readiness check: ready if the fold has not stopped and has reached the newest fact once."""
+        """It is ready if it has not stopped and has reached the newest fact once."""
         if not self.trouble and self.position >= self.head:
             self.ready.met()
 
     async def rebuild_wanted_within(self, seconds: float) -> bool:
-        """Wait up to `seconds` real seconds for an operator's request to rebuild the tables.
-
-        Return whether there is one.
-        """
+        """Wait up to so many real seconds for an operator's request to rebuild the tables."""
         try:
             async with asyncio.timeout(seconds):
                 await self.rebuild_wanted.wait()
@@ -85,10 +67,7 @@ class Progress:
         return True
 
     def lag_seconds(self, now: datetime) -> float:
-        """Return the age in seconds of the last committed fact if the log has newer facts; else 0.
-
-        It is also 0 if the time of the fact is invalid.
-        """
+        """Age of the last committed fact if the log has newer facts; else, or if its time is invalid, 0."""
         if self.position >= self.head or not self.occurred_at:
             return 0.0
         try:
@@ -102,8 +81,6 @@ FOLD = "projector"
 
 
 class ProjectorMetrics:
-    """Prometheus metrics of the projector's own work."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._bus = metrics.bus
         registry = metrics.registry
@@ -125,55 +102,34 @@ class ProjectorMetrics:
         self._bus.follower_halted(FOLD, halted=False)
 
     def batch(self, events: int, seconds: float, position: int) -> None:
-        """Report a committed transaction: number of facts, duration in real seconds, and new position."""
+        """`seconds` are real seconds."""
         self._events.inc(events)
         self._seconds.observe(seconds)
         self._position.set(position)
 
     def halted(self, halted: bool) -> None:
-        """Report whether the fold has stopped before an event that it cannot decode."""
         self._bus.follower_halted(FOLD, halted=halted)
 
     def lag(self, events: int, seconds: float) -> None:
-        """Report the lag of the tables: number of missing facts, and seconds as `Progress.lag_seconds` returns them."""
+        """Number of missing facts, and seconds as `Progress.lag_seconds` returns them."""
         self._bus.follower_lag(FOLD, events=max(0, events), seconds=seconds)
 
     def archived(self, stream: str, rows: int, unreadable: int) -> None:
-        """Report a committed transaction of an archive.
-
-        Args:
-            stream: Name of the archived stream.
-            rows: Number of its rows.
-            unreadable: Number of messages that were left out, because they cannot be decoded or get no row.
-        """
+        """`unreadable`: number of messages that were left out, because they cannot be decoded or get no row."""
         self._archived.labels(stream).inc(rows)
         self._unreadable.labels(stream).inc(unreadable)
 
     def pruned(self, table: str, rows: int) -> None:
-        """Report the number of old rows that a transaction has deleted from an archive."""
         self._pruned.labels(table).inc(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorContext:
-    """Adapters and settings that the loops of one projector use.
-
-    Attributes:
-        log: Log of facts.
-        dsn: Address of Postgres, as libpq reads it.
-        clock: Clock with which the lag is computed.
-        progress: Progress of the projector.
-        metrics: The projector's own metrics.
-        tracer: Continues the traces of recorded events.
-        logger: Logger of the projector.
-        batch_events: Largest number of facts in one transaction.
-    """
-
-    log: EventLog
-    dsn: str
-    clock: Clock
+    log: EventLog  # Log of facts
+    dsn: str  # Address of Postgres, as libpq reads it
+    clock: Clock  # Clock with which the lag is computed
     progress: Progress
-    metrics: ProjectorMetrics
-    tracer: Tracer
+    metrics: ProjectorMetrics  # The projector's own metrics
+    tracer: Tracer  # Continues the traces of recorded events
     logger: Logger
-    batch_events: int
+    batch_events: int  # Largest number of facts in one transaction

@@ -1,7 +1,7 @@
 """The projector's main loop: fold facts into Postgres in strict order, rows and position in one transaction.
 
 An error ends the session. The next session loads the tables and continues from there. Observations and explanations are
-archived separately (`shell.archive`). Read `shell.projecting.session` next, then `domain.projection`.
+archived separately (`archive`). Read `projecting.session` next, then `fold.projection`.
 """
 
 from koordcore.service.clock import host_unix_nanos
@@ -13,10 +13,7 @@ from koord_projector.projecting.session import FactsRefused, Refusals, Session, 
 
 
 async def project_facts(context: ProjectorContext) -> None:
-    """Fold facts into Postgres until cancelled. After an error, wait and start again from the tables.
-
-    Cancellation rolls back the current transaction. The next start repeats it.
-    """
+    """Fold facts until cancelled. Cancellation rolls back the current transaction, which the next start repeats."""
     recovery, refusals = Recovery(context), Refusals()
     while True:
         try:
@@ -38,7 +35,7 @@ async def _project(session: Session, recovery: Recovery) -> None:
             events = await feed.take(context.batch_events)
             for part in session.refusals.parts(events):
                 began_nanos = host_unix_nanos()
-                # 3. fold it: pure, see `domain.projection`
+                # 3. fold it: pure, see `fold.projection`
                 unreadable = await session.fold(part)
                 # 4. write rows and position in one transaction
                 committed = await session.commit()

@@ -31,8 +31,7 @@ _TYPES: Final = {
 class Dashboard:
     """The files of the dashboard. They are kept in memory, so that requests never read from disk.
 
-    Args:
-        jaeger: Address of Jaeger, to whose page of a trace the pages link; "": no links.
+    `jaeger`: address of Jaeger, to whose page of a trace the pages link; "": no links.
     """
 
     def __init__(self, jaeger: str) -> None:
@@ -48,18 +47,16 @@ class Dashboard:
                     self._files[name] = (content, _TYPES[suffix], f'"{digest}"')
 
     def routes(self) -> list[Route]:
-        """Return the routes `/` and `/assets/...`."""
         return [
             Route("/", self.page, methods=["GET"]),
             Route("/assets/{name:path}", self.asset, methods=["GET"]),
         ]
 
     async def page(self, request: Request) -> Response:
-        """Handle `GET /`: the only HTML page. The part of the URL after `#` selects the view."""
+        """The only HTML page. The part of the URL after `#` selects the view."""
         return self._serve(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
-        """Handle `GET /assets/...`: scripts, styles and images."""
         return self._serve(request, request.path_params["name"])
 
     def _serve(self, request: Request, name: str) -> Response:

@@ -44,21 +44,11 @@ _TIMES: Final = {observations.name: "reported_at", explanations.name: "occurred_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The parts of the loop that deletes old rows.
-
-    Attributes:
-        database: The database.
-        clock: Clock of the run. Reports have its times.
-        days: Age in days from which rows are deleted.
-        metrics: The projector's metrics.
-        logger: The projector's logger.
-    """
-
     database: Database
-    clock: Clock
-    days: float
-    metrics: ProjectorMetrics
-    logger: Logger
+    clock: Clock  # Clock of the run. Reports have its times.
+    days: float  # Age in days from which rows are deleted
+    metrics: ProjectorMetrics  # The projector's metrics
+    logger: Logger  # The projector's logger
 
 
 async def delete_old_rows(retention: Retention) -> None:
@@ -73,14 +63,7 @@ async def delete_old_rows(retention: Retention) -> None:
 
 
 async def prune(retention: Retention, table: Table) -> int:
-    """Delete the old rows of one archive, in transactions of at most `ROWS_AT_ONCE` rows.
-
-    Args:
-        retention: Age of old rows, and where they are.
-        table: The archive.
-
-    Returns:
-        Number of deleted rows.
+    """Delete the old rows of one archive, and return their number.
 
     Raises:
         READ_ERRORS: Postgres is unavailable. What was deleted stays deleted.
@@ -95,18 +78,9 @@ async def prune(retention: Retention, table: Table) -> int:
 async def delete_in_parts(
     database: Database, metrics: ProjectorMetrics, table: str, statement: Executable, values: dict[str, int], rows: int
 ) -> int:
-    """Repeat a statement that deletes a limited number of rows, each time in a transaction, until it has deleted all.
+    """Repeat a statement that deletes at most `rows` rows, each time in a transaction, until it has deleted all.
 
-    Args:
-        database: The database.
-        metrics: Counts the deleted rows.
-        table: Name of the table.
-        statement: The statement.
-        values: Values of its parameters.
-        rows: Its limit.
-
-    Returns:
-        Number of deleted rows.
+    Return their number.
 
     Raises:
         READ_ERRORS: Postgres is unavailable. What was deleted stays deleted.
@@ -162,25 +136,13 @@ _ENDED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRetention:
-    """The parts of the loop that drops old facts.
-
-    Attributes:
-        database: The database.
-        archive: Place of the archive of the log.
-        clock: Clock of the run. Facts have its times.
-        days: Age in days from which facts are dropped.
-        progress: Progress of the fold. While the tables are made again, nothing is dropped.
-        metrics: The projector's metrics.
-        logger: The projector's logger.
-    """
-
     database: Database
-    archive: Place
-    clock: Clock
-    days: float
-    progress: Progress
-    metrics: ProjectorMetrics
-    logger: Logger
+    archive: Place  # Place of the archive of the log
+    clock: Clock  # Clock of the run. Facts have its times.
+    days: float  # Age in days from which facts are dropped
+    progress: Progress  # Progress of the fold. While the tables are made again, nothing is dropped.
+    metrics: ProjectorMetrics  # The projector's metrics
+    logger: Logger  # The projector's logger
 
 
 async def drop_old_facts(retention: FactRetention) -> None:
@@ -195,10 +157,7 @@ async def drop_old_facts(retention: FactRetention) -> None:
 
 
 async def drop_round(retention: FactRetention) -> int:
-    """Drop the partitions that may be dropped now.
-
-    Returns:
-        Position of the newest dropped fact; 0 if none was dropped.
+    """Return the position of the newest dropped fact; 0 if none was dropped.
 
     Raises:
         READ_ERRORS: Postgres is unavailable, or queries read facts for longer than `LOCK_SECONDS`. No partition is
@@ -232,7 +191,7 @@ async def drop_round(retention: FactRetention) -> int:
 
 
 async def _droppable(connection: AsyncConnection, archived: int, before: str) -> list[Partition]:
-    """Return the oldest partitions whose facts all occurred before a time, and are in the archive and folded."""
+    """The oldest partitions whose facts all occurred before a time, and are in the archive and folded."""
     position = (await connection.execute(_POSITION)).scalar() or 0
     rows = await connection.execute(text(PARTITIONS.format(table="events")))
     found: list[Partition] = []
@@ -247,7 +206,7 @@ async def _droppable(connection: AsyncConnection, archived: int, before: str) ->
 
 
 async def _tables_of(connection: AsyncConnection, partitions: Sequence[Partition]) -> dict[str, int | None]:
-    """Return name of a partition -> id of its table, None if there is none. A table made again has another id."""
+    """Name of a partition -> id of its table, None if there is none. A table made again has another id."""
     rows = await connection.execute(_TABLES, {"names": [partition.name for partition in partitions]})
     return {row.name: row.id for row in rows}
 

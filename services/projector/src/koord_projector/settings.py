@@ -7,38 +7,35 @@ from pydantic import Field, SecretStr, model_validator
 
 
 class ProjectorSettings(ServiceSettings):
-    """Settings of the projector, besides those of every service.
-
-    Attributes:
-        dsn: Address of the database, with user and password.
-        batch_events: Largest number of facts in one transaction.
-        rebuild: Whether the tables are deleted and folded again at the start.
-        pool_size: Number of connections for reads. At peaks, as many more may be opened.
-        archive_days: Age in days from which archived reports, explanations and rounds are deleted.
-        fact_days: Age in days from which facts are dropped from Postgres; None: never.
-        jaeger: Address of Jaeger. The dashboard links to its page of a trace; "": no links.
-    """
+    """Settings of the projector, besides those of every service."""
 
     service: ClassVar[str] = "projector"
     about: ClassVar[str] = (
         "Folds the log into Postgres, rows and position in one transaction, and serves the read API and the dashboard."
     )
 
+    # Address of the database, with user and password.
     dsn: SecretStr = Field(
         SecretStr("postgresql://koord@127.0.0.1:5432/koord"), description="Address of the database, postgresql://..."
     )
+    # Largest number of facts in one transaction.
     batch_events: int = Field(2000, ge=1, le=100_000, description="Facts of one transaction, at most.")
+    # Whether the tables are deleted and folded again at the start.
     rebuild: bool = Field(False, description="Begin again from zero at this start.")
+    # Number of connections for reads. At peaks, as many more may be opened.
     pool_size: int = Field(5, ge=1, le=100, description="Connections for reading; as many more may be opened at peaks.")
+    # Age in days from which archived reports, explanations and rounds are deleted.
     archive_days: float = Field(
         14, gt=0, le=36_500, description="Days for which reports, explanations and rounds are kept in Postgres."
     )
+    # Age in days from which facts are dropped from Postgres; None: never.
     fact_days: float | None = Field(
         None,
         gt=0,
         le=36_500,
         description="Days for which facts are kept in Postgres; needs --archive.",
     )
+    # Address of Jaeger. The dashboard links to its page of a trace; "": no links.
     jaeger: str = Field(
         "",
         pattern=r"^(https?://[^\s<>\"]+)?$",

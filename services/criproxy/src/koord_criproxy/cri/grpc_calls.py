@@ -59,9 +59,7 @@ def body_of(message: bytes) -> bytes:
 
 
 def seconds_of(timeout: bytes) -> float | None:
-    """`timeout`, the value of `grpc-timeout`, has up to eight digits and a unit (b"20S"). None if it is absent or
-    malformed.
-    """
+    """The value of `grpc-timeout`: up to eight digits and a unit (b"20S"). None if it is absent or malformed."""
     digits, unit = timeout[:-1], _UNITS.get(timeout[-1:])
     return int(digits) * unit if unit is not None and digits.isdigit() else None
 

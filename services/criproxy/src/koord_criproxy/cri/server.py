@@ -241,9 +241,7 @@ DRAIN_SECONDS: Final = 10.0
 
 
 class ProxyServer:
-    """Serves CRI on a unix socket in front of a container runtime. `images`: socket for the ImageService, often the
-    same one.
-    """
+    """Serves CRI on a unix socket. `images`: socket of the runtime for the ImageService, often the same one."""
 
     def __init__(
         self, socket: Path, *, runtime: Path, images: Path, interceptor: Interceptor, observe: CallObserver

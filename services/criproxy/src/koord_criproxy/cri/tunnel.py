@@ -308,9 +308,7 @@ class _Direction:
         self._decoder.max_allowed_table_size = http2.LARGEST_HEADERS
 
     def frames(self, data: bytes) -> "list[tuple[http2.RawFrame, grpc_calls.Headers]]":
-        """The frames that are complete now, with the headers of blocks of headers. They may be malformed
-        (BrokenProtocol).
-        """
+        """The complete frames, with the headers of blocks of headers. They may be malformed (BrokenProtocol)."""
         return [
             (frame, self._decoded(block) if frame.kind == http2.HEADERS else ())
             for frame, block in self._reader.feed(data)

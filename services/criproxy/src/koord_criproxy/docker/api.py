@@ -43,9 +43,7 @@ _NAME_PARTS: Final = (6, 7)
 
 
 class Handler(StrEnum):
-    """What becomes of a request to the Docker API. A remove only drops what the proxy remembers; no hook server is
-    asked.
-    """
+    """What becomes of a request. A remove only drops what the proxy remembers; no hook server is asked."""
 
     CREATE = "create"
     START = "start"

@@ -93,9 +93,7 @@ class Peer:
                 return None
 
     async def refuse(self, status: int, message: str, *, keep: bool = False) -> None:
-        """Answer with an error in dockerd's form. No-op if an answer has begun. `keep`: the client may send another
-        request.
-        """
+        """Answer with an error of dockerd's form, unless an answer has begun. `keep`: another request may follow."""
         body = codec.encode({"message": message})
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         if not keep:

@@ -22,9 +22,7 @@ _log: Final = logger("criproxy.hooks")
 
 
 class HookFolder:
-    """The folder in which hook servers register. `changed` gets the servers at the start, and when they differ from
-    before.
-    """
+    """The folder in which hook servers register. `changed` gets them at the start, and when they differ from before."""
 
     def __init__(self, folder: Path, changed: Callable[[Sequence[HookServer]], None]) -> None:
         self._folder = folder

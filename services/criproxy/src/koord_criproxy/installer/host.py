@@ -28,9 +28,7 @@ class Host:
         return self._folder / "versions" / name
 
     def link(self, name: str) -> str | None:
-        """The version (`current`, `confirmed`) or absolute path (`cri.sock`) to which a link points; None if there is
-        no link.
-        """
+        """The version (`current`, `confirmed`) or absolute path (`cri.sock`) that a link leads to; None without it."""
         try:
             target = (self._folder / name).readlink()
         except FileNotFoundError:

@@ -16,32 +16,22 @@ ROUND: Final = "round.descheduler"
 
 
 class ExplanationRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table `explanations`: an explanation about a pod, or a round of the descheduler.
+    """One row of the table `explanations`: an explanation about a pod, or a round of the descheduler."""
 
-    Attributes:
-        uid: Uid of the pod; for a round, `ROUND`.
-        seq: Sequence in the stream of explanations.
-        type: Type of the event, for example `PodUnschedulable`.
-        attempt: Number of the attempt to place the pod; 0 if the explanation is about none.
-        based_on: Sequence of the last fact that the writer had folded.
-        traceparent: W3C trace context of the event.
-        body: Body of the event as JSON text.
-    """
-
-    uid: str
+    uid: str  # Uid of the pod; for a round, `ROUND`
     occurred_at: str
     event_id: str
-    seq: int
-    type: str
-    attempt: int
-    based_on: int
+    seq: int  # Sequence in the stream of explanations
+    type: str  # Type of the event, for example `PodUnschedulable`
+    attempt: int  # Number of the attempt to place the pod; 0 if the explanation is about none
+    based_on: int  # Sequence of the last fact that the writer had folded
     actor: str
-    traceparent: str
-    body: str
+    traceparent: str  # W3C trace context of the event
+    body: str  # Body of the event as JSON text
 
 
 def explanation_row(stored: StoredEvent) -> ExplanationRow | None:
-    """Return the table row of a stored explanation; None if it gets no row.
+    """None if it gets no row.
 
     Only explanations about pending pods and refused evictions and rounds of the descheduler get a row; others, such as
     admission decisions, do not. One that cannot be decoded, or whose id or time is too long, gets none either: an
@@ -76,7 +66,7 @@ LONGEST_TOKEN = 512
 
 
 def best_effort_usage(report: NodeUsageReported) -> Usage:
-    """Return the summed usage of the pods with QoS class BE in a usage report."""
+    """The sum over the pods with QoS class BE."""
     cpu_milli = memory_bytes = 0
     for pod in report.pods:
         if pod.qos == "BE":

@@ -33,23 +33,9 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     `cpu_milli`, `memory_bytes` and `gpus` are the allocatable amounts in the status of the node.
     `cpu_requested`, `memory_requested` and `gpus_requested` are the requests of pods that are not best effort.
     `batch_cpu` and `batch_memory` are the amounts that the manager offers to best-effort pods; 0 if none is published.
-
-    Attributes:
-        exists: Whether the API has the node. A ledger may exist longer.
-        batch_cpu_requested: Part of the batch cpu that best-effort pods requested. `batch_memory_requested` likewise.
-        be_pods: Number of pods with batch resources.
-        pods_running: Number of pods that the agent reports as running.
-        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
-        host: "linux" or "simulated"; "" if the agent never started.
-        gpu_cards: Number of healthy GPUs.
-        gpu_share_used: Sum of the shares of GPUs that pods hold, in percent of one GPU.
-        gpu_share_stranded: Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU.
-        reservations: Number of Reservations on it; they do not count as pods.
-        cpu_unused_reserved: CPU that Reservations hold and no pod uses; contained in `cpu_requested`.
-            `memory_unused_reserved` and `gpus_unused_reserved` likewise.
     """
 
-    exists: bool = False
+    exists: bool = False  # Whether the API has the node. A ledger may exist longer.
     unschedulable: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -59,17 +45,20 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     gpus_requested: int = 0
     batch_cpu: int = 0
     batch_memory: int = 0
+    # Part of the batch cpu that best-effort pods requested. `batch_memory_requested` likewise.
     batch_cpu_requested: int = 0
     batch_memory_requested: int = 0
     pods: int = 0
-    be_pods: int = 0
-    pods_running: int = 0
-    be_quota_us: int = -1
-    host: str = ""
-    gpu_cards: int = 0
-    gpu_share_used: int = 0
-    gpu_share_stranded: int = 0
-    reservations: int = 0
+    be_pods: int = 0  # Number of pods with batch resources
+    pods_running: int = 0  # Number of pods that the agent reports as running
+    be_quota_us: int = -1  # CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited
+    host: str = ""  # "linux" or "simulated"; "" if the agent never started
+    gpu_cards: int = 0  # Number of healthy GPUs
+    gpu_share_used: int = 0  # Sum of the shares of GPUs that pods hold, in percent of one GPU
+    gpu_share_stranded: int = 0  # Sum of the free shares on healthy GPUs that are partly used, in percent of one GPU
+    reservations: int = 0  # Number of Reservations on it; they do not count as pods
+    # CPU that Reservations hold and no pod uses; contained in `cpu_requested`. `memory_unused_reserved` and
+    # `gpus_unused_reserved` likewise.
     cpu_unused_reserved: int = 0
     memory_unused_reserved: int = 0
     gpus_unused_reserved: int = 0
@@ -79,10 +68,7 @@ NO_FIGURES = NodeFigures()
 
 
 class NodeChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One row of the table `node_versions`: the `NodeFigures` of a node from position `seq` on.
-
-    `token` is the subject token of the node.
-    """
+    """One row of the table `node_versions`: the figures of a node from position `seq` on."""
 
     seq: int
     token: str
@@ -90,12 +76,9 @@ class NodeChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def figures_after(before: NodeFigures, state: AggregateState | None, be_pods: int) -> NodeFigures:
-    """Return the new `NodeFigures` of a node after a change of one of its aggregates.
+    """The figures after a change of one of the node's aggregates, whose type says which one changed; None: none did.
 
-    Args:
-        before: Figures before the change.
-        state: New state of the aggregate. Its type identifies the aggregate. None for no change.
-        be_pods: Number of pods with batch resources after the change. It is used only if the ledger changed.
+    `be_pods`, the number of pods with batch resources, counts only if the ledger changed.
     """
     match state:
         case NodeLedger():
@@ -142,12 +125,12 @@ def _summed(rests: Mapping[str, Mapping[str, int]], resource: str) -> int:
 
 
 def figures_without_node(before: NodeFigures) -> NodeFigures:
-    """Return the `NodeFigures` of a node after its object was deleted. Its ledger and its agent's facts stay."""
+    """The ledger of a deleted node and its agent's facts stay."""
     return msgspec.structs.replace(before, exists=False, unschedulable=False, cpu_milli=0, memory_bytes=0, gpus=0)
 
 
 def node_amounts(node: Node) -> dict[str, int]:
-    """Return resource -> allocatable amount of a node; empty if a quantity is invalid."""
+    """Resource -> allocatable amount; empty if a quantity is invalid."""
     try:
         return parse_amounts(node.status.allocatable)
     except InvalidInput:
@@ -155,22 +138,14 @@ def node_amounts(node: Node) -> dict[str, int]:
 
 
 class NodeBook:
-    """The newest `NodeFigures` of every node, by subject token, and their changes since the last `take_changes`.
-
-    Only one task may use it.
-    """
+    """The newest figures of every node, by subject token, and their changes. One task uses it."""
 
     def __init__(self) -> None:
         self.figures: dict[str, NodeFigures] = {}
         self._changes: list[NodeChange] = []
 
     def load(self, token: str, figures: NodeFigures) -> None:
-        """Set the figures of a node at the start of the projector.
-
-        Args:
-            token: Name of the node as token of a subject.
-            figures: Figures in the newest row of the node in the table of node figures.
-        """
+        """Set the figures of a node from its newest row."""
         self.figures[token] = figures
 
     def changed(
@@ -182,19 +157,9 @@ class NodeBook:
         be_pods: int | None = None,
         gpus: ShareTotals | None = None,
     ) -> tuple[NodeFigures, NodeFigures]:
-        """Compute the figures of a node after an event of one of its aggregates.
+        """Compute the figures of a node after an event of one of its aggregates, and return those before and after it.
 
-        If they differ from those before, remember them as a row to write.
-
-        Args:
-            token: Subject token of the node.
-            state: New state of the aggregate; None: unchanged.
-            seq: Position of the event.
-            be_pods: Number of pods with batch resources; None: unchanged.
-            gpus: Use of its GPUs; None: unchanged.
-
-        Returns:
-            The figures before and after the event.
+        If they differ, remember them as a row to write. None as `state`, `be_pods` or `gpus` means unchanged.
         """
         before = self.figures.get(token, NO_FIGURES)
         after = figures_after(before, state, before.be_pods if be_pods is None else be_pods)
@@ -205,15 +170,7 @@ class NodeBook:
         return self._replaced(token, before, after, seq)
 
     def node_gone(self, token: str, *, seq: int) -> tuple[NodeFigures, NodeFigures]:
-        """Compute the figures of a node after its object was deleted, and remember them as `changed` does.
-
-        Args:
-            token: Subject token of the node.
-            seq: Position of the event.
-
-        Returns:
-            The figures before and after the event.
-        """
+        """As `changed`, after the object of the node was deleted."""
         before = self.figures.get(token, NO_FIGURES)
         return self._replaced(token, before, figures_without_node(before), seq)
 
@@ -226,7 +183,7 @@ class NodeBook:
         return before, after
 
     def take_changes(self) -> list[NodeChange]:
-        """Return the rows to add since the last call, in order of position, and empty the list."""
+        """Return the rows to add, in order of position, and forget them."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -251,7 +208,7 @@ class Totals(msgspec.Struct, kw_only=True):
     batch_memory_requested: int = 0
 
     def add(self, figures: NodeFigures, sign: int) -> None:
-        """Add (sign +1) or remove (sign -1) the figures of a node; no-op if the node does not exist."""
+        """`sign` is +1 or -1. No-op if the node does not exist."""
         if not figures.exists:
             return
         self.nodes += sign
@@ -259,7 +216,6 @@ class Totals(msgspec.Struct, kw_only=True):
             setattr(self, name, getattr(self, name) + sign * getattr(figures, name))
 
     def replace(self, earlier: NodeFigures, later: NodeFigures) -> None:
-        """Remove the figures of a node before an event, and add those after it."""
         if not (earlier.exists and later.exists):
             self.add(earlier, -1)
             self.add(later, 1)
@@ -280,27 +236,18 @@ _SUMMED = tuple(name for name in Totals.__struct_fields__ if name in NodeFigures
 
 
 class SeriesRow(msgspec.Struct, frozen=True):
-    """One row of the table `cluster_series`: totals of the cluster after the last fact of one second.
+    """One row of the table `cluster_series`: totals of the cluster after the last fact of one second."""
 
-    Attributes:
-        second: Unix seconds.
-        seq: Position of the last fact of the second.
-        totals: Sums over the nodes.
-        pods: Phase -> number of pods.
-    """
-
-    second: int
-    seq: int
-    totals: Totals
-    pods: dict[Phase, int]
+    second: int  # Unix seconds
+    seq: int  # Position of the last fact of the second
+    totals: Totals  # Sums over the nodes
+    pods: dict[Phase, int]  # Phase -> number of pods
 
 
 class Series:
-    """Collects the rows of the table `cluster_series` while facts are applied. Only one task may use it.
+    """Collects the rows of the table `cluster_series` while facts are applied. One task uses it.
 
-    Args:
-        second: Second of the newest row of the table, so that a restart continues within its second.
-        seq: Position of the newest row of the table.
+    `second` and `seq` are those of the newest row of the table, so that a restart continues within its second.
     """
 
     def __init__(self, second: int = 0, seq: int = 0) -> None:
@@ -313,11 +260,6 @@ class Series:
         """If a fact begins a new second, add the row of the second before. Call it before the fact is counted.
 
         A fact with an invalid time belongs to the second of the previous fact.
-
-        Args:
-            occurred_at: RFC 3339 time of the fact.
-            totals: Totals before the fact.
-            pods: Phase -> number of pods before the fact.
         """
         if occurred_at[:_SECOND_TEXT] == self._text or len(occurred_at) != _MOMENT_TEXT:
             return
@@ -329,19 +271,16 @@ class Series:
         self._second, self._text = second, occurred_at[:_SECOND_TEXT]
 
     def after_event(self, seq: int) -> None:
-        """Record the position of a fact that was counted, as that of the current second's row."""
+        """`seq` becomes the position of the current second's row."""
         self._seq = seq
 
     def flush(self, totals: Totals, pods: dict[Phase, int]) -> None:
-        """Add the row of the current second to the series, although more facts of this second may follow."""
+        """Add the row of the current second, although more facts of it may follow."""
         if self._text and self._seq:
             self._rows[self._second] = SeriesRow(self._second, self._seq, msgspec.structs.replace(totals), dict(pods))
 
     def take_rows(self, totals: Totals, pods: dict[Phase, int]) -> list[SeriesRow]:
-        """Return the rows since the last call, with one for the current second.
-
-        A later row of a second replaces an earlier one.
-        """
+        """Return the rows since the last call. A later row of a second replaces an earlier one."""
         self.flush(totals, pods)
         rows, self._rows = list(self._rows.values()), {}
         return rows

@@ -17,18 +17,10 @@ EVENTS_OF_VERSION: Final = 32
 
 
 class Life(msgspec.Struct):
-    """The life of an aggregate that exists.
-
-    Attributes:
-        from_seq: Position of the event that created it.
-        events: Number of events since then, the first one included.
-    """
-
-    from_seq: int
-    events: int = 1
+    from_seq: int  # Position of the event that created it
+    events: int = 1  # Number of events since then, the first one included
 
     def copy(self) -> "Life":
-        """Return a copy that later events do not change."""
         return Life(self.from_seq, self.events)
 
 
@@ -49,26 +41,15 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class LifeBook:
-    """The lives of the aggregates whose states are in memory, with the rows since the last call. One task uses it.
-
-    Attributes:
-        living: Aggregate -> its life.
-    """
+    """The lives of the aggregates whose states are in memory, with the rows since the last call. One task uses it."""
 
     def __init__(self) -> None:
-        self.living: dict[AggregateRef, Life] = {}
+        self.living: dict[AggregateRef, Life] = {}  # Aggregate -> its life
         self._ended: list[EndedLife] = []
         self._versions: list[Version] = []
 
     def changed(self, ref: AggregateRef, before: AggregateState | None, after: AggregateState | None, seq: int) -> None:
-        """Record an event of an aggregate.
-
-        Args:
-            ref: The aggregate.
-            before: Its state before the event; None if it did not exist.
-            after: Its state after the event; None if it does not exist any more.
-            seq: Position of the event.
-        """
+        """Record an event of an aggregate at position `seq`. A state is None where it does not exist."""
         if before is None:
             if after is not None:
                 self.living[ref] = Life(seq)
@@ -81,18 +62,16 @@ class LifeBook:
                 self._versions.append(Version(ref, seq, codec.encode_canonical(after)))
 
     def take_ended(self) -> list[EndedLife]:
-        """Return the lives that ended since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
     def take_versions(self) -> list[Version]:
-        """Return the versions since the last call."""
         versions, self._versions = self._versions, []
         return versions
 
 
 def span_of(from_seq: int, to_seq: int | None) -> int:
-    """Return the number of bits of a life's length in positions; 0 if the life has not ended.
+    """Number of bits of a life's length in positions; 0 if it has not ended.
 
     A life that contains position P and has a length of n bits began after P - 2^n. So an index by (bits, beginning)
     finds it, however long the history is.

@@ -31,8 +31,6 @@ LONGEST_GANG = 512
 
 
 class Phase(StrEnum):
-    """Phases of a pod's life. The module describes how positions determine them."""
-
     PENDING = "pending"
     PLACED = "placed"
     RUNNING = "running"
@@ -60,33 +58,25 @@ class Episode(msgspec.Struct, kw_only=True):
 
     The fields `..._seq` are the positions of the facts that submitted, placed, started, stopped or deleted the pod;
     None: has not happened. The fields `..._at` are their RFC 3339 times.
-
-    Attributes:
-        uid: Uid of the pod.
-        from_seq: Position at which the row begins to apply.
-        to_seq: Position from which the next row applies; None: this is the newest row.
-        facts: Fields of the pod object that lists show.
-        node: Node of the placement; "" without one.
-        stored: Whether the table already has this row (its key is uid, from_seq).
     """
 
     uid: str
-    from_seq: int
-    to_seq: int | None = None
-    facts: PodFacts
+    from_seq: int  # Position at which the row begins to apply
+    to_seq: int | None = None  # Position from which the next row applies; None: this is the newest row
+    facts: PodFacts  # Fields of the pod object that lists show
     submitted_seq: int
     submitted_at: str
-    node: str = ""
+    node: str = ""  # Node of the placement; "" without one
     placed_seq: int | None = None
     placed_at: str = ""
     started_seq: int | None = None
     started_at: str = ""
     stopped_seq: int | None = None
     deleted_seq: int | None = None
-    stored: bool = False
+    stored: bool = False  # Whether the table already has this row (its key is uid, from_seq)
 
     def phase(self) -> Phase:
-        """Return the phase of the pod after the last folded event."""
+        """The phase after the last folded event."""
         if self.deleted_seq is not None:
             return Phase.TERMINATING
         if self.placed_seq is None:
@@ -95,10 +85,7 @@ class Episode(msgspec.Struct, kw_only=True):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the fields of a pod that lists show.
-
-    If a quantity or label is invalid, the pod has no requests, no QoS class and no priority class here.
-    """
+    """If a quantity or label is invalid, the pod has no requests, no QoS class and no priority class here."""
     try:
         requests: dict[str, int] = dict(pod_requests(pod))
         qos_class, priority = str(qos(pod)), str(priority_class(pod))
@@ -109,7 +96,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 
 class PodBook:
-    """The newest episode (row of the table `pods`) of every pod that lives, by uid. Only one task may use it."""
+    """The newest episode (row of the table `pods`) of every pod that lives, by uid. One task uses it."""
 
     def __init__(self) -> None:
         self.living: dict[str, Episode] = {}
@@ -118,15 +105,11 @@ class PodBook:
         self._closed: list[Episode] = []
 
     def load(self, episode: Episode) -> None:
-        """Add a pod with the data of its newest row in the table."""
         self.living[episode.uid] = episode
         self.counts[episode.phase()] += 1
 
     def take_touched(self) -> list[Episode]:
-        """Return the rows that changed since the last call, in the order of their first change, and empty the list.
-
-        Rows that are not `stored` are new.
-        """
+        """Return the rows that changed, in the order of their first change. Rows that are not `stored` are new."""
         touched = list(self._touched.values())
         self._touched.clear()
         self._closed.clear()
@@ -141,20 +124,15 @@ class PodBook:
         return closed
 
     def is_placed(self, uid: str) -> bool:
-        """Return whether a pod has a node and its object is not deleted."""
+        """Whether a pod has a node and its object is not deleted."""
         current = self.living.get(uid)
         return current is not None and current.placed_seq is not None and current.deleted_seq is None
 
     def submitted(self, uid: str, pod: Pod, at: StoredEvent) -> None:
-        """Record that a pod object was added or changed. If listed fields changed, a new episode begins.
+        """A pod object was added or changed. If listed fields changed, a new episode begins.
 
-        While the pod has a node, its requests stay those of the placement. An object that was deleted before, and
-        whose node is not released yet, counts as submitted again.
-
-        Args:
-            uid: Uid of the pod.
-            pod: The object.
-            at: The stored event, with position and time.
+        While the pod has a node, its requests stay those of the placement. An object that was deleted before, and whose
+        node is not released yet, counts as submitted again.
         """
         facts = pod_facts(pod)
         current = self.living.get(uid)
@@ -171,10 +149,7 @@ class PodBook:
                 self._succeed(current, at, facts=facts)
 
     def deleted(self, uid: str, at: StoredEvent) -> None:
-        """Record that the object of a pod was deleted; no-op for an unknown pod.
-
-        A pod with a node is terminating until it is released. The life of a pod without a node ends.
-        """
+        """With a node it is terminating until it is released; without one, its life ends. No-op for an unknown pod."""
         current = self.living.get(uid)
         if current is None or current.deleted_seq is not None:
             return
@@ -184,14 +159,7 @@ class PodBook:
             self._change(current, deleted_seq=at.seq)
 
     def placed(self, uid: str, event: PodPlaced, at: StoredEvent, *, runs_there: bool) -> None:
-        """Record that a node was chosen for a pod.
-
-        Args:
-            uid: Uid of the pod.
-            event: The placement.
-            at: The stored event, with position and time.
-            runs_there: Whether the agent of that node has already reported the pod as running.
-        """
+        """`runs_there`: the agent of that node has already reported the pod as running."""
         current = self.living.get(uid)
         placement: dict[str, Any] = {
             "node": event.node,
@@ -222,10 +190,7 @@ class PodBook:
             self._succeed(current, at, facts=facts, **placement)
 
     def released(self, uid: str, at: StoredEvent) -> None:
-        """Record that a pod released its node; no-op if it has none.
-
-        If its object was deleted, its life ends. Otherwise it is pending again.
-        """
+        """No-op without a node. If the object was deleted, the life ends. Otherwise the pod is pending again."""
         current = self.living.get(uid)
         if current is None or current.placed_seq is None:
             return
@@ -244,10 +209,7 @@ class PodBook:
         )
 
     def started(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node (`node_token`: its subject token) has started a pod.
-
-        No-op if the pod is not placed on this node, or runs already.
-        """
+        """No-op if the pod is not placed on this node, or runs already."""
         current = self._on_node(uid, node_token)
         if current is None or (current.started_seq is not None and current.stopped_seq is None):
             return
@@ -257,10 +219,7 @@ class PodBook:
             self._succeed(current, at, started_seq=at.seq, started_at=at.occurred_at, stopped_seq=None)
 
     def stopped(self, uid: str, node_token: str, at: StoredEvent) -> None:
-        """Record that the agent of a node (`node_token`: its subject token) has stopped a pod.
-
-        No-op if the pod is not placed on this node, or does not run.
-        """
+        """No-op if the pod is not placed on this node, or does not run."""
         current = self._on_node(uid, node_token)
         if current is not None and current.started_seq is not None and current.stopped_seq is None:
             self._change(current, stopped_seq=at.seq)

@@ -63,48 +63,27 @@ class AggregateRow(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows to write in one transaction: the changes by all facts after position `after` up to `position`.
+    """Rows to write in one transaction: the changes by all facts after position `after` up to `position`."""
 
-    Attributes:
-        after: Position that the tables have now.
-        position: Position that they have afterwards.
-        event_id: Id of the fact at `position`.
-        events: The facts, for the table `events`.
-        new_aggregates: Rows of `aggregates` to insert.
-        changed_aggregates: Rows of `aggregates` to replace.
-        gone_aggregates: Rows of `aggregates` to delete.
-        pods: Rows of `pods`.
-        nodes: Rows of `node_versions`.
-        series: Rows of `cluster_series`.
-        versions: Rows of `aggregate_versions`.
-        lives: Rows of `aggregate_lives`.
-        modifications: Rows of `modifications`.
-    """
-
-    after: int
-    position: int
-    event_id: str
-    events: list[StoredEvent]
-    new_aggregates: Sequence[AggregateRow]
-    changed_aggregates: Sequence[AggregateRow]
-    gone_aggregates: Sequence[AggregateRef]
-    pods: list[Episode]
-    nodes: list[NodeChange]
-    series: list[SeriesRow]
-    versions: list[Version]
-    lives: list[EndedLife]
-    modifications: list[Modification]
+    after: int  # Position that the tables have now
+    position: int  # Position that they have afterwards
+    event_id: str  # Id of the fact at `position`
+    events: list[StoredEvent]  # The facts, for the table `events`
+    new_aggregates: Sequence[AggregateRow]  # Rows of `aggregates` to insert
+    changed_aggregates: Sequence[AggregateRow]  # Rows of `aggregates` to replace
+    gone_aggregates: Sequence[AggregateRef]  # Rows of `aggregates` to delete
+    pods: list[Episode]  # Rows of `pods`
+    nodes: list[NodeChange]  # Rows of `node_versions`
+    series: list[SeriesRow]  # Rows of `cluster_series`
+    versions: list[Version]  # Rows of `aggregate_versions`
+    lives: list[EndedLife]  # Rows of `aggregate_lives`
+    modifications: list[Modification]  # Rows of `modifications`
 
 
 class Projection:
-    """The fold of the projector: computes table rows from facts.
+    """The fold. After the rows of `take_changes` are written, its state equals the tables. One task uses it.
 
-    After the rows of `take_changes` are written, its state equals the tables.
-
-    Only one task may use it.
-
-    Args:
-        position: Position that the tables have; 0 for empty tables.
+    `position` is that of the tables; 0 if they are empty.
     """
 
     def __init__(self, position: int = 0) -> None:
@@ -127,48 +106,38 @@ class Projection:
 
     @property
     def aggregate_count(self) -> int:
-        """Number of aggregates in the table."""
         return len(self._known)
 
     def know(self, refs: Iterable[AggregateRef]) -> None:
-        """Record that the table `aggregates` has a row for each of these aggregates."""
+        """The table `aggregates` has a row for each of these aggregates."""
         self._known.update(refs)
 
     def load_totals(self) -> None:
-        """Compute the totals of the cluster from the nodes that were loaded from the table."""
+        """Compute the totals from the nodes that were loaded."""
         for figures in self.nodes.figures.values():
             self.totals.add(figures, 1)
 
     def unknown_states(self, events: Sequence[StoredEvent]) -> list[AggregateRef]:
-        """Return the aggregates of these facts whose state is not in memory.
-
-        Pass each state to `lend` before `apply`.
-        """
+        """Return the aggregates whose state is not in memory. Pass each state to `lend` before `apply`."""
         states, known = self._states, self._known
         wanted = dict.fromkeys(event.ref for event in events if event.ref in known and event.ref not in states)
         return list(wanted)
 
     def lend(self, ref: AggregateRef, state: AggregateState, life: Life) -> None:
-        """Set the state and the life of an aggregate, as read from the tables."""
         self._states[ref] = state
         self._lives.living[ref] = life
 
     def know_devices(self, ref: AggregateRef, state: AggregateState) -> None:
-        """Set the GPUs of a node from the state of its Device object in the table.
-
-        Args:
-            ref: Aggregate of the Device object.
-            state: Its state.
-        """
+        """Set the GPUs of a node from the state of its Device object."""
         self._set_gpus(ref.id.removeprefix(DEVICES), state)
 
     def apply(self, stored: StoredEvent) -> Event | None:
         """Apply one fact and return it decoded.
 
-        None if the fact was applied before, or if its type is ignorable and its version is newer than this code.
+        None if it was applied before, or if its type is ignorable and its version is newer than this code.
 
         Raises:
-            UnreadableEvent: The event cannot be decoded. Nothing is changed; the fold has to stop before this event.
+            UnreadableEvent: It cannot be decoded. Nothing is changed; the fold has to stop before it.
         """
         if stored.seq <= self.position:
             return None
@@ -193,12 +162,12 @@ class Projection:
         return event
 
     def skip(self, stored: StoredEvent) -> None:
-        """Set the position behind a fact without applying it, because an operator ordered to skip it."""
+        """Move behind a fact without applying it, because an operator ordered so."""
         if stored.seq > self.position:
             self._advance(stored)
 
     def take_changes(self) -> Changes:
-        """Return the rows that changed since the last call. The caller writes them before it applies more facts."""
+        """Return the rows that changed since the last call. Write them before more facts are applied."""
         new: list[AggregateRow] = []
         changed: list[AggregateRow] = []
         gone: list[AggregateRef] = []
@@ -222,7 +191,7 @@ class Projection:
         return self._changes(pods=self.pods.take_touched(), new=new, changed=changed, gone=gone)
 
     def take_history(self) -> Changes:
-        """Return the rows since the last call that will not change any more, for a rebuild into empty tables.
+        """Return the rows that will not change any more, for a rebuild into empty tables.
 
         States of aggregates and rows of living pods stay in memory until `take_rest`.
         """
@@ -328,7 +297,6 @@ class Projection:
                 self.totals.replace(earlier, later)
 
     def _set_gpus(self, token: str, state: AggregateState | None) -> None:
-        """Set the GPUs of a node from the state of its Device object. Forget them if the object is gone."""
         if gpus := _gpus_of(state):
             self._gpus[token] = gpus
         else:
@@ -341,7 +309,7 @@ class Projection:
     def _be_pods_after(
         self, token: str, event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None
     ) -> int:
-        """Return the number of pods with batch resources in the ledger after the event."""
+        """Number of pods with batch resources after the event."""
         held = ledger.pods if ledger is not None else {}
         figures = self.nodes.figures.get(token)
         count = figures.be_pods if figures is not None else 0
@@ -358,12 +326,7 @@ def _gpus_of(state: AggregateState | None) -> list[DeviceDetails]:
 
 
 def _touches_devices(event: NodeResourcesTaken | NodeResourcesReturned, ledger: NodeLedger | None) -> bool:
-    """Return whether one of the pods of the event gets, changes or releases devices.
-
-    Args:
-        event: A change of a node's ledger.
-        ledger: The ledger before the event; None if it was empty.
-    """
+    """Whether a pod of the event gets, changes or releases devices. `ledger`: before the event; None: empty."""
     held = ledger.pods if ledger is not None else {}
     if isinstance(event, NodeResourcesTaken):
         return any(pod.allocation.devices or _has_devices(held.get(pod.uid)) for pod in event.pods)
@@ -379,7 +342,7 @@ def _is_batch(requests: dict[str, int]) -> bool:
 
 
 def why_unstorable(stored: StoredEvent) -> str:
-    """Return the reason why Postgres cannot store a fact; "" if it can. The body must be valid UTF-8 without NUL."""
+    """Why Postgres cannot store a fact; "" if it can. The body must be valid UTF-8 without NUL."""
     if len(stored.ref.id) > LONGEST_ID:
         return f"the aggregate's id has more than {LONGEST_ID} characters"
     if b"\0" in stored.body:

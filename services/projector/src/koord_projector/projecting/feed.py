@@ -22,7 +22,7 @@ class RebuildWanted(Exception):
 
 
 class FactFeed:
-    """Buffer of facts in the order of the log. A task fills it while a batch is written. `open_feed` creates it."""
+    """Facts in the order of the log. A task fills it while a batch is written. `open_feed` creates it."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -62,26 +62,18 @@ class FactFeed:
             wanted.cancel()
 
     async def read(self, log: EventLog, after: int) -> None:
-        """Read facts after position `after` into the buffer until cancelled."""
         async with aclosing(cast("AsyncGenerator[list[StoredEvent]]", log.follow(after))) as batches:
             async for batch in batches:
                 await self._queue.put(batch)
 
     def start(self, log: EventLog, after: int) -> "asyncio.Task[None]":
-        """Start the task that reads facts after position `after`, and return it."""
         self._reader = asyncio.create_task(self.read(log, after), name="projector-reader")
         return self._reader
 
 
 @asynccontextmanager
 async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGenerator[FactFeed]:
-    """Return a feed of the facts after position `after`. It ends with the block.
-
-    Args:
-        log: Log of facts.
-        after: Position of the last folded fact.
-        progress: Tells the feed that a rebuild is requested.
-    """
+    """Facts after position `after`, until the end of the block. `progress` tells of a requested rebuild."""
     feed = FactFeed(progress)
     reader = feed.start(log, after)
     try:
@@ -92,7 +84,7 @@ async def open_feed(log: EventLog, after: int, progress: Progress) -> AsyncGener
 
 
 async def watch_head(context: ProjectorContext) -> None:
-    """Once a second, read the position of the newest fact and update `progress.head` and the lag, until cancelled."""
+    """Once a second, update `progress.head` and the lag, until cancelled."""
     progress = context.progress
     while True:
         try:

@@ -35,22 +35,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The first message to the process.
-
-    Attributes:
-        dsn: Address of Postgres, as libpq reads it. It is a secret, so it is no argument of the process.
-        skips: Positions of facts that are skipped if they cannot be read.
-    """
-
-    dsn: str
-    skips: list[int]
+    dsn: str  # Address of Postgres, as libpq reads it. It is a secret, so it is no argument of the process.
+    skips: list[int]  # Positions of facts that are skipped if they cannot be read
 
 
 class SentFact(StoredEvent, frozen=True, gc=False, array_like=True):
     """A fact in a message, where it is an array. What each fold reads of its headers are fields, so it needs no others.
 
-    Attributes:
-        headers: All headers if the fact may be a modification by the descheduler (`AUDITED_KINDS`), else none.
+    `headers` has all of them if the fact may be a modification by the descheduler (`AUDITED_KINDS`), else none.
     """
 
     type: str = ""  # type: ignore[assignment]  # in place of the property
@@ -60,19 +52,13 @@ class SentFact(StoredEvent, frozen=True, gc=False, array_like=True):
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """The answer of the process.
+    """The answer of the process."""
 
-    Attributes:
-        position: Position of the last fact that was folded or skipped. The next fact cannot be read, or there is none.
-        event_id: Id of this fact.
-        skipped: Positions of the skipped facts.
-        refused: Reason why there are no rows: Postgres refuses one, or the fold of a fact fails. "" if they are
-            committed.
-    """
-
+    # Position of the last fact that was folded or skipped. The next fact cannot be read, or there is none.
     position: int
-    event_id: str
-    skipped: list[int]
+    event_id: str  # Id of this fact
+    skipped: list[int]  # Positions of the skipped facts
+    # Reason why there are no rows: Postgres refuses one, or the fold of a fact fails. "" if they are committed.
     refused: str = ""
 
 
@@ -84,13 +70,12 @@ _decode_facts = msgspec.msgpack.Decoder(list[SentFact]).decode
 
 
 def message(content: object) -> bytes:
-    """Return a message to or from the process."""
     data = _encode(content)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 async def read_message(stream: asyncio.StreamReader) -> bytes:
-    """Wait for the next message, and return its MessagePack.
+    """Return the MessagePack of the next message.
 
     Raises:
         IncompleteReadError: The stream ended.
@@ -126,7 +111,7 @@ async def fold(facts: asyncio.StreamReader) -> Folded:
 
 
 async def _apply(projection: Projection, events: Sequence[StoredEvent], skips: Set[int], skipped: list[int]) -> bool:
-    """Apply events in order. Stop before one that is unreadable and not skipped; return whether there was none."""
+    """Stop before a fact that is unreadable and not skipped; return whether there was none."""
     for count, event in enumerate(events, 1):
         try:
             projection.apply(event)
@@ -162,20 +147,20 @@ class FoldEnded(Exception):
 
 
 class FoldProcess:
-    """The running process. Only one task may use it; `fold_process` creates it."""
+    """One task uses it; `fold_process` creates it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def send(self, events: Sequence[StoredEvent]) -> bool:
-        """Send facts with the headers that a fold reads. If many facts wait for the process, wait until it takes some.
+        """Send facts. If many wait for the process, wait until it takes some.
 
-        Return False if it takes no more facts, because one of them cannot be read, or because it has ended.
+        False if it takes no more, because one of them cannot be read, or because it has ended.
         """
         return await self._write([as_sent(event) for event in events])
 
     async def finish(self) -> Folded:
-        """Tell the process that there are no more facts, and wait until its rows are committed.
+        """There are no more facts: wait until the rows are committed.
 
         Raises:
             FoldEnded: The process has failed.
@@ -188,7 +173,6 @@ class FoldProcess:
             raise FoldEnded(f"the process that folds ended with status {await self._process.wait()}") from cause
 
     async def begin(self, order: Order) -> None:
-        """Send the first message."""
         await self._write(order)
 
     async def _write(self, content: object) -> bool:
@@ -206,9 +190,7 @@ class FoldProcess:
 async def fold_process(dsn: str, skips: Set[int]) -> AsyncGenerator[FoldProcess]:
     """Start a process that folds. It is killed at the end of the block if it still runs.
 
-    Args:
-        dsn: Address of Postgres.
-        skips: Positions of facts that are skipped if they cannot be read.
+    `skips`: positions of facts that are skipped if they cannot be read.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "koord_projector.projecting.fold_process"),

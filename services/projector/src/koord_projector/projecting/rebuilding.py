@@ -39,16 +39,11 @@ class RowsRefused(Exception):
 async def rebuild_tables(context: ProjectorContext, after: int | None, upto: int) -> bool:
     """Fold the log up to position `upto` into new tables, and replace the tables by them.
 
-    If a fact cannot be read, the tables end before it.
+    If a fact cannot be read, the tables end before it. `after`: position from which the tables may be replaced; None:
+    any.
 
-    Args:
-        context: Ports of the projector.
-        after: Position from which the tables may be replaced; None: from any (`take_tables`).
-        upto: Position of the last fact to fold.
-
-    Returns:
-        Whether it is done. False if the user of Postgres cannot replace the tables, if a fact cannot be stored, or the
-        log is too short.
+    Return whether it is done. False if the user of Postgres cannot replace the tables, if a fact cannot be stored, or
+    the log is too short.
 
     Raises:
         Moved: Another projector of this version wrote to the tables meanwhile.
@@ -77,7 +72,7 @@ async def rebuild_tables(context: ProjectorContext, after: int | None, upto: int
 
 
 async def _exchange(context: ProjectorContext, shadow: Shadow, after: int | None, folded: Folded) -> None:
-    """Replace the tables by the shadow tables as soon as no query reads the old ones for long."""
+    """Replace the tables as soon as no query reads the old ones for long."""
     while True:
         try:
             return await shadow.exchange(after, folded.position, folded.event_id)
@@ -89,7 +84,7 @@ async def _exchange(context: ProjectorContext, shadow: Shadow, after: int | None
 
 @contextmanager
 def _without_collector() -> Generator[None]:
-    """Disable the garbage collector, which would look at each new batch of facts in vain."""
+    """The garbage collector would look at each new batch of facts in vain."""
     gc.disable()
     try:
         yield
@@ -98,7 +93,6 @@ def _without_collector() -> Generator[None]:
 
 
 async def _fill(context: ProjectorContext, shadow: Shadow, upto: int) -> Folded:
-    """Fill the shadow tables with the facts up to `upto`, and with their rows."""
     skips = await recorded_skips(context.log, FOLD)
     async with fold_process(context.dsn, skips) as fold, open_feed(context.log, 0, context.progress) as feed:
         position, is_taking = 0, True

@@ -26,7 +26,6 @@ SETTLED_COMMITS: Final = 100
 
 
 def session_backoff() -> Backoff:
-    """Return the delays between two database sessions if sessions fail repeatedly."""
     return Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
 
@@ -43,7 +42,6 @@ class Moves:
         """Number of transactions since the position moved last."""
 
     def committed(self) -> None:
-        """Note a transaction."""
         self._commits += 1
         if self._commits == SETTLED_COMMITS:
             self._backoff.reset()
@@ -56,11 +54,7 @@ class Moves:
 
 
 class Recovery:
-    """What follows the errors that end the sessions of one projector: lines of the log, readiness, and pauses.
-
-    Args:
-        context: Ports of the projector.
-    """
+    """What follows the errors that end sessions: lines of the log, readiness, and pauses."""
 
     def __init__(self, context: ProjectorContext) -> None:
         self._context = context
@@ -70,12 +64,11 @@ class Recovery:
         """Why facts are missing, as it was logged last; "" after a commit."""
 
     def opened(self) -> None:
-        """Note that a session has loaded the tables. If all facts are written already, this is a success."""
+        """A session has loaded the tables. If all facts are written already, this is a success."""
         if self._context.progress.position >= self._context.progress.head:
             self._failures.reset()
 
     def committed(self) -> None:
-        """Note that a session has committed facts."""
         self._failures.reset()
         self._moves.committed()
         self._gone = ""

@@ -35,20 +35,14 @@ from koord_projector.store.writer import Writer
 
 
 class FactsRefused(Exception):
-    """Postgres refuses the rows of facts, or the fold of a fact fails.
-
-    Attributes:
-        first: Position of the first of these facts.
-        last: Position of the last one.
-        reason: Error, one sentence.
-    """
+    """Postgres refuses the rows of facts, or the fold of a fact fails."""
 
     def __init__(self, first: int, last: int, reason: str) -> None:
         facts = f"fact {first}" if first == last else f"facts {first} to {last}"
         super().__init__(f"{facts}: {reason}")
-        self.first = first
-        self.last = last
-        self.reason = reason
+        self.first = first  # Position of the first of these facts
+        self.last = last  # Position of the last one
+        self.reason = reason  # Error, one sentence
 
 
 class UnstorableEvent(UnreadableEvent):
@@ -67,14 +61,12 @@ class Refusals:
         self._reasons: dict[int, str] = {}
 
     def note(self, refused: FactsRefused) -> None:
-        """Record a refusal."""
         if refused.first == refused.last:
             self._reasons[refused.first] = refused.reason
         else:
             self._alone_until = max(self._alone_until, refused.last)
 
     def clear(self) -> None:
-        """Forget all refusals, because the tables are made again."""
         self._alone_until = 0
         self._reasons.clear()
 
@@ -88,7 +80,7 @@ class Refusals:
             yield events[begin:]
 
     def error_of(self, event: StoredEvent) -> UnstorableEvent | None:
-        """Return the error of a fact that was refused alone; None for other facts."""
+        """None for a fact that was not refused alone."""
         reason = self._reasons.get(event.seq)
         return None if reason is None else UnstorableEvent(event.seq, event.type, reason)
 
@@ -99,12 +91,6 @@ class Refusals:
 
 
 def refusal(events: Sequence[StoredEvent], error: BaseException) -> FactsRefused:
-    """Return the refusal of facts by Postgres.
-
-    Args:
-        events: The facts; at least one.
-        error: The error of Postgres.
-    """
     lines = str(error).splitlines() or [type(error).__name__]
     return FactsRefused(events[0].seq, events[-1].seq, f"Postgres refuses its rows: {lines[0]}")
 
@@ -128,10 +114,7 @@ class LogChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A database session with the projection in memory: folds facts and commits their rows. Only one task uses it.
-
-    Methods raise one of `WRITE_ERRORS` if Postgres is unavailable.
-    """
+    """Folds facts and commits their rows. One task uses it. Without Postgres, methods raise one of `WRITE_ERRORS`."""
 
     context: ProjectorContext
     writer: Writer
@@ -162,9 +145,8 @@ class Session:
         return None
 
     async def commit(self) -> list[StoredEvent]:
-        """Write the rows of the facts that `fold` applied, with the new position. Return the committed facts.
-
-        If no fact was applied since the last commit, nothing is written and the result is empty.
+        """Write the rows of the facts that `fold` applied, with the new position, and return these facts; none: nothing
+        to write.
 
         Raises:
             FactsRefused: Postgres refuses a row. Nothing is written, and the projection is not usable any more.
@@ -184,12 +166,7 @@ class Session:
         return changes.events
 
     def report(self, events: Sequence[StoredEvent], began_nanos: int) -> None:
-        """Report a committed batch in metrics and readiness, and with a span for each recorded trace.
-
-        Args:
-            events: The committed facts.
-            began_nanos: Time at which they were taken from the feed, from `host_unix_nanos`.
-        """
+        """Report a batch, also as spans of recorded traces. `began_nanos`: when it was taken from the feed."""
         context = self.context
         context.progress.look()
         context.metrics.batch(len(events), (host_unix_nanos() - began_nanos) / 1e9, self.projection.position)
@@ -204,11 +181,8 @@ class Session:
 
 @asynccontextmanager
 async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGenerator[Session]:
-    """Connect to Postgres and load the projection. If a rebuild is requested or needed, clear the tables first.
-
-    Args:
-        context: Ports of the projector.
-        refusals: What the sessions before were refused. A rebuild clears it.
+    """Connect to Postgres and load the projection. If a rebuild is requested or needed, clear tables and refusals
+    first.
 
     Raises:
         TablesTaken: Another version has taken the tables from this process, and may still fold.
@@ -269,7 +243,7 @@ async def open_session(context: ProjectorContext, refusals: Refusals) -> AsyncGe
 
 
 async def _require_same_log(log: EventLog, position: int, event_id: str) -> None:
-    """Check that the log has the last folded event at its position, so that it is the log of the tables."""
+    """Check that the log has the last folded event at its position."""
     head = await log.head()
     if position > head.last_seq:
         raise LogChanged(f"the log ends at {head.last_seq}, the tables hold facts up to {position}")
@@ -285,12 +259,8 @@ LOOK_SECONDS: Final = 2.0
 
 
 async def wait_for_skip(session: Session, events: Sequence[StoredEvent], unreadable: UnreadableEvent) -> None:
-    """Wait until an operator orders to skip an event. Then fold and commit the rest of the batch.
-
-    Args:
-        session: Session at the position directly before the event, which cannot be decoded or stored.
-        events: The batch that contains it.
-        unreadable: Error with the event and the reason.
+    """Wait until an operator orders to skip the event that is next in the session. Then fold and commit the rest of the
+    batch.
 
     Raises:
         RebuildWanted: An operator requested a rebuild instead.

@@ -254,7 +254,7 @@ def routes_of(
     clock: Clock,
     tail: Callable[[Request, int | None], Response],
 ) -> list[Route]:
-    """The routes of the read API for the HTTP server of the service. `tail` answers requests for the live tail."""
+    """`tail` answers requests for the live tail, from a position on."""
 
     async def rebuild(request: Request) -> Response:
         # A page of another site cannot send this content type without permission.

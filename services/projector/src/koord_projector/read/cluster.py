@@ -178,7 +178,7 @@ async def read_series(reading: Reading, query: SeriesQuery) -> SeriesAnswer:
 
 
 def _usage(changes: Sequence[Row[Any]], first: int, stop: int) -> dict[str, list[int | None]]:
-    """Return column of usage -> sum over the nodes in each bucket from `first` to before `stop`; None: no report.
+    """Column of usage -> sum over the nodes in each bucket from `first` to before `stop`; None: no report.
 
     `changes` has the sums at the times where they change, in order.
     """

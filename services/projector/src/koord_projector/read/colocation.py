@@ -123,7 +123,7 @@ async def read_colocation(reading: Reading, query: ColocationQuery) -> Colocatio
 
 
 def _granted(node: NodeItem) -> tuple[float, str]:
-    """Return the part of their requests that the quota grants the best-effort pods of a node, then its name."""
+    """The part of their requests that the quota grants the best-effort pods, then the name of the node."""
     return (node.be_quota_us / 100) / max(1, node.batch_cpu_requested), node.name
 
 

@@ -62,8 +62,6 @@ class DisturbingPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that a contention was detected, with its position, time and node."""
-
     seq: int
     detected_at: str
     node: str
@@ -73,12 +71,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
 def join_contentions(
     detections: Iterable[Detection], ends: Iterable[tuple[str, InterferenceEnded]]
 ) -> list[Contention]:
-    """Return the contentions with their durations, in the order of `detections`.
-
-    Args:
-        detections: Facts that contentions were detected.
-        ends: (node, fact that a contention ended) each. A contention without an end lasts.
-    """
+    """The contentions with their durations, in the order of `detections`. `ends`: (node, fact) each."""
     ended = {(node, event.contention): event for node, event in ends}
     return [_contention(each, ended.get((each.node, each.event.contention))) for each in detections]
 
@@ -105,7 +98,7 @@ def _contention(detection: Detection, end: InterferenceEnded | None) -> Contenti
 
 
 def disturbing_pairs(contentions: Sequence[Contention]) -> list[DisturbingPair]:
-    """Return main suspects with the pods that they disturbed, the most frequent pair first.
+    """Main suspects with the pods that they disturbed, the most frequent pair first.
 
     A contention counts for its most suspicious pod. Contentions without a suspect are left out.
     """

@@ -127,17 +127,15 @@ def _is_utf8(text: str) -> bool:
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """An HTTP answer with this value as JSON, which must not be cached."""
+    """It must not be cached."""
     return Response(codec.encode(value), status, {"cache-control": "no-store"}, "application/json")
 
 
 def refusal(status: int, sentence: str) -> Response:
-    """An HTTP answer with an `ErrorAnswer`, whose `error` is `sentence`."""
     return json_answer(ErrorAnswer(sentence), status)
 
 
 def openapi_document(endpoints: Sequence[Endpoint[Any]]) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of these endpoints as JSON value."""
     types: list[type[msgspec.Struct]] = [each.answer for each in endpoints if each.answer is not None]
     _, components = msgspec.json.schema_components([*types, ErrorAnswer], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}

@@ -110,7 +110,6 @@ async def read_event(reading: Reading, query: EventQuery) -> EventItem | None:
 
 
 def event_item(row: Row[Any], *, with_body: bool) -> EventItem:
-    """Convert a row of the table `events` to the form of the read API."""
     body: dict[str, Any] = msgspec.json.decode(row.body)
     return EventItem(
         seq=row.seq,

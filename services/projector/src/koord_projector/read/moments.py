@@ -59,7 +59,7 @@ PRESENT: Final = Moment(position=0, occurred_at="", live=True)
 
 
 async def resolve(connection: AsyncConnection, at: str | None) -> Moment:
-    """Return the moment that the query parameter `at` names; None or "" gives the present.
+    """Return the moment that the parameter `at` names; None or "" gives the present.
 
     Raises:
         InvalidInput: The text is neither a folded position nor an RFC 3339 time with a zone, or the facts of the moment
@@ -88,7 +88,7 @@ def normal_time(given: str, parameter: str) -> str:
     """Return an RFC 3339 time in the form of the events, whose text order is time order.
 
     Raises:
-        InvalidInput: The text is not an RFC 3339 time with a zone. The error names the parameter.
+        InvalidInput: It is not one with a zone. The error names the parameter.
     """
     try:
         moment = datetime.fromisoformat(given)
@@ -114,12 +114,12 @@ _COLUMNS: Final = {
 
 
 def stored_fact(row: Row[Any]) -> envelope.StoredEvent:
-    """Convert a row of the table `events` to a stored event, with the headers whose columns were selected."""
+    """With the headers whose columns were selected."""
     return _stored(row, envelope.AggregateRef(row.kind, row.id), row.schema)
 
 
 def stored_explanation(row: Row[Any]) -> envelope.StoredEvent:
-    """Convert a row of the table `explanations` to a stored event. It has no schema version."""
+    """The table has no schema version."""
     known = CATALOGUE.find(row.type)
     return _stored(row, envelope.AggregateRef("pod", row.uid), known.schema if known is not None else 1)
 
@@ -179,10 +179,8 @@ _LIVING_THEN = """
 def living_then(condition: str) -> str:
     """Return a statement that selects kind and id of the aggregates that exist at `:position`.
 
-    The index by length of a life (`fold.lives.span_of`) finds the ended ones among all that ever existed.
-
-    Args:
-        condition: Condition on `kind` and `id`. It must compare `kind`, which begins the index.
+    The index by length of a life (`fold.lives.span_of`) finds the ended ones among all that ever existed. So the
+    condition must compare `kind`, which begins the index.
     """
     return _LIVING_THEN.format(condition=condition)
 
@@ -196,7 +194,7 @@ _PREFIXED_THEN = text(f"SELECT id FROM ({living_then(_PREFIXED)}) AS q ORDER BY 
 
 
 async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: str) -> dict[str, Any] | None:
-    """Return the state of one aggregate as JSON; None if it does not exist at the moment."""
+    """The state of one aggregate as JSON; None if it does not exist at the moment."""
     if moment.live:
         row = (
             await connection.execute(
@@ -211,7 +209,7 @@ async def state_at(connection: AsyncConnection, moment: Moment, kind: str, id_: 
 async def states_at(
     connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
 ) -> dict[str, AggregateState]:
-    """Return id -> state of these aggregates at the moment. Aggregates that do not exist then are left out."""
+    """Id -> state. Aggregates that do not exist at the moment are left out."""
     asked = {"kind": kind, "ids": list(ids), "position": moment.position}
     if moment.live:
         rows = await connection.execute(_STATES_NOW, asked)
@@ -222,7 +220,7 @@ async def states_at(
 async def _states_then(
     connection: AsyncConnection, moment: Moment, kind: str, ids: Sequence[str]
 ) -> dict[str, AggregateState]:
-    """Return id -> state at a past moment: the newest version up to it, and the events since then."""
+    """The newest version up to the moment, and the events since then."""
     asked = {"kind": kind, "ids": list(ids), "position": moment.position}
     bases = (await connection.execute(_BASES, asked)).all()
     states: dict[str, AggregateState | None] = {
@@ -237,15 +235,7 @@ async def _states_then(
 async def ids_with_prefix(
     connection: AsyncConnection, moment: Moment, ref: envelope.AggregateRef, *, after: str, limit: int
 ) -> list[str]:
-    """Return a page of ids of aggregates that exist at the moment, ascending.
-
-    Args:
-        connection: Read transaction.
-        moment: The moment.
-        ref: Kind of the aggregates, and the first characters of their ids.
-        after: Only ids after this one.
-        limit: Largest number of ids.
-    """
+    """A page of ids at the moment, ascending. `ref`: kind of the aggregates, and the first characters of their ids."""
     asked = {"kind": ref.kind, "prefix": ref.id, "after": after, "limit": limit, "position": moment.position}
     rows = await connection.execute(_PREFIXED_NOW if moment.live else _PREFIXED_THEN, asked)
     return [row.id for row in rows]

@@ -175,13 +175,7 @@ async def read_nodes(reading: Reading, _query: NodesQuery) -> NodesAnswer:
 
 
 async def list_nodes(connection: AsyncConnection, moment: Moment, now: datetime) -> list[NodeItem]:
-    """Return the nodes that exist at the moment, by name.
-
-    Args:
-        connection: Read transaction.
-        moment: Later facts and reports are left out.
-        now: The time, to which the age of reports is relative if the moment is the present.
-    """
+    """The nodes that exist at the moment, by name. `now` gives the age of reports if the moment is the present."""
     rows = await connection.execute(_ALL_NODES, {"position": moment.position, "until": moment.until})
     return [_item(row, moment, now) for row in rows]
 
@@ -243,10 +237,7 @@ def _item(row: Row[Any], moment: Moment, now: datetime) -> NodeItem:
 
 
 def _silent_seconds(row: Row[Any], moment: Moment, now: datetime) -> int | None:
-    """Return the age in seconds of the newest report of a node if it has expired; else, or without a report, None.
-
-    It is also None if the fact of the moment has no valid time.
-    """
+    """Age of the newest report if it has expired; else, without one, or if the moment has no valid time, None."""
     if row.reported_at is None or row.interval_seconds <= 0 or not (moment.live or moment.occurred_at):
         return None
     at = now.timestamp() if moment.live else unix_seconds(moment.occurred_at)

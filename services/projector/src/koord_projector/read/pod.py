@@ -80,7 +80,7 @@ class PodAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         object: The pod object; null if the pod was deleted.
-        timeline: Events in its life, oldest first. Their number is limited (`queries.pods.pod_life`).
+        timeline: Events in its life, oldest first. Their number is limited (`read.pod.pod_life`).
         usage: Usage since it was placed, in the newest 120 reports of its node, oldest first.
     """
 
@@ -114,10 +114,7 @@ async def read_pod_by_name(reading: Reading, query: PodByNameQuery) -> PodAnswer
 
 
 async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> PodItem | None:
-    """Return a pod at the moment. If it began later, return None.
-
-    If it ended before, return its last version with the phase "gone".
-    """
+    """None if it began later. If it ended before, its last version with the phase "gone"."""
     statement = f"""
         SELECT p.*, w.* FROM (
             SELECT CASE WHEN to_seq <= :position THEN 'gone' ELSE phase END AS phase, uid, namespace, name, qos,
@@ -132,10 +129,7 @@ async def find_pod(connection: AsyncConnection, moment: Moment, uid: str) -> Pod
 
 
 async def _find_uid(connection: AsyncConnection, moment: Moment, namespace: str, name: str) -> str | None:
-    """Return the uid of the pod that had this namespace and name last, up to the moment; None if none ever had.
-
-    A pod that was already deleted at the moment counts, too.
-    """
+    """Uid of the pod that had this name last, also if it is deleted already; None if none ever had."""
     statement = text(
         "SELECT uid FROM pods WHERE namespace = :namespace AND name = :name AND from_seq <= :position"
         " ORDER BY from_seq DESC LIMIT 1"
@@ -145,7 +139,7 @@ async def _find_uid(connection: AsyncConnection, moment: Moment, namespace: str,
 
 
 async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> list[TimelineEntry]:
-    """Return the events in a pod's life up to the moment, oldest first.
+    """The events in a pod's life up to the moment, oldest first.
 
     They are the oldest 500 facts about the pod and the newest 200 explanations. For each episode on a node, the first
     100 facts about runtime hooks are added, and for a best-effort pod the newest 30 changes of the best-effort quota.
@@ -169,7 +163,7 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
 
 
 async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """Return the newest changes of the best-effort quota on the nodes of a best-effort pod while it ran there."""
+    """The newest changes of the best-effort quota on the nodes of a best-effort pod while it ran there."""
     found: list[Row[Any]] = []
     for row in episodes:
         if row.qos != "BE" or row.started_seq is None:
@@ -181,7 +175,7 @@ async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: S
 
 
 async def _hooks(connection: AsyncConnection, moment: Moment, uid: str, episodes: Sequence[Row[Any]]) -> list[Row[Any]]:
-    """Return the first facts about runtime hooks of a pod on each of its nodes, from its placement on."""
+    """The first facts about runtime hooks of a pod on each of its nodes, from its placement on."""
     found: list[Row[Any]] = []
     for row in episodes:
         if not row.node:

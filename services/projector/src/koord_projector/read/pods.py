@@ -70,7 +70,8 @@ class PodItem(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         requests: Resource -> amount: milli-cores for cpu, whole units for everything else.
-        phase: A `domain.pods.Phase`; "gone" for a pod that does not exist any more at the moment (not in lists).
+        phase: "pending", "placed", "running" or "terminating"; "gone" for a pod that does not exist any more at the
+            moment (not in lists).
         message: Message of the last explanation of a pending pod; "" without one.
         attempts: Number of the last explained attempt to place a pending pod; 0 without one, and for other pods.
     """
@@ -155,7 +156,7 @@ async def list_pods(reading: Reading, query: PodsQuery) -> PodsAnswer:
 
 
 async def pod_counts(connection: AsyncConnection, moment: Moment) -> dict[str, int]:
-    """Return phase -> number of pods at the moment."""
+    """Phase -> number of pods."""
     statement = f"SELECT {_PHASE} AS phase, count(*) AS pods FROM ({_HELD[moment.live]}) AS held GROUP BY 1"  # noqa: S608
     rows = await connection.execute(text(statement), {"position": moment.position})
     return {row.phase: row.pods for row in rows}
@@ -204,7 +205,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def explain_pending(reading: Reading, _query: PendingQuery) -> PendingAnswer:
-    """Count the reasons why pods are pending at the moment, over the oldest 5,000 pending pods."""
+    """Reasons are counted over the oldest 5,000 pending pods."""
     connection, moment = reading.connection, reading.moment
     values: dict[str, Any] = {"position": moment.position, "until": moment.until, "limit": _JUDGED_PODS}
     inner = HELD_PODS[moment.live]
@@ -229,7 +230,7 @@ async def explain_pending(reading: Reading, _query: PendingQuery) -> PendingAnsw
 
 
 def count_reasons(explanations: Iterable[PodUnschedulable]) -> list[PendingReason]:
-    """Count the reasons in the last explanations of pending pods. The most frequent one comes first."""
+    """The most frequent one comes first."""
     counted: dict[tuple[str, str], tuple[int, int]] = {}
     for explanation in explanations:
         for exclusion in explanation.explanation.exclusions:
@@ -276,7 +277,7 @@ def pod_item(row: Row[Any]) -> PodItem:
 
 
 def _message(row: Row[Any]) -> str:
-    """Return the message of the last explanation of a pending pod; "" without one."""
+    """The last explanation of a pending pod; "" without one."""
     if row.body is None:
         return ""
     if row.explanation == PodGated.__name__:

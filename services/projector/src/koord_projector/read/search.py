@@ -135,7 +135,7 @@ async def _facts(connection: AsyncConnection, moment: Moment, wanted: str, limit
 
 
 def _object(kind: str, id_: str) -> FoundObject:
-    """Return an object from the id of its aggregate: `[<plural>=][<namespace>=]<name>` with tokens for names."""
+    """The id of an aggregate is `[<plural>=][<namespace>=]<name>` with tokens for names."""
     *before, name = id_.split("=")
     resource = before.pop(0) if kind == "customspec" and before else kind
     namespace = before[0] if before else ""

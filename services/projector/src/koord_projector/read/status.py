@@ -81,10 +81,7 @@ async def read_hash(reading: Reading, _query: Query) -> StateHash:
 
 
 async def aggregates_hash(connection: AsyncConnection) -> StateHash:
-    """Return the hash of all aggregates in the tables, and their position.
-
-    It equals `ClusterState.hash()` at that position, because the rows contain the canonical JSON of the states.
-    """
+    """It equals `ClusterState.hash()` at that position, because the rows contain the canonical JSON of the states."""
     position = (await connection.execute(_POSITION)).scalar() or 0
     total = 0
     result = await connection.stream(text("SELECT kind, id, state FROM aggregates"))
@@ -94,12 +91,12 @@ async def aggregates_hash(connection: AsyncConnection) -> StateHash:
 
 
 def _digest(kind: str, id_: str, state: str) -> int:
-    """Return `koordcore.state.cluster.aggregate_digest` of a state in canonical JSON."""
+    """`koordcore.state.cluster.aggregate_digest` of a state in canonical JSON."""
     return int.from_bytes(hashlib.blake2b(f"{kind}.{id_}\n{state}".encode(), digest_size=16).digest(), "big")
 
 
 def request_server(connection: BusConnection, names: BusNames, database: Database) -> EndpointServer:
-    """The component that answers requests on the bus (`koordcore.requests.catalogue`) from the rows in Postgres."""
+    """Answers requests on the bus (`koordcore.requests.catalogue`) from the rows in Postgres."""
 
     async def state_hash(_request: StateHashRequest) -> StateHash:
         try:

@@ -42,7 +42,6 @@ def pod_timeline(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[
     """Return all events in a pod's life, oldest first.
 
     Args:
-        uid: Uid of the pod.
         facts: Facts about the pod and its nodes, in any order. Facts about other pods are left out. The aggregates are
             listed in `koordcore.stories.pod.pod_story`.
         explanations: Explanations of decisions about the pod, each stream in its order.

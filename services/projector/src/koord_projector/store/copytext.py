@@ -4,17 +4,20 @@ Columns are separated by tabs; NULL is `\\N`; backslash, tab, line feed and carr
 are escaped. NUL cannot be stored and becomes U+FFFD. Integers are clamped to the range of `bigint`.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from koordcore.events import envelope
 from koordcore.stories.modifications import Modification
+from psycopg import AsyncCursor
+from psycopg.rows import TupleRow
 
 from koord_projector.fold.figures import NodeChange, NodeFigures, SeriesRow, Totals
 from koord_projector.fold.lives import EndedLife, Version, span_of
 from koord_projector.fold.pods import Episode, Phase
-from koord_projector.fold.projection import AggregateRow
+from koord_projector.fold.projection import AggregateRow, Changes
 
 INT_MAX = 2**63 - 1
 SCHEMA_MAX = 2**31 - 1
@@ -49,12 +52,12 @@ _UNSAFE = re.compile(r"[\\\t\n\r\0]")
 
 
 def escape(text: str) -> str:
-    """Return a text escaped for one column of a COPY line. NUL becomes U+FFFD."""
+    """NUL becomes U+FFFD."""
     return text.translate(_ESCAPES) if _UNSAFE.search(text) else text
 
 
 def escape_bytes(text: bytes) -> bytes:
-    """Return UTF-8 text escaped for one column of a COPY line. It must not contain NUL."""
+    """UTF-8 text without NUL."""
     if b"\\" in text:
         text = text.replace(b"\\", b"\\\\")
     if b"\n" in text:
@@ -67,17 +70,15 @@ def escape_bytes(text: bytes) -> bytes:
 
 
 def clamp(number: int) -> int:
-    """Return the integer of the range of Postgres' `bigint` that is nearest to `number`."""
+    """The nearest integer of the range of Postgres' `bigint`."""
     return number if -INT_MAX <= number <= INT_MAX else (INT_MAX if number > 0 else -INT_MAX)
 
 
 def line_of(values: Iterable[str | int | bool | None]) -> bytes:
-    """Return one row as a COPY line: columns separated by tabs, texts escaped, None as NULL."""
     return ("\t".join(map(column_of, values)) + "\n").encode("utf-8", "replace")
 
 
 def column_of(value: str | int | bool | None) -> str:
-    """Return one value as the text of a column in a COPY line."""
     if isinstance(value, str):
         return value if value.isalnum() else value.translate(_ESCAPES)
     if value is None:
@@ -88,7 +89,6 @@ def column_of(value: str | int | bool | None) -> str:
 
 
 def event_line(event: envelope.StoredEvent) -> bytes:
-    """Return the COPY line of a row of the table `events`."""
     if usual := event.header_texts():
         kind, id_ = event.ref
         headers = "\t".join(usual)
@@ -118,25 +118,22 @@ def event_line(event: envelope.StoredEvent) -> bytes:
 
 
 def aggregate_line(row: AggregateRow) -> bytes:
-    """Return the COPY line of a row of the table `aggregates`."""
     life = f"\t{row.life.from_seq}\t{row.life.events}\n".encode()
     return f"{row.ref.kind}\t{escape(row.ref.id)}\t{row.seq}\t".encode() + escape_bytes(row.state) + life
 
 
 def life_line(life: EndedLife) -> bytes:
-    """Return the COPY line of a row of the table `aggregate_lives`."""
     ref, span = life.ref, span_of(life.from_seq, life.to_seq)
     return f"{ref.kind}\t{escape(ref.id)}\t{life.from_seq}\t{life.to_seq}\t{span}\n".encode()
 
 
 def version_line(version: Version) -> bytes:
-    """Return the COPY line of a row of the table `aggregate_versions`."""
     ref = version.ref
     return f"{ref.kind}\t{escape(ref.id)}\t{version.seq}\t".encode() + escape_bytes(version.state) + b"\n"
 
 
 def modification_lines(modifications: Sequence[Modification]) -> Iterable[bytes]:
-    """Yield the COPY lines of rows of the table `modifications`. Those of one fact are numbered, from 0."""
+    """Those of one fact are numbered, from 0."""
     position, number = 0, 0
     for each in modifications:
         number = number + 1 if each.position == position else 0
@@ -150,7 +147,6 @@ def _modification_line(each: Modification, number: int) -> bytes:
 
 
 def pod_line(episode: Episode) -> bytes:
-    """Return the COPY line of a row of the table `pods`."""
     facts = episode.facts
     texts = (
         episode.uid,
@@ -182,7 +178,7 @@ def _position(seq: int | None) -> str:
 
 
 def node_lines(changes: Sequence[NodeChange]) -> bytes:
-    """Return the COPY lines of rows of the table `node_versions`. Encoding them together is faster than one by one."""
+    """Encoding them together is faster than one by one."""
     # JSON writes numbers and truth values as Postgres reads them: [[9,"node-1",[true,false,4000,"linux"]], ...]
     try:
         data = _encode_json(changes)
@@ -202,22 +198,39 @@ def _node_line(change: NodeChange) -> bytes:
 
 
 def series_line(row: SeriesRow) -> bytes:
-    """Return the COPY line of a row of the table `cluster_series`."""
     return _numbers((row.second, row.seq, *msgspec.structs.astuple(row.totals), *row.pods.values())) + b"\n"
 
 
 def _numbers(values: Sequence[int]) -> bytes:
-    """Return numbers and truth values as columns. JSON writes them as Postgres reads them."""
+    """JSON writes numbers and truth values as Postgres reads them."""
     if max(values) > INT_MAX or min(values) < -INT_MAX:
         values = tuple(map(clamp, values))
     return _encode_json(values)[1:-1].replace(b",", b"\t")
 
 
 def copy_statement(table: str, columns: Sequence[str]) -> str:
-    """Return the statement `COPY ... FROM STDIN` for these columns of a table."""
     return f"COPY {table} ({', '.join(map(quoted, columns))}) FROM STDIN"
 
 
 def quoted(column: str) -> str:
-    """Return the name of a column for a statement. It is quoted if it is an SQL keyword (`exists`)."""
+    """One of them is an SQL keyword (`exists`)."""
     return f'"{column}"'
+
+
+def added_rows(changes: Changes) -> Iterator[tuple[str, Sequence[str], Iterable[bytes]]]:
+    """Yield (table, columns, lines) of the rows that only add to tables; without facts and pods."""
+    yield "aggregate_lives", LIFE_COLUMNS, map(life_line, changes.lives)
+    yield "aggregate_versions", VERSION_COLUMNS, map(version_line, changes.versions)
+    yield "modifications", MODIFICATION_COLUMNS, modification_lines(changes.modifications)
+    yield "aggregates", AGGREGATE_COLUMNS, map(aggregate_line, changes.new_aggregates)
+    yield "node_versions", NODE_COLUMNS, (node_lines(changes.nodes),)
+
+
+async def copy(cursor: AsyncCursor[TupleRow], table: str, columns: Sequence[str], lines: Iterable[bytes]) -> None:
+    """No-op without lines."""
+    data = b"".join(lines)
+    if not data:
+        return
+    async with cursor.copy(copy_statement(table, columns).encode()) as copying:
+        await copying.write(data)
+    await asyncio.sleep(0)

@@ -41,19 +41,18 @@ LOCK_SECONDS: Final = 2
 
 
 class Database:
-    """Connections to Postgres for the read API, and the migration of the tables.
+    """Connections to Postgres for the read API, and the migration of the tables. Methods raise `READ_ERRORS` without
+    Postgres.
 
     Args:
         dsn: `postgresql://user:password@host:port/database`.
         pool_size: Number of connections to keep open; under load there are up to twice as many.
         statement_seconds: Time after which Postgres cancels a statement.
-
-    Attributes:
-        is_migrated: Whether `migrate` has succeeded, so that a table that is missing was removed by somebody.
     """
 
     def __init__(self, dsn: str, *, pool_size: int = 5, statement_seconds: float = 20.0) -> None:
         self.dsn = dsn
+        # Whether `migrate` has succeeded, so that a table that is missing was removed by somebody.
         self.is_migrated = False
         milliseconds = int(statement_seconds * 1000)
         self.engine: AsyncEngine = create_async_engine(
@@ -72,23 +71,13 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """Open a read-only transaction that sees one consistent state of all tables.
-
-        Raises:
-            READ_ERRORS: Postgres is unavailable.
-        """
+        """Open a read-only transaction that sees one consistent state of all tables."""
         async with self.engine.connect() as connection:
             await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             yield connection
 
     async def migrate(self) -> None:
-        """Migrate the tables to the version of this code.
-
-        If several projectors start at once, they wait for each other.
-
-        Raises:
-            READ_ERRORS: Postgres is unavailable.
-        """
+        """Migrate the tables to the version of this code. Several projectors that start at once wait for each other."""
         async with self.engine.begin() as connection:
             # With a limit, a migration of many facts would be cancelled and begin again, without end.
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
@@ -97,7 +86,7 @@ class Database:
         self.is_migrated = True
 
     async def migrate_patiently(self, log: Logger) -> None:
-        """Migrate the tables to the version of this code. While Postgres is unavailable, log it and try again."""
+        """While Postgres is unavailable, log it and try again."""
 
         def note(error: Exception, delay: float) -> None:
             log.warning("postgres_away", error=str(error).splitlines()[0], retry_seconds=round(delay, 1))
@@ -105,7 +94,6 @@ class Database:
         await retry(self.migrate, READ_ERRORS, on_retry=note)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.engine.dispose()
 
 
@@ -125,5 +113,5 @@ def _sqlalchemy_url(dsn: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text. Database drivers add details in further lines."""
+    """Database drivers add details in further lines."""
     return (str(error).splitlines() or [type(error).__name__])[0]

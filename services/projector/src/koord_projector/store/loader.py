@@ -48,17 +48,9 @@ _decode_requests = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A `Projection` that was loaded from the tables.
-
-    Attributes:
-        projection: The projection.
-        event_id: Id of the last folded fact, "" at position 0. It shows whether the tables belong to this log.
-        is_current: Whether this version of the code wrote the tables. If not, they must be rebuilt.
-    """
-
     projection: Projection
-    event_id: str
-    is_current: bool
+    event_id: str  # Id of the last folded fact, "" at position 0. It shows whether the tables belong to this log.
+    is_current: bool  # Whether this version of the code wrote the tables. If not, they must be rebuilt.
 
 
 async def load_projection(writer: Writer) -> Loaded:
@@ -117,11 +109,6 @@ async def _load_closing(connection: AsyncConnection[TupleRow], projection: Proje
 
 
 async def lend_states(writer: Writer, projection: Projection, refs: Sequence[AggregateRef]) -> None:
-    """Read the states of these aggregates from the tables and pass them to the projection.
-
-    Raises:
-        WRITE_ERRORS: Postgres is unavailable.
-    """
     if not refs:
         return
     kinds, ids = [ref.kind for ref in refs], [ref.id for ref in refs]

@@ -43,15 +43,12 @@ class Replaced(Moved):
 
 
 def projection_schema() -> str:
-    """Return a text that identifies the version of the projection and the schemas of its states.
-
-    Rows with another text were written by other code and must be rebuilt.
-    """
+    """The version of the projection and of the schemas of its states. Rows with another text must be rebuilt."""
     return f"{PROJECTION_VERSION}:{schema_fingerprint()}"
 
 
 async def _position(cursor: AsyncCursor[TupleRow], stream: str) -> tuple[int, str]:
-    """Return the position of the stream and the version of its rows. Lock both until the end of the transaction.
+    """Return the position and the version of the rows. Lock both until the end of the transaction.
 
     The row is created if it does not exist, so that two writers that both begin at 0 share a lock.
     """
@@ -83,11 +80,9 @@ async def take_position(cursor: AsyncCursor[TupleRow], stream: str, after: int) 
 async def take_tables(cursor: AsyncCursor[TupleRow], after: int | None) -> None:
     """Lock the position of the facts until the end of the transaction, in which their tables are replaced.
 
-    Args:
-        cursor: Cursor in the transaction.
-        after: Position that rows of this version must have now, so that rows that another projector just wrote are
-            kept. Rows of another version may have any position. None: all rows may have any position. Otherwise, a
-            rebuild would never end while another projector folds.
+    Rows of this version must have the position `after`, so that rows that another projector just wrote are kept. Rows
+    of another version may have any. If `after` is None, all may: a rebuild would never end while another projector
+    folds.
 
     Raises:
         Moved: The position of rows of this version differs from `after`.
@@ -98,7 +93,7 @@ async def take_tables(cursor: AsyncCursor[TupleRow], after: int | None) -> None:
 
 
 async def set_position(cursor: AsyncCursor[TupleRow], stream: str, position: int, event_id: str) -> None:
-    """Write the position of a folded stream, with the id of its last fact and the version of the projection."""
+    """Write it with the id of the last fact and the version of the projection."""
     await cursor.execute(UPSERT_POSITION, (stream, position, copytext.escape(event_id), projection_schema()))
 
 
@@ -113,7 +108,7 @@ _BOUNDS: Final = re.compile(r"FROM \((MINVALUE|'?\d+'?)\) TO \('?(\d+)'?\)")
 
 
 class Partition(NamedTuple):
-    """One partition of a table of facts: it contains the facts with `begin <= seq < end`."""
+    """It contains the facts with `begin <= seq < end`."""
 
     name: str
     begin: int
@@ -121,11 +116,7 @@ class Partition(NamedTuple):
 
 
 def read_partition(name: str, bounds: str) -> Partition:
-    """Return a partition from its name and its bounds as Postgres shows them.
-
-    Raises:
-        AssertionError: The bounds are not those of a partition by position.
-    """
+    """`bounds` as Postgres shows them."""
     found = _BOUNDS.search(bounds)
     assert found is not None, f"partition {name}: bounds must be a range of positions, got {bounds}"
     begin, end = found.groups()
@@ -135,8 +126,7 @@ def read_partition(name: str, bounds: str) -> Partition:
 class Partitions:
     """Creates the partitions that new facts need. One task uses it.
 
-    Args:
-        table: The partitioned table, with its schema if it is not the first one of the search path.
+    `table` has its schema if it is not the first one of the search path.
     """
 
     def __init__(self, table: str) -> None:
@@ -144,7 +134,7 @@ class Partitions:
         self._end: int | None = None
 
     async def ensure(self, cursor: AsyncCursor[TupleRow], first: int, last: int) -> None:
-        """Create the partitions for positions from `first` to `last` that do not exist. Readers are not blocked.
+        """Create the partitions for these positions that do not exist. Readers are not blocked.
 
         After an error, use a new object, because the rollback of the transaction removes the partitions that it
         created.
@@ -165,7 +155,6 @@ class Partitions:
             self._end = end
 
     async def drop_all(self, cursor: AsyncCursor[TupleRow]) -> None:
-        """Drop all partitions, so that the table is empty."""
         for partition in await self._all(cursor):
             schema, dot, _ = self._table.rpartition(".")
             await cursor.execute(f"DROP TABLE {schema}{dot}{partition.name}".encode())

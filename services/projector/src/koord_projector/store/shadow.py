@@ -10,7 +10,6 @@ Until then, readers see the earlier rows. If the process ends before, the next r
 process that folds writes its rows in one transaction, so Postgres takes them back if it is killed.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, LiteralString, cast
 
@@ -61,7 +60,10 @@ _ONE_ROW_A_SECOND: Final = (
 
 
 class ShadowRows:
-    """A session that writes the folded rows of one rebuild. Only one task may use it; `ShadowRows.open` creates it."""
+    """The session that writes the folded rows of one rebuild. One task uses it; `ShadowRows.open` creates it.
+
+    Methods raise one of `WRITE_ERRORS` if Postgres is unavailable.
+    """
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
@@ -69,78 +71,40 @@ class ShadowRows:
 
     @classmethod
     async def open(cls, dsn: str) -> "ShadowRows":
-        """Connect to Postgres. The shadow tables must exist.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """The shadow tables must exist."""
         connection = await psycopg.AsyncConnection[TupleRow].connect(dsn, connect_timeout=5, prepare_threshold=None)
         await run(connection, *SESSION)
         return cls(connection)
 
     async def close(self) -> None:
-        """End the session. Rows that were not committed are taken back."""
+        """Rows that were not committed are taken back."""
         await self._connection.close()
 
     async def add(self, changes: Changes) -> None:
-        """Write rows that will not change any more. `changes.events` are left out.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Write rows that will not change any more, without `changes.events`."""
         async with self._connection.cursor() as cursor:
-            await copy(cursor, "aggregate_lives", copytext.LIFE_COLUMNS, map(copytext.life_line, changes.lives))
-            await copy(
-                cursor, "aggregate_versions", copytext.VERSION_COLUMNS, map(copytext.version_line, changes.versions)
-            )
-            lines = copytext.modification_lines(changes.modifications)
-            await copy(cursor, "modifications", copytext.MODIFICATION_COLUMNS, lines)
-            await copy(
-                cursor, "aggregates", copytext.AGGREGATE_COLUMNS, map(copytext.aggregate_line, changes.new_aggregates)
-            )
-            await copy(cursor, "pods", copytext.POD_COLUMNS, map(copytext.pod_line, changes.pods))
-            await copy(cursor, "node_versions", copytext.NODE_COLUMNS, [copytext.node_lines(changes.nodes)])
-            await copy(cursor, "cluster_series", copytext.SERIES_COLUMNS, map(copytext.series_line, changes.series))
+            for table, columns, rows in copytext.added_rows(changes):
+                await _copy(cursor, table, columns, rows)
+            await _copy(cursor, "pods", copytext.POD_COLUMNS, map(copytext.pod_line, changes.pods))
+            await _copy(cursor, "cluster_series", copytext.SERIES_COLUMNS, map(copytext.series_line, changes.series))
         self._node_tokens.update(change.token for change in changes.nodes)
 
     async def commit(self) -> None:
-        """Write the names of the nodes, create keys and indexes of all tables but `events`, and commit.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Write the names of the nodes, create keys and indexes of all tables but `events`, and commit."""
         async with self._connection.cursor() as cursor:
             names = (f"{copytext.escape(token)}\n".encode() for token in sorted(self._node_tokens))
-            await copy(cursor, "node_names", ("token",), names)
+            await _copy(cursor, "node_names", ("token",), names)
         await run(self._connection, f"ANALYZE {SCHEMA}.cluster_series", _ONE_ROW_A_SECOND)
         await index(self._connection, _TABLES)
         await self._connection.commit()
 
 
-async def copy(cursor: AsyncCursor[TupleRow], table: str, columns: tuple[str, ...], lines: Iterable[bytes]) -> None:
-    """Append rows to a shadow table.
-
-    Args:
-        cursor: Cursor of the session.
-        table: Name of the table, without its schema.
-        columns: Columns of the rows.
-        lines: The rows as lines of COPY.
-    """
-    data = b"".join(lines)
-    if not data:
-        return
-    async with cursor.copy(copytext.copy_statement(f"{SCHEMA}.{table}", columns).encode()) as copying:
-        await copying.write(data)
-    await asyncio.sleep(0)
+async def _copy(cursor: AsyncCursor[TupleRow], table: str, columns: Sequence[str], lines: Iterable[bytes]) -> None:
+    await copytext.copy(cursor, f"{SCHEMA}.{table}", columns, lines)
 
 
 async def index(connection: AsyncConnection[TupleRow], tables: Sequence[str]) -> None:
-    """Create the keys, indexes and statistics of shadow tables: those that the tables have which they replace.
-
-    Args:
-        connection: Session of the shadow tables.
-        tables: Names of the tables, without a schema.
-    """
+    """Create the keys, indexes and statistics that the tables have which the shadow tables replace."""
     for table, name, key in await query(connection, _KEYS, tables):
         await run(connection, f"ALTER TABLE {SCHEMA}.{table} ADD CONSTRAINT {name} {key}")
     for table, name, definition in await query(connection, _INDEXES, tables):
@@ -151,7 +115,7 @@ async def index(connection: AsyncConnection[TupleRow], tables: Sequence[str]) ->
 
 
 async def run(connection: AsyncConnection[TupleRow], *statements: str) -> None:
-    """Execute statements that are made of constants and names of the catalogue of Postgres."""
+    """The statements are made of constants and names of the catalogue of Postgres."""
     for statement in statements:
         await connection.execute(statement.encode())
 
@@ -159,13 +123,7 @@ async def run(connection: AsyncConnection[TupleRow], *statements: str) -> None:
 async def query(
     connection: AsyncConnection[TupleRow], statement: str, tables: Sequence[str] | None = None
 ) -> list[tuple[str, ...]]:
-    """Return the rows of a query.
-
-    Args:
-        connection: Session of the shadow tables.
-        statement: The query.
-        tables: Value of its parameter; None if it has none.
-    """
+    """`tables`: value of its parameter; None if it has none."""
     async with connection.cursor() as cursor:
         await cursor.execute(cast("LiteralString", statement), None if tables is None else (list(tables),))
         return cast("list[tuple[str, ...]]", await cursor.fetchall())
@@ -190,7 +148,10 @@ _NAMES: Final = [table.name for table in FOLDED]
 
 
 class Shadow:
-    """The shadow tables of one rebuild. Only one task may use it; `Shadow.open` creates it."""
+    """The shadow tables of one rebuild. One task uses it; `Shadow.open` creates it.
+
+    Methods raise one of `WRITE_ERRORS` if Postgres is unavailable.
+    """
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
@@ -198,11 +159,10 @@ class Shadow:
 
     @classmethod
     async def open(cls, dsn: str) -> "Shadow":
-        """Connect to Postgres and create empty shadow tables. Waits while another process rebuilds.
+        """Create empty shadow tables. Waits while another process rebuilds.
 
         Raises:
             CANNOT_EXCHANGE: The user may not create a schema.
-            WRITE_ERRORS: Postgres is unavailable.
         """
         connection = await psycopg.AsyncConnection[TupleRow].connect(
             dsn, autocommit=True, connect_timeout=5, prepare_threshold=None
@@ -225,11 +185,7 @@ class Shadow:
         return cls(connection)
 
     async def discard(self) -> None:
-        """Drop the shadow tables, because the rebuild goes another way.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Drop the shadow tables, because the rebuild goes another way."""
         await run(self._connection, f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
     async def close(self) -> None:
@@ -237,52 +193,31 @@ class Shadow:
         await self._connection.close()
 
     async def add_facts(self, events: Sequence[StoredEvent]) -> None:
-        """Write facts to the table `events`, except those that Postgres cannot store.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Write facts, except those that Postgres cannot store."""
         async with self._connection.cursor() as cursor:
             await self._partitions.ensure(cursor, events[0].seq, events[-1].seq)
             lines = (copytext.event_line(event) for event in events if not why_unstorable(event))
-            await copy(cursor, "events", copytext.EVENT_COLUMNS, lines)
+            await _copy(cursor, "events", copytext.EVENT_COLUMNS, lines)
 
     async def index_facts(self) -> None:
-        """Create the keys and indexes of the table `events`.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
         await index(self._connection, ["events"])
 
     async def leave_out(self, after: int, skipped: Sequence[int]) -> None:
-        """Delete facts that the fold did not apply.
-
-        Args:
-            after: Position of the last fact that it applied or skipped.
-            skipped: Positions that it skipped.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Delete facts that the fold did not apply: those after position `after`, and those that it skipped."""
         await self._connection.execute(
             f"DELETE FROM {SCHEMA}.events WHERE seq > %s OR seq = ANY(%s)".encode(),  # noqa: S608  constant
             (after, list(skipped)),
         )
 
     async def exchange(self, after: int | None, position: int, event_id: str) -> None:
-        """Replace the tables by the shadow tables in one transaction.
+        """Replace the tables in one transaction, if they may be replaced (`take_tables`).
 
-        Args:
-            after: Position from which the tables may be replaced (`take_tables`).
-            position: Position of the rows in the shadow tables.
-            event_id: Id of the fact at `position`.
+        `position` and `event_id` are those of the last fact in the shadow tables.
 
         Raises:
             TABLES_IN_USE: Queries read the tables for longer than `LOCK_SECONDS`. A later call may succeed.
             Moved: The tables have another position than `after`.
             CANNOT_EXCHANGE: Another object depends on a table.
-            WRITE_ERRORS: Postgres is unavailable.
         """
         connection = self._connection
         async with connection.transaction(), connection.cursor() as cursor:

@@ -3,16 +3,16 @@
     projection        how far each stream is folded, written in the transaction of its rows
     events            every fact, as it stands in the log
     aggregates        canonical state of every aggregate: their hash is the hash of the fold
-    pods              lives of pods, one row per episode (`domain.pods`)
+    pods              lives of pods, one row per episode (`fold.pods`)
     node_versions     figures of nodes, one row per change (`domain.nodes`)
-    cluster_series    totals per second of stream time (`domain.series`)
-    aggregate_lives   when aggregates existed that no longer exist (`domain.lives`)
+    cluster_series    totals per second of stream time (`fold.figures`)
+    aggregate_lives   when aggregates existed that no longer exist (`fold.lives`)
     aggregate_versions    states of aggregates after every 32nd event
     modifications     the audit of the descheduler (`koordcore.stories.modifications`)
     observations      archived reports of agents (outlive the stream OBS)
     explanations          why pods could not be placed (outlive the stream of explanations)
 
-The table `events` is partitioned by position (`partitions`): old facts are dropped as whole partitions.
+The table `events` is partitioned by position (`positions`): old facts are dropped as whole partitions.
 
 Positions are `bigint`; times are the RFC 3339 texts of the events themselves, whose text order is time order, so that
 a row gives back exactly what the log held. Bodies are `text`, not `json`: they were validated by the event's own model,

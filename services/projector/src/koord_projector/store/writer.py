@@ -11,16 +11,15 @@ Source:
     event-bus spec, 3.2 (checkpoint with the state) and 5
 """
 
-import asyncio
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import psycopg
 from koordcore.events.envelope import StoredEvent
 from koordcore.events.observation import NodeUsageReported
 from koordcore.service.failpoints import failpoint
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from koord_projector.fold.archives import ExplanationRow, best_effort_usage
@@ -42,13 +41,6 @@ from koord_projector.store.positions import (
 from koord_projector.store.tables import FOLDED
 
 _POD_KEYS: Final = ("uid", "from_seq")
-_COPY_EVENTS: Final = copytext.copy_statement("events", copytext.EVENT_COLUMNS)
-_COPY_AGGREGATES: Final = copytext.copy_statement("aggregates", copytext.AGGREGATE_COLUMNS)
-_COPY_LIVES: Final = copytext.copy_statement("aggregate_lives", copytext.LIFE_COLUMNS)
-_COPY_VERSIONS: Final = copytext.copy_statement("aggregate_versions", copytext.VERSION_COLUMNS)
-_COPY_MODIFICATIONS: Final = copytext.copy_statement("modifications", copytext.MODIFICATION_COLUMNS)
-_COPY_PODS: Final = copytext.copy_statement("pods", copytext.POD_COLUMNS)
-_COPY_NODES: Final = copytext.copy_statement("node_versions", copytext.NODE_COLUMNS)
 _STAGES: Final = (
     "CREATE TEMP TABLE stage_aggregates (LIKE aggregates) ON COMMIT DELETE ROWS",
     "CREATE TEMP TABLE stage_pods (LIKE pods) ON COMMIT DELETE ROWS",
@@ -95,13 +87,15 @@ _OBSERVATION_COLUMNS: Final = (
     "token", "reported_at", "seq", "event_id", "cpu_used", "memory_used", "be_cpu_used", "be_memory_used",
     "system_cpu_used", "interval_seconds", "body",
 )  # fmt: skip
-_EXPLANATION_COLUMNS: Final = (
-    "uid", "occurred_at", "event_id", "seq", "type", "attempt", "based_on", "actor", "traceparent", "body",
-)  # fmt: skip
+_EXPLANATION_COLUMNS: Final = ExplanationRow.__struct_fields__
 
 
 class Writer:
-    """A database session that writes rows and positions. Only one task may use it; `Writer.open` creates it."""
+    """A database session that writes rows and positions. One task uses it; `Writer.open` creates it.
+
+    Methods raise one of `WRITE_ERRORS` if Postgres is unavailable. Those that write rows raise `Moved` if the database
+    has another position than `after`.
+    """
 
     def __init__(self, connection: AsyncConnection[TupleRow]) -> None:
         self._connection = connection
@@ -109,11 +103,6 @@ class Writer:
 
     @classmethod
     async def open(cls, dsn: str) -> "Writer":
-        """Connect to Postgres and return a new session.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
         connection = await psycopg.AsyncConnection[TupleRow].connect(
             dsn, autocommit=True, connect_timeout=5, prepare_threshold=1
         )
@@ -127,38 +116,24 @@ class Writer:
 
     @property
     def connection(self) -> AsyncConnection[TupleRow]:
-        """The connection of this session."""
         return self._connection
 
     async def close(self) -> None:
-        """End the session."""
         await self._connection.close()
 
     async def hold_tables(self) -> None:
-        """Show until the end of the session that it folds facts. Other sessions may do so, too.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Show until the end of the session that it folds facts. Other sessions may do so, too."""
         await self._connection.execute("SELECT pg_advisory_lock_shared(%s)", (FOLD_LOCK,))
 
     async def tables_of_others(self) -> bool:
-        """Return whether another version of the projector has made the tables.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Whether another version of the projector has made the tables."""
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT schema FROM projection WHERE stream = %s", (FACTS,))
             row = await cursor.fetchone()
             return row is not None and row[0] != projection_schema()
 
     async def is_folded(self) -> bool:
-        """Return whether some projector folds facts into the tables now. Call it before `hold_tables`.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Whether some projector folds facts into the tables now. Call it before `hold_tables`."""
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", (FOLD_LOCK,))
             return await cursor.fetchone() == (False,)
@@ -166,49 +141,38 @@ class Writer:
     async def write(self, changes: Changes) -> None:
         """Write all rows of a batch of facts, and the new position, in one transaction.
 
-        After an error, load the projection again. Its position then shows whether the batch was written.
-
-        Raises:
-            Moved: The database has another position than `changes.after`, or rows of another version.
-            WRITE_ERRORS: Postgres is unavailable.
+        After an error, load the projection again. Its position then shows whether the batch was written. It raises
+        `Moved` also if another version has made the tables.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, FACTS, changes.after)
             if changes.events:
                 await self._partitions.ensure(cursor, changes.events[0].seq, changes.events[-1].seq)
-            await _copy(cursor, _COPY_EVENTS, map(copytext.event_line, changes.events))
-            await _copy(cursor, _COPY_LIVES, map(copytext.life_line, changes.lives))
-            await _copy(cursor, _COPY_VERSIONS, map(copytext.version_line, changes.versions))
-            await _copy(cursor, _COPY_MODIFICATIONS, copytext.modification_lines(changes.modifications))
-            await _copy(cursor, _COPY_AGGREGATES, map(copytext.aggregate_line, changes.new_aggregates))
+            await copytext.copy(cursor, "events", copytext.EVENT_COLUMNS, map(copytext.event_line, changes.events))
+            for table, columns, rows in copytext.added_rows(changes):
+                await copytext.copy(cursor, table, columns, rows)
             if changes.changed_aggregates:
-                await _copy(
-                    cursor,
-                    copytext.copy_statement("stage_aggregates", copytext.AGGREGATE_COLUMNS),
-                    map(copytext.aggregate_line, changes.changed_aggregates),
-                )
+                lines = map(copytext.aggregate_line, changes.changed_aggregates)
+                await copytext.copy(cursor, "stage_aggregates", copytext.AGGREGATE_COLUMNS, lines)
                 await cursor.execute(_UPDATE_AGGREGATES)
             if changes.gone_aggregates:
                 kinds = [ref.kind for ref in changes.gone_aggregates]
                 ids = [ref.id for ref in changes.gone_aggregates]
                 await cursor.execute(_DELETE_AGGREGATES, (kinds, ids))
-            await _copy(cursor, _COPY_PODS, [copytext.pod_line(pod) for pod in changes.pods if not pod.stored])
+            added = [copytext.pod_line(pod) for pod in changes.pods if not pod.stored]
+            await copytext.copy(cursor, "pods", copytext.POD_COLUMNS, added)
             stored = [copytext.pod_line(pod) for pod in changes.pods if pod.stored]
             if stored:
-                await _copy(cursor, copytext.copy_statement("stage_pods", copytext.POD_COLUMNS), stored)
+                await copytext.copy(cursor, "stage_pods", copytext.POD_COLUMNS, stored)
                 await cursor.execute(_UPDATE_PODS.encode())
             if changes.nodes:
-                await _copy(cursor, _COPY_NODES, [copytext.node_lines(changes.nodes)])
                 tokens = list(dict.fromkeys(change.token for change in changes.nodes))
                 await cursor.execute(
                     "INSERT INTO node_names SELECT * FROM unnest(%s::text[]) ON CONFLICT DO NOTHING", (tokens,)
                 )
             if changes.series:
-                await _copy(
-                    cursor,
-                    copytext.copy_statement("stage_series", copytext.SERIES_COLUMNS),
-                    map(copytext.series_line, changes.series),
-                )
+                lines = map(copytext.series_line, changes.series)
+                await copytext.copy(cursor, "stage_series", copytext.SERIES_COLUMNS, lines)
                 await cursor.execute(_UPSERT_SERIES.encode())
             await set_position(cursor, FACTS, changes.position, changes.event_id)
             failpoint("rows_written_before_commit")
@@ -217,15 +181,10 @@ class Writer:
             pod.stored = True
 
     async def clear(self, after: int | None) -> None:
-        """Delete all rows that are folded from facts and set their position to 0.
-
-        Archived observations and explanations stay.
-
-        Args:
-            after: Position from which the tables may be replaced (`take_tables`).
+        """Delete all rows that are folded from facts and set their position to 0. Archives stay.
 
         Raises:
-            Moved: The tables have another position than `after`.
+            Moved: The tables may not be replaced from position `after` (`take_tables`).
             WRITE_ERRORS: Postgres is unavailable, or queries read the tables for longer than `LOCK_SECONDS`.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -239,69 +198,29 @@ class Writer:
     async def archive_reports(
         self, after: int, position: int, reports: Sequence[tuple[StoredEvent, NodeUsageReported, str]]
     ) -> None:
-        """Write usage reports and the new position of their stream in one transaction.
+        """Write usage reports and the new position of their stream in one transaction. Those that are stored are
+        skipped.
 
-        Reports that are stored are skipped.
-
-        Args:
-            after: Position of the stream that the database must have now.
-            position: The new position.
-            reports: (message, its report, time of the report) each.
-
-        Raises:
-            Moved: The database has another position.
-            WRITE_ERRORS: Postgres is unavailable.
+        `reports`: (message, its report, time of the report) each.
         """
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, OBSERVATIONS, after)
             lines = [_observation_line(*report) for report in reports]
-            await _copy(cursor, copytext.copy_statement("stage_observations", _OBSERVATION_COLUMNS), lines)
+            await copytext.copy(cursor, "stage_observations", _OBSERVATION_COLUMNS, lines)
             await cursor.execute("INSERT INTO observations SELECT * FROM stage_observations ON CONFLICT DO NOTHING")
             await cursor.execute(UPSERT_POSITION, (OBSERVATIONS, position, "", ""))
 
     async def archive_explanations(self, after: int, position: int, rows: Sequence[ExplanationRow]) -> None:
-        """Write explanations and the new position of their stream in one transaction.
-
-        Explanations that are stored are skipped.
-
-        Args:
-            after: Position of the stream that the database must have now.
-            position: The new position.
-            rows: The explanations.
-
-        Raises:
-            Moved: The database has another position.
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """As `archive_reports`."""
         async with self._connection.transaction(), self._connection.cursor() as cursor:
             await take_position(cursor, EXPLANATIONS, after)
-            lines = [
-                copytext.line_of(
-                    (
-                        row.uid,
-                        row.occurred_at,
-                        row.event_id,
-                        row.seq,
-                        row.type,
-                        row.attempt,
-                        row.based_on,
-                        row.actor,
-                        row.traceparent,
-                        row.body,
-                    )
-                )
-                for row in rows
-            ]
-            await _copy(cursor, copytext.copy_statement("stage_explanations", _EXPLANATION_COLUMNS), lines)
+            lines = [copytext.line_of(getattr(row, name) for name in _EXPLANATION_COLUMNS) for row in rows]
+            await copytext.copy(cursor, "stage_explanations", _EXPLANATION_COLUMNS, lines)
             await cursor.execute("INSERT INTO explanations SELECT * FROM stage_explanations ON CONFLICT DO NOTHING")
             await cursor.execute(UPSERT_POSITION, (EXPLANATIONS, position, "", ""))
 
     async def position_of(self, stream: str) -> int:
-        """Return the position up to which a stream is folded or archived; 0 if there is none.
-
-        Raises:
-            WRITE_ERRORS: Postgres is unavailable.
-        """
+        """Up to where a stream is folded or archived; 0 if there is none."""
         async with self._connection.cursor() as cursor:
             await cursor.execute("SELECT position FROM projection WHERE stream = %s", (stream,))
             row = await cursor.fetchone()
@@ -311,15 +230,6 @@ class Writer:
         """Set the position of an archived stream to 0, because the stream was created again on the server."""
         async with self._connection.cursor() as cursor:
             await cursor.execute(UPSERT_POSITION, (stream, 0, "", ""))
-
-
-async def _copy(cursor: AsyncCursor[TupleRow], statement: str, lines: Iterable[bytes]) -> None:
-    data = b"".join(lines)
-    if not data:
-        return
-    async with cursor.copy(statement.encode()) as copy:
-        await copy.write(data)
-    await asyncio.sleep(0)
 
 
 def _observation_line(stored: StoredEvent, report: NodeUsageReported, reported_at: str) -> bytes:
