@@ -7,15 +7,10 @@ import time
 from collections.abc import Iterator
 
 from bench.results import Better, Result
-from koord_manager.domain.controllers.node_policies import (
-    device_drafts,
-    measuring_drafts,
-    overcommit_of,
-    ratio_drafts,
-    slo_drafts,
-)
+from koord_manager.domain.controllers.node_policies import RENDERED
 from koord_manager.domain.controllers.recommender.controller import RecommenderController
 from koord_manager.domain.controllers.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
+from koordcore.events.nodepolicy import NodeOvercommitComputed
 from koordcore.events.observation import PodUsage
 from support.manager.world import GIB, ManagerWorld, usage_of
 
@@ -65,17 +60,15 @@ def measure() -> Iterator[Result]:
     """Nodes a second, and shares of a core for 5,000 nodes."""
     world, samples = _world()
     tokens = world.view.nodes()
-    for decide in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts):
-        world.take(decide(world.policies, world.view, tokens))
+    for decision in RENDERED:
+        world.take([draft for token in tokens for draft in world.decided(decision.event, token)])
     seconds: list[float] = []
     for minute in range(3):
         world.pass_time(60)
         for token in tokens:
             world.report(token, cpu_milli=15_000 + 500 * minute, memory_bytes=60 * GIB, pods=samples[token])
         began = time.process_time()
-        drafts = [
-            draft for token in tokens if (draft := overcommit_of(world.policies, world.view, token, world.now)[1])
-        ]
+        drafts = [draft for token in tokens for draft in world.decided(NodeOvercommitComputed, token)]
         seconds.append(time.process_time() - began)
         world.take(drafts)
     yield Result(
@@ -85,8 +78,8 @@ def measure() -> Iterator[Result]:
         target=NODES_PER_SECOND / SHARE_OF_A_CORE,
     )
     began = time.process_time()
-    for decide in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts):
-        assert not list(decide(world.policies, world.view, tokens))
+    for decision in RENDERED:
+        assert not [draft for token in tokens for draft in world.decided(decision.event, token)]
     yield Result(
         name="policies of a changed node, found unchanged",
         value=NODES / (time.process_time() - began),

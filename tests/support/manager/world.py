@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies, present_inputs
+from koord_manager.domain.controllers.node_policies import OVERCOMMITTED, RENDERED, node_drafts
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, name_from_token, name_token, namespaced_token
 from koordcore.events.node_ledger import NodeResourcesTaken, pod_on_node
 from koordcore.events.objects import (
@@ -53,6 +54,17 @@ class ManagerWorld:
         self.view = ManagerView(ClusterState.restore(b"".join(self.view.state.snapshot())))
         self.policies = NodePolicies()
         self.policies.refresh(self.view)
+
+    def inputs(self, token: str = "n", policies: NodePolicies | None = None) -> NodeInputs:
+        at = present_inputs(policies or self.policies, self.view, token, self.now)
+        assert at is not None
+        return at
+
+    def decided(self, kind: type[Event], token: str = "n", policies: NodePolicies | None = None) -> list[Draft]:
+        """The fact of one kind that the manager decides about a node now, if any."""
+        (decision,) = (each for each in (*RENDERED, OVERCOMMITTED) if each.event is kind)
+        at = self.inputs(token, policies)
+        return node_drafts(at, decision.decide(at))
 
     def take(self, drafts: Iterable[Draft]) -> list[Event]:
         """Folds what was decided, as the log would hold it."""

@@ -6,35 +6,23 @@ All instances fold the log, only the leader decides. A decision is synchronous, 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from koord_manager.domain.cluster.standby_keys import drop_ended_keys
 from koord_manager.domain.controller_names import (
+    AGENT_EVICTION,
     EVICTION,
     EXPLANATION_EXPIRY,
     NODE_OBJECTS,
     RESERVATION_COLLECTION,
     VOLUME_CLAIM,
 )
+from koord_manager.domain.controllers.agent_evictions import agent_requests
 from koord_manager.domain.controllers.registry import Controllers
+from koord_manager.domain.controllers.standalone.ended_objects import collection_drafts, expiry_drafts
+from koord_manager.shell import controllers as run
 from koord_manager.shell.context import ManagerContext, reason_not_to_decide
-from koord_manager.shell.controllers import (
-    bind_claims,
-    collect_reservations,
-    expire_explanations,
-    reconcile_agent_evictions,
-    reconcile_configuration,
-    reconcile_evictions,
-    reconcile_health,
-    reconcile_node_objects,
-    reconcile_node_policies,
-    reconcile_overcommit,
-    reconcile_quota_profiles,
-    reconcile_recommendations,
-    reconcile_workloads,
-)
 from koord_manager.shell.desired_writes import write_desired_states
 from koord_manager.shell.reconcile import LogFull, pause_while_full, report_failures
 
@@ -54,24 +42,27 @@ class Controller(NamedTuple):
 
     name: str
     changes: str
-    reconcile: Callable[[ManagerContext, Controllers, datetime], Awaitable[int]]
+    reconcile: run.Reconcile
     standalone_keys: str = ""
 
 
+request_evictions = run.each_key(AGENT_EVICTION, agent_requests)
+expire_explanations = run.each_key(EXPLANATION_EXPIRY, expiry_drafts)
+collect_reservations = run.each_key(RESERVATION_COLLECTION, collection_drafts)
 CONTROLLERS: Final = (
-    Controller("configuration", "", reconcile_configuration),
-    Controller("workloads", "pods of workloads", reconcile_workloads),
-    Controller("node-policies", "node policies", reconcile_node_policies),
-    Controller("overcommit", "nodes overcommitted anew", reconcile_overcommit),
-    Controller("node-objects", "objects reported by nodes", reconcile_node_objects, NODE_OBJECTS),
-    Controller("health", "nodes with another health", reconcile_health),
-    Controller("quotaprofile", "root quotas", reconcile_quota_profiles),
-    Controller("recommender", "recommendations", reconcile_recommendations),
-    Controller("agent-evictions", "evictions requested by agents", reconcile_agent_evictions),
-    Controller("evictions", "", reconcile_evictions, EVICTION),
+    Controller("configuration", "", run.reconcile_configuration),
+    Controller("workloads", "pods of workloads", run.reconcile_workloads),
+    Controller("node-policies", "node policies", run.reconcile_node_policies),
+    Controller("overcommit", "nodes overcommitted anew", run.reconcile_overcommit),
+    Controller("node-objects", "objects reported by nodes", run.reconcile_node_objects, NODE_OBJECTS),
+    Controller("health", "nodes with another health", run.reconcile_health),
+    Controller("quotaprofile", "root quotas", run.reconcile_quota_profiles),
+    Controller("recommender", "recommendations", run.reconcile_recommendations),
+    Controller("agent-evictions", "evictions requested by agents", request_evictions),
+    Controller("evictions", "", run.reconcile_evictions, EVICTION),
     Controller("explanation-expiry", "", expire_explanations, EXPLANATION_EXPIRY),
     Controller("reservation-collection", "", collect_reservations, RESERVATION_COLLECTION),
-    Controller("volume-claims", "claims and volumes", bind_claims, VOLUME_CLAIM),
+    Controller("volume-claims", "claims and volumes", run.bind_claims, VOLUME_CLAIM),
 )
 """In the order of the cycle: the configuration, then pods, nodes, and what is computed from them."""
 

@@ -1,10 +1,10 @@
 """The figures of the control rounds carry the reference's names, and forget nodes that are no longer computed."""
 
-from koord_manager.domain.controllers.node_policies import overcommit_of, ratio_drafts, slo_drafts
+from koord_manager.domain.controllers.node_resources.decide import overcommit
 from koord_manager.domain.gateway.requests import Meaning
 from koord_manager.shell.controller_metrics import ControllerMetrics
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.nodepolicy import NodeHealthAssessed
+from koordcore.events.nodepolicy import NodeHealthAssessed, NodeRatiosComputed, NodeSloRendered
 from koordcore.events.objects import NodeSpecDeleted
 from prometheus_client import CollectorRegistry
 from support.manager.world import ManagerWorld
@@ -17,7 +17,7 @@ def test_what_a_node_lends_is_shown_in_cores_and_bytes_until_nobody_computes_it(
     world.configure(colocation={"enable": True})
     world.plain_node()
     world.report(cpu_milli=0)
-    found, _ = overcommit_of(world.policies, world.view, "n", world.now)
+    found = overcommit(world.inputs())
     metrics.lent("n", found, 0)
 
     def lent(resource: str, unit: str) -> float | None:
@@ -53,7 +53,7 @@ def test_decisions_are_counted_by_the_references_reasons() -> None:
     world = ManagerWorld()
     world.configure(colocation={"enable": True})
     world.plain_node(**{"node.koordinator.sh/cpu-normalization-enabled": "yes"})
-    events = [draft.event for draft in ratio_drafts(world.policies, world.view, ["n"])]
+    events = [draft.event for draft in world.decided(NodeRatiosComputed)]
     metrics.decided(events, stored=True)
     metrics.decided(events, stored=False)
 
@@ -73,7 +73,7 @@ def test_with_an_api_server_its_answers_are_what_is_counted_as_reconciled() -> N
     world = ManagerWorld()
     world.configure(colocation={"enable": True})
     world.plain_node(**{"node.koordinator.sh/network-bandwidth": "1"})
-    metrics.decided([draft.event for draft in slo_drafts(world.policies, world.view, ["n"])], stored=True)
+    metrics.decided([draft.event for draft in world.decided(NodeSloRendered)], stored=True)
     for purpose, meaning in (
         ("create-nodeslo", Meaning.DONE),
         ("update-nodeslo", Meaning.CONFLICT),

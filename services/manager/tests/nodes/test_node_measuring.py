@@ -1,13 +1,12 @@
 """How nodes measure while nobody has configured anything, or not readably."""
 
-from koord_manager.domain.controllers.node_policies import measuring_drafts
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from support.manager.world import ManagerWorld
 
 
 def told(made: ManagerWorld) -> list[int]:
     """Report intervals that are told to the node now."""
-    events = made.take(measuring_drafts(made.policies, made.view, ["n"]))
+    events = made.take(made.decided(NodeMetricPolicyRendered))
     assert all(isinstance(event, NodeMetricPolicyRendered) for event in events)
     return [event.spec["reportIntervalSeconds"] for event in events if isinstance(event, NodeMetricPolicyRendered)]
 

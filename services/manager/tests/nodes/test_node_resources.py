@@ -11,13 +11,7 @@ from koord_manager.domain.admission.config_maps import config_warnings
 from koord_manager.domain.controller_names import is_enabled
 from koord_manager.domain.controllers.configuration import NodePolicies, warning_drafts
 from koord_manager.domain.controllers.desired_state import desired_node
-from koord_manager.domain.controllers.node_policies import (
-    device_drafts,
-    measuring_drafts,
-    overcommit_of,
-    ratio_drafts,
-    slo_drafts,
-)
+from koord_manager.domain.controllers.node_policies import RENDERED
 from koord_manager.domain.controllers.node_resources.batch import normalized
 from koord_manager.domain.controllers.node_resources.decide import differs
 from koordcore.events.envelope import AggregateRef
@@ -73,20 +67,16 @@ def world(**sections: Any) -> ManagerWorld:
 
 def published(made: ManagerWorld) -> NodeOvercommitComputed | None:
     """One look at the node; what it gives is folded."""
-    _, draft = overcommit_of(made.policies, made.view, "n", made.now)
-    if draft is None:
+    drafts = made.decided(NodeOvercommitComputed)
+    if not drafts:
         return None
-    (event,) = made.take([draft])
+    (event,) = made.take(drafts)
     assert isinstance(event, NodeOvercommitComputed)
     return event
 
 
 def policy_events(made: ManagerWorld) -> list[Any]:
-    return [
-        event
-        for decide in (slo_drafts, measuring_drafts, ratio_drafts, device_drafts)
-        for event in made.take(decide(made.policies, made.view, ["n"]))
-    ]
+    return [event for decision in RENDERED for event in made.take(made.decided(decision.event))]
 
 
 def test_every_term_of_a_published_value_is_in_its_fact() -> None:
@@ -213,9 +203,8 @@ def test_the_view_keeps_only_the_states_of_deleted_nodes() -> None:
     def live_and_die(node: str) -> None:
         made.plain_node(node)
         made.report(node, cpu_milli=1000)
-        made.take(device_drafts(made.policies, made.view, [node]))
-        _, draft = overcommit_of(made.policies, made.view, node, made.now)
-        assert draft is not None
+        made.take(made.decided(NodeDevicesComputed, node))
+        (draft,) = made.decided(NodeOvercommitComputed, node)
         made.take([draft])
         made.fact(AggregateRef("nodespec", node), NodeSpecDeleted(name=node))
 
@@ -368,7 +357,7 @@ def test_a_deleted_configuration_stays_in_force_until_a_restart() -> None:
     assert policy_events(made) == []
     restarted = NodePolicies()
     restarted.refresh(made.view)
-    (draft,) = slo_drafts(restarted, made.view, ["n"])
+    (draft,) = made.decided(NodeSloRendered, policies=restarted)
     assert isinstance(draft.event, NodeSloRendered)
     assert draft.event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 65
 

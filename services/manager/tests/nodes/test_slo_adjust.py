@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_manager.domain.controllers.configuration import slo_adjust_policy
-from koord_manager.domain.controllers.node_policies import overcommit_of, slo_drafts
+from koord_manager.domain.controllers.node_resources.decide import overcommit
 from koord_manager.domain.controllers.slo_adjust.assessment import (
     FULL_WEIGHT,
     HealthState,
@@ -19,7 +19,7 @@ from koord_manager.domain.controllers.slo_adjust.assessment import (
 from koord_manager.domain.controllers.slo_adjust.controller import LOOKS_AT_ONCE, HealthController
 from koord_manager.domain.controllers.slo_adjust.facts import reset_drafts
 from koordcore.events.envelope import AggregateRef
-from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed
+from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed, NodeSloRendered
 from koordcore.events.objects import NodeSpecDeleted
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import default_section
@@ -81,10 +81,10 @@ def test_a_hot_node_loses_weight_and_its_water_levels_fall_until_it_recovers() -
     assert policy.health.effective["cpuReclaimThresholdPercent"] == 40
 
     # both the batch resources and the NodeSLO follow
-    (slo,) = slo_drafts(made.policies, made.view, ["n0"])
+    (slo,) = made.decided(NodeSloRendered, "n0")
     assert slo.event.spec["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 45  # type: ignore[attr-defined]
     made.report("n0", cpu_milli=0)
-    found, _ = overcommit_of(made.policies, made.view, "n0", made.now)
+    found = overcommit(made.inputs("n0"))
     assert found.batch is not None
     assert found.batch.terms["cpu"].margin == 6000
 

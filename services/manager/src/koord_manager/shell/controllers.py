@@ -1,8 +1,9 @@
 """Run the controllers: take the keys of changed objects from the work queue, decide, and append the facts."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from koordcore.events.envelope import Draft
@@ -10,43 +11,56 @@ from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.protocol.manifests import InvalidManifest
 from koordcore.values.timestamps import rfc3339
 
-from koord_manager.domain import controller_names
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import (
-    AGENT_EVICTION,
     CONFIGURATION,
     DESIRED_STATE,
     DISRUPTION_BUDGET,
     EVICTION,
-    EXPLANATION_EXPIRY,
     HEALTH,
     HEALTH_RESET,
+    NODE_OBJECTS,
     NODE_POLICIES,
     OVERCOMMIT,
     QUOTA_PROFILE,
     RECOMMENDER,
-    RESERVATION_COLLECTION,
     VOLUME_CLAIM,
     WORKLOAD,
 )
-from koord_manager.domain.controllers.agent_evictions import agent_requests
-from koord_manager.domain.controllers.configuration import NodePolicies, report_expiry, warning_drafts
-from koord_manager.domain.controllers.node_policies import (
-    device_drafts,
-    measuring_drafts,
-    overcommit_of,
-    ratio_drafts,
-    slo_drafts,
-)
+from koord_manager.domain.controllers.configuration import present_inputs, report_expiry, warning_drafts
+from koord_manager.domain.controllers.node_policies import OVERCOMMITTED, RENDERED, NodeDecision, node_drafts
+from koord_manager.domain.controllers.node_resources.decide import overcommit
 from koord_manager.domain.controllers.registry import Controllers
 from koord_manager.domain.controllers.slo_adjust.facts import reset_drafts
-from koord_manager.domain.controllers.standalone.ended_objects import collection_drafts, expiry_drafts
 from koord_manager.domain.controllers.standalone.evictions import BlockedByBudget, decide_eviction
 from koord_manager.domain.controllers.standalone.node_objects import node_object_drafts
 from koord_manager.domain.controllers.standalone.volume_claims import volume_drafts
 from koord_manager.domain.controllers.standalone.workload_replicas import reconcile_workload
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.reconcile import Decided, append_decided, reconcile
+
+Reconcile = Callable[[ManagerContext, Controllers, datetime], Awaitable[int]]
+"""Decides the objects whose keys are ready in the work queue, and returns the number of changes."""
+
+
+def singly(drafts: list[Draft]) -> list[list[Draft]]:
+    """Facts that are appended independently of each other."""
+    return [[draft] for draft in drafts]
+
+
+def each_key(queue: str, decide: Callable[[ManagerView, str], list[Draft]]) -> Reconcile:
+    """Decide each key of one queue from the view alone. The changes are the appended facts."""
+
+    async def run(context: ManagerContext, _: Controllers, now: datetime) -> int:
+        keys = context.view.queue.take(queue)
+        return len(await reconcile(context, queue, keys, lambda key: singly(decide(context.view, key)), now))
+
+    return run
+
+
+async def reconcile_node_objects(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
+    """Write the objects that node agents report. With an API server, the gateway writes them."""
+    return await each_key(NODE_OBJECTS, partial(node_object_drafts, now=rfc3339(now)))(context, controllers, now)
 
 
 async def reconcile_configuration(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
@@ -65,7 +79,7 @@ async def reconcile_configuration(context: ManagerContext, controllers: Controll
             if isinstance(draft.event, ConfigWarned):
                 for config_field, sentence in draft.event.warnings.items():
                     context.logger.warning("config_warning", field=config_field, reason=sentence)
-        return [[draft] for draft in drafts]
+        return singly(drafts)
 
     return len(await reconcile(context, CONFIGURATION, context.view.queue.take(CONFIGURATION), decide, now))
 
@@ -99,30 +113,22 @@ async def reconcile_workloads(context: ManagerContext, _: Controllers, now: date
     return sum(draft.ref.kind == "podspec" for draft in stored)
 
 
-Drafts = Callable[[NodePolicies, ManagerView, Iterable[str]], list[Draft]]
-POLICIES: Final[tuple[tuple[str, str, Drafts], ...]] = (
-    (controller_names.NODE_SLO, controller_names.NODE_SLO, slo_drafts),
-    (controller_names.NODE_METRIC, controller_names.NODE_METRIC, measuring_drafts),
-    (controller_names.NODE_RESOURCE, controller_names.RATIOS, ratio_drafts),
-    (controller_names.NODE_RESOURCE, controller_names.DEVICES, device_drafts),
-)
-"""The controller as the flags name it, its queue, and what it decides for a node; in this order."""
-
-
 async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Return the number of appended facts.
 
     The keys of controllers that are switched off are dropped.
     """
+    view, policies = context.view, controllers.policies
     rendered = 0
-    for enabled_as, controller, drafts_of in POLICIES:
-        tokens = context.view.queue.take(controller)
+    for decision in RENDERED:
+        tokens = view.queue.take(decision.queue)
 
-        def decide(token: str, drafts_of: Drafts = drafts_of) -> list[list[Draft]]:
-            return [[draft] for draft in drafts_of(controllers.policies, context.view, [token])]
+        def decide(token: str, decision: NodeDecision = decision) -> list[list[Draft]]:
+            at = present_inputs(policies, view, token, now)
+            return singly(node_drafts(at, at and decision.decide(at)))
 
-        if enabled_as in controllers.enabled:
-            rendered += len(await reconcile(context, controller, tokens, decide, now))
+        if decision.enabled_as in controllers.enabled:
+            rendered += len(await reconcile(context, decision.queue, tokens, decide, now))
     return rendered
 
 
@@ -132,43 +138,29 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
     Return the number of appended facts.
     """
     view, policies, metrics = context.view, controllers.policies, context.metrics
-    tokens = view.queue.take(controller_names.OVERCOMMIT)
-    if controller_names.NODE_RESOURCE not in controllers.enabled:
+    tokens = view.queue.take(OVERCOMMIT)
+    if OVERCOMMITTED.enabled_as not in controllers.enabled:
         return 0
 
     def decide(token: str) -> list[list[Draft]]:
-        node = view.node(token)
-        if node is None:
+        at = present_inputs(policies, view, token, now)
+        if at is None:
             if metrics is not None:
                 metrics.not_found()
             return []
-        report = view.reports.get(token)
-        if report is not None:
-            expires = report_expiry(report, policies.colocation(token, node))
+        if at.report is not None:
+            expires = report_expiry(at.report, policies.colocation(token, at.node))
             if expires >= now.timestamp():  # after that the report is not used any more
-                view.queue.add_after(controller_names.OVERCOMMIT, token, expires)
-        found, draft = overcommit_of(policies, view, token, now)
+                view.queue.add_after(OVERCOMMIT, token, expires)
+        found = overcommit(at)
         if metrics is not None:
-            metrics.lent(node.metadata.name, found, now.timestamp())
-        return [[draft]] if draft is not None else []
+            metrics.lent(at.node.metadata.name, found, now.timestamp())
+        return singly(node_drafts(at, found.event))
 
-    stored = await reconcile(context, controller_names.OVERCOMMIT, tokens, decide, now)
+    stored = await reconcile(context, OVERCOMMIT, tokens, decide, now)
     if tokens and metrics is not None:
         metrics.forget_before(now.timestamp())
     return len(stored)
-
-
-async def reconcile_node_objects(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Write the objects that node agents report, and return the number of appended facts.
-
-    Not called with an API server, to which the gateway writes them.
-    """
-    tokens = context.view.queue.take(controller_names.NODE_OBJECTS)
-
-    def decide(token: str) -> list[list[Draft]]:
-        return [[draft] for draft in node_object_drafts(context.view, token, rfc3339(now))]
-
-    return len(await reconcile(context, controller_names.NODE_OBJECTS, tokens, decide, now))
 
 
 async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
@@ -176,12 +168,7 @@ async def reconcile_health(context: ManagerContext, controllers: Controllers, no
 
     Policies of nodes whose health changed are computed in the next cycle.
     """
-
-    def reset(token: str) -> list[list[Draft]]:
-        return [[draft] for draft in reset_drafts(context.view, token)]
-
-    returned = context.view.queue.take(HEALTH_RESET)
-    assessed = len(await reconcile(context, HEALTH_RESET, returned, reset, now))
+    assessed = await each_key(HEALTH_RESET, reset_drafts)(context, controllers, now)
     drafts = controllers.health.drafts(controllers.policies, context.view, now)
     assessed += len(await append_decided(context, HEALTH, _each(drafts), now))
     if assessed and context.metrics is not None:
@@ -197,7 +184,7 @@ async def reconcile_quota_profiles(context: ManagerContext, controllers: Control
     view, quotas = context.view, controllers.quotas
 
     def decide(id_: str) -> list[list[Draft]]:
-        return [[draft] for draft in quotas.decide(view, id_)]
+        return singly(quotas.decide(view, id_))
 
     return len(await reconcile(context, QUOTA_PROFILE, quotas.take(view, now), decide, now))
 
@@ -224,15 +211,6 @@ def _each(drafts: list[Draft]) -> list[Decided]:
 MAX_EVICTIONS_PER_CYCLE: Final = 200
 
 
-async def reconcile_agent_evictions(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Request the eviction of pods that node agents have ended, and return the number of requests."""
-
-    def decide(token: str) -> list[list[Draft]]:
-        return [[draft] for draft in agent_requests(context.view, token)]
-
-    return len(await reconcile(context, AGENT_EVICTION, context.view.queue.take(AGENT_EVICTION), decide, now))
-
-
 async def reconcile_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
     """Carry out requested evictions that disruption budgets allow, and return the number of appended facts.
 
@@ -249,38 +227,8 @@ async def reconcile_evictions(context: ManagerContext, controllers: Controllers,
         return [decision] if decision else []
 
     gone = await reconcile(context, EVICTION, queue.take(EVICTION, MAX_EVICTIONS_PER_CYCLE), decide, now)
-
-    def decide_status(id_: str) -> list[list[Draft]]:
-        return [[draft] for draft in budgets.status_draft(view, id_)]
-
-    await reconcile(context, DISRUPTION_BUDGET, queue.take(DISRUPTION_BUDGET), decide_status, now)
+    await each_key(DISRUPTION_BUDGET, budgets.status_draft)(context, controllers, now)
     return len(gone)
-
-
-async def expire_explanations(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Delete expired ScheduleExplanations, and return their number.
-
-    Not called with an API server, where the gateway deletes them.
-    """
-    ids = context.view.queue.take(EXPLANATION_EXPIRY)
-
-    def decide(id_: str) -> list[list[Draft]]:
-        return [[draft] for draft in expiry_drafts(context.view, id_)]
-
-    return len(await reconcile(context, EXPLANATION_EXPIRY, ids, decide, now))
-
-
-async def collect_reservations(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Delete collected Reservations, and return their number.
-
-    Not called with an API server, where the gateway deletes them.
-    """
-    uids = context.view.queue.take(RESERVATION_COLLECTION)
-
-    def decide(uid: str) -> list[list[Draft]]:
-        return [[draft] for draft in collection_drafts(context.view, uid)]
-
-    return len(await reconcile(context, RESERVATION_COLLECTION, uids, decide, now))
 
 
 async def bind_claims(context: ManagerContext, _: Controllers, now: datetime) -> int:

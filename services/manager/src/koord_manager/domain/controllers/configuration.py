@@ -8,18 +8,19 @@ Source:
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
 from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.observation import NodeUsageReported
+from koordcore.protocol import keys
 from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Strategy
 from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
-from koordcore.state.aggregates import ConfigState, NodeHealth
+from koordcore.state.aggregates import ConfigState, NodeHealth, NodePolicyState
 
 from koord_manager.domain.admission.config_maps import config_warnings
 from koord_manager.domain.cluster.view import ManagerView
@@ -188,6 +189,39 @@ class NodePolicies:
             return None if measures_already else _DEFAULT_COLOCATION
         strategy = self.config.strategy_for(SectionName.COLOCATION, node.metadata.labels, node.metadata.annotations)
         return strategy if strategy is not None and strategy["enable"] is True else _DEFAULT_COLOCATION
+
+
+class NodeInputs(NamedTuple):
+    """What the decisions about one node read. A re-run gives them another configuration, other policies or reports."""
+
+    view: ManagerView
+    token: str  # name of the node, as a part of NATS subjects (`.` is `_`)
+    node: Node
+    policies: NodePolicies  # the configuration in force
+    published: NodePolicyState | None  # last published policies of the node; None if nothing was published
+    report: NodeUsageReported | None  # the newest usage report; None if none was received
+    now: datetime
+
+    @property
+    def normalization(self) -> str | None:
+        """The text of the node's cpu normalization ratio, or None if it has none.
+
+        A ratio that the manager computed takes precedence over the annotation of the node (manager spec, 5.5 (2)).
+        """
+        if self.published is not None and self.published.cpu_normalization is not None:
+            return self.published.cpu_normalization
+        return self.node.metadata.annotations.get(keys.CPU_NORMALIZATION_RATIO)
+
+    @property
+    def colocation(self) -> ColocationStrategy:
+        """The colocation strategy of the node, lowered by its published health."""
+        return self.policies.colocation(self.token, self.node, self.published.health if self.published else None)
+
+
+def present_inputs(policies: NodePolicies, view: ManagerView, token: str, now: datetime) -> NodeInputs | None:
+    """Return the inputs as they are now, or None if the node does not exist."""
+    node = view.node(token)
+    return NodeInputs(view, token, node, policies, view.policy(token), view.reports.get(token), now) if node else None
 
 
 def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:

@@ -9,7 +9,7 @@ Source:
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.nodepolicy import MassAbnormalityChanged, NodeHealthAssessed
@@ -17,7 +17,7 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controllers.configuration import NodePolicies
+from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies
 from koord_manager.domain.controllers.slo_adjust import controller
 from koord_manager.domain.controllers.slo_adjust.assessment import FULL_WEIGHT, NodeWeight, assess, guard_weights
 from koord_manager.domain.controllers.slo_adjust.facts import healthy_again, is_adjusted
@@ -37,35 +37,21 @@ class HealthStep(NamedTuple):
     event: NodeHealthAssessed
 
 
-def step_again(
-    policies: NodePolicies,
-    view: ManagerView,
-    token: str,
-    published: NodePolicyState | None,
-    recorded: NodeHealthAssessed,
-) -> NodeHealthAssessed | None:
+def step_again(at: NodeInputs, recorded: NodeHealthAssessed) -> NodeHealthAssessed | None:
     """Repeat the recorded assessment of a node with its recorded signals; return its event, or None if nothing changes.
 
     If the computed weight is the recorded one, the recorded result of the limit on lowered nodes applies too.
-
-    Args:
-        policies: Configuration of the re-run.
-        view: The folded state of the cluster.
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        published: Policies of the node in the re-run, or None if nothing was published.
-        recorded: The recorded event.
     """
+    published = at.published
     if recorded.cause == OFF:
         before = published.health if published else None
         return healthy_again(before) if before is not None and is_adjusted(before) else None
-    node, policy = view.node(token), policies.slo_adjust
-    if node is None or not policy.enable:
+    policy = at.policies.slo_adjust
+    if not policy.enable:
         return None
     found = assess(policy, controller.previous_state(published), recorded.signals, stale=recorded.stale)
     reported = recorded.reported_weight if found.weight == recorded.weight else found.weight
-    seen = controller.Seen(node, published, found, recorded.signals, recorded.stale)
-    draft = controller.health_draft(policies, policy, view, token, seen, reported)
-    return cast("NodeHealthAssessed", draft.event) if draft is not None else None
+    return controller.health_event(controller.Seen(at, found, recorded.signals, recorded.stale), reported)
 
 
 def repeat_guard(
@@ -160,17 +146,17 @@ class TriedHealth:
             return
         seen = {
             token: controller.look_at_health(
-                policies, policy, view, token, in_force.get(token), newest[token], self._last
+                NodeInputs(view, token, node, policies, in_force.get(token), newest[token], self._last)
             )
             for token in view.nodes()
-            if token in newest
+            if token in newest and (node := view.node(token)) is not None
         }
         guarded = controller.guard(policy, seen)
         self.mass_abnormal = guarded.is_mass_abnormal
         for token, look in seen.items():
-            draft = controller.health_draft(policies, policy, view, token, look, guarded.weights[token])
-            if draft is not None:
-                yield HealthStep(token, cast("NodeHealthAssessed", draft.event))
+            event = controller.health_event(look, guarded.weights[token])
+            if event is not None:
+                yield HealthStep(token, event)
 
 
 def is_alike(found: MassAbnormalityChanged, recorded: MassAbnormalityChanged) -> bool:

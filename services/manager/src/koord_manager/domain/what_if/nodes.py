@@ -14,47 +14,95 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from koordcore.events.envelope import HEADER_OCCURRED_AT, AggregateRef, BasedOn, Event, StoredEvent, name_from_token
 from koordcore.events.nodepolicy import (
     ConfigWarned,
     MassAbnormalityChanged,
-    NodeDevicesComputed,
     NodeHealthAssessed,
-    NodeMetricPolicyRendered,
     NodeOvercommitComputed,
-    NodeRatiosComputed,
     NodeSloRendered,
 )
 from koordcore.events.observation import NodeUsageReported
-from koordcore.events.quota import QuotaProfileRendered
+from koordcore.events.quota import QuotaProfileDropped, QuotaProfileRendered
 from koordcore.state.aggregates import CustomObjectState, NodePolicyState
 from koordcore.state.cluster import evolve
 
 from koord_manager.domain.admission.config_maps import config_warnings
 from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
 from koord_manager.domain.cluster.view import ManagerView
-from koord_manager.domain.controller_names import NODE_RESOURCE, QUOTA_PROFILE
-from koord_manager.domain.controllers import node_policies
-from koord_manager.domain.controllers.configuration import NodePolicies, slo_config_state
-from koord_manager.domain.controllers.node_resources.decide import decide_overcommit
+from koord_manager.domain.controller_names import QUOTA_PROFILE
+from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies, slo_config_state
+from koord_manager.domain.controllers.node_policies import OVERCOMMITTED, RENDERED, NodeDecision
 from koord_manager.domain.controllers.quota_profiles import render
-from koord_manager.domain.what_if.fates import (
-    CONTROLLER_OF,
-    Configured,
-    Decision,
-    NodeFate,
-    Rendered,
-    compared_fields,
-    is_alike,
-    without_version,
-)
 from koord_manager.domain.what_if.health import CHANGES_THRESHOLDS, TriedHealth, repeat_guard, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
 from koord_manager.domain.what_if.recording import RecordedFlags, Report, Tally
 
+# MERGED: Compare decisions about a node, and the resulting policy of the node, between a recording and a re-run.
+# Source:
+# manager spec, 17.3
+
+
+REPEATED_DECISIONS: Final = (NodeHealthAssessed, *(decision.event for decision in (*RENDERED, OVERCOMMITTED)))
+_VARYING: Final = {"config_version": 0, "based_on": BasedOn()}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFate:
+    """A node whose policies differ between recording and re-run at the end of the window.
+
+    Policies are, for example, overcommitted resources, NodeSLO and health.
+
+    Attributes:
+        node: Name of the node.
+        recorded: Recorded policies, or None if nothing was published.
+        rerun: Policies of the re-run, or None if nothing would be published.
+    """
+
+    node: str
+    recorded: NodePolicyState | None
+    rerun: NodePolicyState | None
+
+
+def is_alike(found: Event, recorded: Event) -> bool:
+    """Return whether a repeated decision about a node equals the recorded one, apart from versions and positions."""
+    return without_version(found) == without_version(recorded)
+
+
+def without_version(event: Event | None) -> Event | None:
+    """Return a decision without the configuration version and the positions that it was based on; None for None."""
+    if event is None:
+        return None
+    return msgspec.structs.replace(event, **{name: value for name, value in _VARYING.items() if hasattr(event, name)})
+
+
+def compared_fields(policy: NodePolicyState | None) -> tuple[object, ...]:
+    """Return the fields of a node's policies by which recording and re-run are compared; of empty policies for None."""
+    found = policy or NodePolicyState(seq=0)
+    amounts = (found.batch_cpu_milli, found.batch_memory_bytes, found.mid_cpu_milli, found.mid_memory_bytes)
+    return (
+        *amounts,
+        found.zones,
+        found.slo,
+        found.metric_policy,
+        found.cpu_normalization,
+        found.amplification,
+        level_of(found),
+        found.devices,
+        found.device_labels,
+    )
+
+
+def level_of(policy: NodePolicyState) -> tuple[str, int, dict[str, int]] | None:
+    """Return the level, weight and threshold offsets of a node's health, or None if health never had an effect."""
+    health = policy.health
+    return (health.level, health.reported_weight, health.offsets) if health is not None else None
+
+
 MAX_RATIO_CYCLES: Final = 3
 """Amplification follows a new normalization one cycle later."""
-_CONFIGURED: Final[tuple[type[Configured], ...]] = (NodeRatiosComputed, NodeSloRendered, NodeMetricPolicyRendered)
+_DECISION_OF: Final[Mapping[type[Event], NodeDecision]] = {each.event: each for each in (*RENDERED, OVERCOMMITTED)}
 
 
 @dataclass(slots=True)
@@ -165,7 +213,7 @@ class NodeDecisions:
                 self._assess_health(report.reported_at)
         return last
 
-    def repeat(self, stored: StoredEvent, recorded: Decision) -> None:
+    def repeat(self, stored: StoredEvent, recorded: Event) -> None:
         """Repeat a recorded decision about a node with the report and time of the recorded one, and count the result.
 
         If the node is gone, or the controller did not run by the flags, the re-run takes the recorded result. It also
@@ -176,35 +224,31 @@ class NodeDecisions:
             recorded: Its event.
         """
         self.tally.recorded += 1
-        token, node = stored.ref.id, self.view.node(stored.ref.id)
-        if node is None or not self._decides(type(recorded)):
+        token, decision = stored.ref.id, _DECISION_OF.get(type(recorded))
+        at = self._at(token, self._policies_of(getattr(recorded, "config_version", 0)), stored.occurred_at)
+        if at is None or not self._runs(decision):
             self.set_published(token, recorded, stored)
             return
         if isinstance(recorded, NodeOvercommitComputed):
-            policies = self._policies_of(recorded.config_version)
-            report = self._reports.of.get((token, recorded.metric_updated_at))
-            if report is None and recorded.metric_updated_at:
+            at = at._replace(report=self._reports.of.get((token, recorded.metric_updated_at)))
+            if at.report is None and recorded.metric_updated_at:
                 self.tally.not_retained += 1
                 if not self._is_changed(token):
                     self.set_published(token, recorded, stored)
                 return
-            found = self._overcommit(policies, token, report, stored.occurred_at)
-        elif isinstance(recorded, NodeHealthAssessed):
+        if isinstance(recorded, NodeHealthAssessed):
             if self._assesses_health():
                 return
-            policies = self._policies_of(recorded.config_version)
-            found = step_again(policies, self.view, token, self.rerun.get(token), recorded)
-        elif isinstance(recorded, NodeDevicesComputed):
-            found = node_policies.device_event(self._chosen or self._in_force, self.view, token, self.rerun.get(token))
+            found = step_again(at, recorded)
         else:
-            policies = self._policies_of(recorded.config_version)
-            found = self._rendered(type(recorded), policies, token, self.rerun.get(token))
+            assert decision is not None
+            found = decision.decide(at)
         if found is not None:
             self.tally.rerun += 1
             self.tally.same += is_alike(found, recorded)
             self.set_published(token, found, stored)
 
-    def repeat_guard(self, recorded: MassAbnormalityChanged) -> None:
+    def repeat_guard(self, _: StoredEvent, recorded: MassAbnormalityChanged) -> None:
         """Repeat the recorded check whether more nodes look abnormal than may be lowered, and count the result.
 
         If another slo-adjust-config is tried, the check is counted as recorded and not repeated.
@@ -215,7 +259,7 @@ class NodeDecisions:
             self.tally.rerun += 1
             self.tally.same += is_guarded_alike(found, recorded)
 
-    def repeat_warnings(self, recorded: ConfigWarned) -> None:
+    def repeat_warnings(self, _: StoredEvent, recorded: ConfigWarned) -> None:
         """Repeat the recorded warnings about slo-controller-config, and count the result."""
         self.tally.recorded += 1
         state = slo_config_state(self.view)
@@ -232,29 +276,20 @@ class NodeDecisions:
         """
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
-    def repeat_root_quota(self, id_: str, recorded: QuotaProfileRendered) -> None:
-        """Repeat the recorded root quota of a profile, and count the result; no tried configuration changes it.
-
-        Args:
-            id_: Id of the profile, `<namespace>=<name>`.
-            recorded: The recorded event.
-        """
+    def repeat_root_quota(self, stored: StoredEvent, recorded: QuotaProfileRendered) -> None:
+        """Repeat the recorded root quota of a profile, and count the result; no tried configuration changes it."""
         self.tally.recorded += 1
-        profile = self.view.state.of_kind(CustomObjectState).get(f"{QUOTA_PROFILES}={id_}")
+        profile = self.view.state.of_kind(CustomObjectState).get(f"{QUOTA_PROFILES}={stored.ref.id}")
         if profile is not None and QUOTA_PROFILE in self._flags.controllers:
             nodes = [node for token in self.view.nodes() if (node := self.view.node(token)) is not None]
             self.tally.rerun += 1
             self.tally.same += render(profile, nodes) == recorded
 
-    def repeat_dropped_quota(self, id_: str) -> None:
-        """Repeat that the recorded root quota of a profile is dropped, and count the result: equal without a profile.
-
-        Args:
-            id_: Id of the profile, `<namespace>=<name>`.
-        """
+    def repeat_dropped_quota(self, stored: StoredEvent, _: QuotaProfileDropped) -> None:
+        """Repeat that a recorded root quota is dropped, and count the result: equal if the profile is gone."""
         self.tally.recorded += 1
         if QUOTA_PROFILE in self._flags.controllers:
-            is_gone = f"{QUOTA_PROFILES}={id_}" not in self.view.state.of_kind(CustomObjectState)
+            is_gone = f"{QUOTA_PROFILES}={stored.ref.id}" not in self.view.state.of_kind(CustomObjectState)
             self.tally.rerun += is_gone
             self.tally.same += is_gone
 
@@ -278,10 +313,17 @@ class NodeDecisions:
     def _policies_of(self, version: int) -> NodePolicies:
         return self._chosen or self._versions.get(version, self._in_force)
 
-    def _decides(self, kind: type[Event]) -> bool:
-        """Return whether the controller that makes this decision ran in the recorded manager."""
-        controller = CONTROLLER_OF.get(kind)
-        return controller is None or controller in self._flags.controllers
+    def _at(self, token: str, policies: NodePolicies, now: str) -> NodeInputs | None:
+        """The inputs of a decision in the re-run, or None if the node does not exist."""
+        node = self.view.node(token)
+        if node is None:
+            return None
+        published, report = self.rerun.get(token), self._reports.newest.get(token)
+        return NodeInputs(self.view, token, node, policies, published, report, datetime.fromisoformat(now))
+
+    def _runs(self, decision: NodeDecision | None) -> bool:
+        """Return whether the controller of a decision ran in the recorded manager. None cannot be switched off."""
+        return decision is None or decision.enabled_as in self._flags.controllers
 
     def _assesses_health(self) -> bool:
         """Return whether health is assessed by the tried configuration instead of repeated."""
@@ -295,68 +337,45 @@ class NodeDecisions:
         for token, event in list(health.round(self.rerun, self._reports.newest, now)):
             self._publish(token, event, now)
             if event.cause in CHANGES_THRESHOLDS and self._chosen is not None:
-                if self._decides(NodeSloRendered):
-                    self._publish(token, self._rendered(NodeSloRendered, self._chosen, token, self.rerun[token]), now)
+                slo = _DECISION_OF[NodeSloRendered]
+                if self._runs(slo) and (at := self._at(token, self._chosen, now)) is not None:
+                    self._publish(token, slo.decide(at), now)
                 self._decide_changed_node(token, now)
 
     def _decide_changed_nodes(self, now: str) -> None:
         if self._chosen is None:
             return
         for token in sorted(self.view.nodes()):
-            for kind in filter(self._decides, _CONFIGURED):
+            for decision in filter(self._runs, RENDERED):
                 chosen, in_force = (
-                    without_version(self._rendered(kind, policies, token, None))
+                    without_version(decision.decide(at._replace(published=None)))
                     for policies in (self._chosen, self._in_force)
+                    if (at := self._at(token, policies, now)) is not None
                 )
                 if chosen == in_force:
                     continue
                 for _ in range(MAX_RATIO_CYCLES):
-                    self._publish(token, self._rendered(kind, self._chosen, token, self.rerun.get(token)), now)
+                    if (at := self._at(token, self._chosen, now)) is not None:
+                        self._publish(token, decision.decide(at), now)
             self._decide_changed_node(token, now)
-
-    def _rendered(
-        self, kind: type[Configured], policies: NodePolicies, token: str, published: NodePolicyState | None
-    ) -> Rendered | None:
-        node = self.view.node(token)
-        assert node is not None
-        if kind is NodeSloRendered:
-            return node_policies.slo_event(policies, node, published)
-        if kind is NodeMetricPolicyRendered:
-            return node_policies.measuring_event(policies, node, published)
-        return node_policies.ratio_event(policies, self.view, token, published)
 
     def _decide_changed_node(self, token: str, now: str) -> None:
         """Decide a node on which the tried configuration has another effect than the recorded one."""
-        report = self._reports.newest.get(token)
-        if NODE_RESOURCE not in self._flags.controllers:
+        if self._chosen is None or not self._runs(OVERCOMMITTED) or not self._is_changed(token):
             return
-        if self._chosen is not None and report is not None and self._is_changed(token):
-            self._publish(token, self._overcommit(self._chosen, token, report, now), now)
+        at = self._at(token, self._chosen, now)
+        if at is not None and at.report is not None:
+            self._publish(token, OVERCOMMITTED.decide(at), now)
 
     def _is_changed(self, token: str) -> bool:
         """Return whether the tried configuration changes the batch or mid resources of a node."""
-        node = self.view.node(token)
-        if self._chosen is None or node is None:
+        tried = self._at(token, self._chosen or self._in_force, "0001-01-01")
+        if self._chosen is None or tried is None:
             return False
-        rerun, recorded = self.rerun.get(token), self.view.policy(token)
-        annotations = node.metadata.annotations
-        if node_policies.normalization_in_force(rerun, annotations) != node_policies.normalization_in_force(
-            recorded, annotations
-        ):
-            return True
-        chosen = self._chosen.colocation(token, node, rerun.health if rerun else None)
-        return chosen != self._in_force.colocation(token, node, recorded.health if recorded else None)
+        recorded = tried._replace(policies=self._in_force, published=self.view.policy(token))
+        return tried.normalization != recorded.normalization or tried.colocation != recorded.colocation
 
-    def _overcommit(
-        self, policies: NodePolicies, token: str, report: NodeUsageReported | None, now: str
-    ) -> NodeOvercommitComputed | None:
-        look = node_policies.look_at(policies, self.view, token, self.rerun.get(token), report)
-        based_on = BasedOn(ev=self.view.state.position)
-        return decide_overcommit(
-            look, datetime.fromisoformat(now), config_version=policies.version, based_on=based_on
-        ).event
-
-    def _publish(self, token: str, event: Decision | None, now: str) -> None:
+    def _publish(self, token: str, event: Event | None, now: str) -> None:
         if event is not None:
             self.tally.rerun += 1
             stored = StoredEvent(

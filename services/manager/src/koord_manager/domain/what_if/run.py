@@ -11,7 +11,7 @@ Source:
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Event, StoredEvent
@@ -25,27 +25,13 @@ from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controllers.recommender.apply import INITIATOR
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
-from koord_manager.domain.what_if.fates import REPEATED_DECISIONS
-from koord_manager.domain.what_if.nodes import NodeDecisions
+from koord_manager.domain.what_if.nodes import REPEATED_DECISIONS, NodeDecisions
 from koord_manager.domain.what_if.recommendations import (
     RecommendationDecisions,
     RecommendationFate,
 )
 from koord_manager.domain.what_if.recording import RecordedFlags, moment_of, read_reports
 
-_DECISIONS: Final = frozenset(
-    model.__name__
-    for model in (
-        *REPEATED_DECISIONS,
-        MassAbnormalityChanged,
-        ConfigWarned,
-        QuotaProfileRendered,
-        QuotaProfileDropped,
-        RecommendationComputed,
-        RecommendationDropped,
-        PodEvictionRequested,
-    )
-)
 LOOKAHEAD: Final = 50_000
 """Maximum number of facts between a decision and the facts that it was based on; a later one is decided late."""
 
@@ -94,6 +80,17 @@ class ManagerWhatIf:
         self.nodes = NodeDecisions(view, read, chosen, flags or RecordedFlags())
         self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
         self.admission = AdmissionDecisions(view, admission_decisions, admitting, decisions_since)
+        self._repeats: dict[type[Event], Callable[[StoredEvent, Any], None]] = {
+            **dict.fromkeys(REPEATED_DECISIONS, self.nodes.repeat),
+            MassAbnormalityChanged: self.nodes.repeat_guard,
+            ConfigWarned: self.nodes.repeat_warnings,
+            QuotaProfileRendered: self.nodes.repeat_root_quota,
+            QuotaProfileDropped: self.nodes.repeat_dropped_quota,
+            RecommendationComputed: self.recommendations.compute,
+            RecommendationDropped: self.recommendations.drop,
+            PodEvictionRequested: self.recommendations.replace,
+        }
+        self._decisions = frozenset(event.__name__ for event in self._repeats)
         self._now = ""
         self._begin = 0
         self._waiting: deque[StoredEvent] = deque()
@@ -125,7 +122,7 @@ class ManagerWhatIf:
         """
         self._waiting.append(stored)
         self.admission.see(stored)
-        if stored.type in _DECISIONS:
+        if stored.type in self._decisions:
             self._expect(stored)
         if len(self._waiting) > LOOKAHEAD:
             self._step(self._waiting.popleft())
@@ -198,19 +195,5 @@ class ManagerWhatIf:
 
     def _repeat_decision(self, stored: StoredEvent) -> None:
         recorded = CATALOGUE.read(stored)
-        if isinstance(recorded, QuotaProfileRendered):
-            self.nodes.repeat_root_quota(stored.ref.id, recorded)
-        elif isinstance(recorded, QuotaProfileDropped):
-            self.nodes.repeat_dropped_quota(stored.ref.id)
-        elif isinstance(recorded, MassAbnormalityChanged):
-            self.nodes.repeat_guard(recorded)
-        elif isinstance(recorded, ConfigWarned):
-            self.nodes.repeat_warnings(recorded)
-        elif isinstance(recorded, REPEATED_DECISIONS):
-            self.nodes.repeat(stored, recorded)
-        elif isinstance(recorded, RecommendationComputed):
-            self.recommendations.compute(stored, recorded)
-        elif isinstance(recorded, RecommendationDropped):
-            self.recommendations.drop(stored, recorded)
-        elif isinstance(recorded, PodEvictionRequested):
-            self.recommendations.replace(stored, recorded)
+        if recorded is not None:
+            self._repeats[type(recorded)](stored, recorded)

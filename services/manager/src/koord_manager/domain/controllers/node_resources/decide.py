@@ -26,8 +26,9 @@ from koordcore.state.aggregates import NodePolicyState
 from koordcore.values import codec
 
 from koord_manager.domain.cluster import amounts
-from koord_manager.domain.cluster.nodes import GPU_RESOURCES
+from koord_manager.domain.cluster.nodes import GPU_RESOURCES, is_told
 from koord_manager.domain.controller_names import BATCH, MID, PLUGINS
+from koord_manager.domain.controllers.configuration import NodeInputs
 from koord_manager.domain.controllers.node_resources.batch import (
     Batch,
     PublishedBatch,
@@ -157,6 +158,28 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
         return "degraded: no metric"
     age = (now - datetime.fromisoformat(report.updated_at)).total_seconds()
     return "degraded: metric expired" if age > strategy.degrade_time_minutes * 60 else None
+
+
+def overcommit(at: NodeInputs) -> Overcommit:
+    """Compute the overcommitted resources of a node (manager spec, 5.1)."""
+    look = NodeLook(
+        node=at.node,
+        pods=at.view.pods_with_facts(at.token),
+        report=at.report,
+        topology=at.view.topology(at.token),
+        strategy=at.colocation,
+        normalization=at.normalization,
+        published=at.published,
+        plugins=at.policies.plugins,
+        is_told=is_told(at.view.state, at.token, at.published, NodeOvercommitComputed),
+    )
+    based_on = BasedOn(ev=at.view.state.position, obs=at.view.obs_position)
+    return decide_overcommit(look, at.now, config_version=at.policies.version, based_on=based_on)
+
+
+def overcommit_event(at: NodeInputs) -> NodeOvercommitComputed | None:
+    """Return the event of `overcommit`."""
+    return overcommit(at).event
 
 
 def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:

@@ -15,10 +15,8 @@ from typing import Final, NamedTuple
 import msgspec
 from koordcore.events.envelope import Draft, name_from_token
 from koordcore.events.nodepolicy import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
-from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SectionName
-from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ControllerState, NodeHealth, NodePolicyState
 from koordcore.values import codec
 
@@ -26,7 +24,7 @@ from koord_manager.domain.cluster.amounts import node_capacity
 from koord_manager.domain.cluster.nodes import is_told
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import HEALTH
-from koord_manager.domain.controllers.configuration import NodePolicies, SloAdjustPolicy
+from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies, SloAdjustPolicy, present_inputs
 from koord_manager.domain.controllers.node_resources.decide import degradation
 from koord_manager.domain.controllers.slo_adjust import assessment
 from koord_manager.domain.controllers.slo_adjust.assessment import Guarded, NodeWeight, guard_weights, node_signals
@@ -48,21 +46,12 @@ _OPTED_OUT: Final = "false"
 
 
 class Seen(NamedTuple):
-    """The assessment of one node in one run, with its inputs.
+    """The assessment of one node in one run, with its inputs."""
 
-    Attributes:
-        node: The node.
-        published: Last published policies of the node, or None if nothing was published.
-        found: The assessment, or None for a node that is excluded from health and counts as healthy.
-        signals: Name of a signal -> measured value.
-        stale: Whether the usage report of the node is missing or too old.
-    """
-
-    node: Node
-    published: NodePolicyState | None
-    found: assessment.Assessment | None
-    signals: dict[str, float]
-    stale: bool
+    at: NodeInputs
+    found: assessment.Assessment | None  # None for a node that is excluded from health and counts as healthy
+    signals: dict[str, float]  # name of a signal -> measured value
+    stale: bool  # whether the usage report of the node is missing or too old
 
 
 class HealthController:
@@ -96,17 +85,18 @@ class HealthController:
             self._is_looking, self._seen = True, {}
             queue.resync(HEALTH, view.nodes())
         for token in queue.take(HEALTH, LOOKS_AT_ONCE):
-            if view.node(token) is None:
+            at = present_inputs(policies, view, token, now)
+            if at is None:
                 queue.forget(HEALTH, token)
                 continue
-            look = queue.attempt(HEALTH, token, partial(_look, policies, policy, view, token, now))
+            look = queue.attempt(HEALTH, token, partial(look_at_health, at))
             if look is not None:
                 self._seen[token] = look
         if queue.depth(HEALTH):
             return []
         self._is_looking = False
         present = {token: look for token, look in self._seen.items() if view.node(token) is not None}
-        return health_drafts(policies, policy, view, present)
+        return health_drafts(policies.slo_adjust, view, present)
 
     def _switched_off(self, policy: SloAdjustPolicy, view: ManagerView, now: datetime) -> list[Draft]:
         """Return the facts that reset all lowered nodes. What the log does not store is returned again.
@@ -122,24 +112,19 @@ class HealthController:
         return [draft for draft in drafts if not view.queue.is_backing_off(HEALTH, draft.ref.id)]
 
 
-def health_drafts(
-    policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]
-) -> list[Draft]:
+def health_drafts(policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str, Seen]) -> list[Draft]:
     """Return the facts of one complete run: the changed health of nodes.
 
     A further fact follows if it changed whether more nodes look abnormal than `maxAbnormalRatio` permits to lower.
 
     Args:
-        policies: The configuration in force.
-        policy: The section slo-adjust-config.
-        view: The folded state of the cluster.
         seen: Node token -> assessment.
     """
     guarded = guard(policy, seen)
     drafts = [
-        draft
+        draft_of(view, token, event)
         for token, look in seen.items()
-        if (draft := health_draft(policies, policy, view, token, look, guarded.weights[token])) is not None
+        if (event := health_event(look, guarded.weights[token])) is not None
     ]
     state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
     if guarded.is_mass_abnormal != (state is not None and state.mass_abnormal):
@@ -183,41 +168,19 @@ def offsets_of(health: NodeHealth | None) -> assessment.Offsets:
     )
 
 
-def _look(policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, now: datetime) -> Seen:
-    return look_at_health(policies, policy, view, token, view.policy(token), view.reports.get(token), now)
-
-
-def look_at_health(
-    policies: NodePolicies,
-    policy: SloAdjustPolicy,
-    view: ManagerView,
-    token: str,
-    published: NodePolicyState | None,
-    report: NodeUsageReported | None,
-    now: datetime,
-) -> Seen:
-    """Assess the health of an existing node, and return the assessment with its inputs.
-
-    Args:
-        policies: The configuration in force.
-        policy: The section slo-adjust-config.
-        view: The folded state of the cluster.
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        published: Last published policies of the node, or None if nothing was published.
-        report: The newest usage report, or None if none was received.
-        now: The time.
-    """
-    node = view.node(token)
-    assert node is not None
-    if published is not None and not is_told(view.state, token, published, NodeHealthAssessed):
+def look_at_health(at: NodeInputs) -> Seen:
+    """Assess the health of a node, and return the assessment with its inputs."""
+    published = at.published
+    if published is not None and not is_told(at.view.state, at.token, published, NodeHealthAssessed):
         published = msgspec.structs.replace(published, health=None)  # that of an earlier node of the name
-    if node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
-        return Seen(node, published, None, {}, stale=False)
-    signals = node_signals(report, node_capacity(node), published, view.evictions_by_agent(token), now)
-    stale = degradation(report, policies.colocation(token, node), now) is not None
-    return Seen(
-        node, published, assessment.assess(policy, previous_state(published), signals, stale=stale), signals, stale
-    )
+        at = at._replace(published=published)
+    if at.node.metadata.labels.get(keys.SLO_ADJUST) == _OPTED_OUT:
+        return Seen(at, None, {}, stale=False)
+    evictions = at.view.evictions_by_agent(at.token)
+    signals = node_signals(at.report, node_capacity(at.node), published, evictions, at.now)
+    stale = degradation(at.report, at.policies.colocation(at.token, at.node), at.now) is not None
+    found = assessment.assess(at.policies.slo_adjust, previous_state(published), signals, stale=stale)
+    return Seen(at, found, signals, stale)
 
 
 def previous_state(published: NodePolicyState | None) -> assessment.HealthState | None:
@@ -230,30 +193,23 @@ def previous_state(published: NodePolicyState | None) -> assessment.HealthState 
     )
 
 
-def health_draft(
-    policies: NodePolicies, policy: SloAdjustPolicy, view: ManagerView, token: str, look: Seen, reported: int
-) -> Draft | None:
-    """Return the fact with the health of a node, or None if the published health is good enough.
+def health_event(look: Seen, reported: int) -> NodeHealthAssessed | None:
+    """Return the event with the health of a node, or None if the published health is good enough.
 
     Args:
-        policies: The configuration in force.
-        policy: The section slo-adjust-config.
-        view: The folded state of the cluster.
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        look: The assessment of the node with its inputs.
         reported: Weight to publish, after the number of nodes with a lowered weight was limited.
     """
-    before = look.published.health if look.published else None
+    before = look.at.published.health if look.at.published else None
     if look.found is None:
-        return draft_of(view, token, healthy_again(before)) if before is not None and is_adjusted(before) else None
+        return healthy_again(before) if before is not None and is_adjusted(before) else None
     state = look.found.state
     cause = _cause(before, look.found, reported)
     if cause is None:
         return None
-    effective = assessment.effective_thresholds(policy, state.offsets, base_thresholds(policies, token, look.node))
+    effective = assessment.effective_thresholds(look.at.policies.slo_adjust, state.offsets, base_thresholds(look.at))
     reasons = [*(("stale",) if look.stale else ()), *look.found.severities]
     offsets = {"cpu": state.offsets.cpu, "memory": state.offsets.memory}
-    event = NodeHealthAssessed(
+    return NodeHealthAssessed(
         level=str(state.level),
         previous_level=before.level if before else "",
         abnormality=state.abnormality,
@@ -276,24 +232,14 @@ def health_draft(
             else ""
         ),
         cause=cause,
-        config_version=policies.version,
+        config_version=look.at.policies.version,
     )
-    return draft_of(view, token, event)
 
 
-def base_thresholds(policies: NodePolicies, token: str, node: Node) -> assessment.Thresholds:
-    """Return the four thresholds of a node as configured, before health lowers them.
-
-    Args:
-        policies: The configuration in force.
-        token: Name of the node, as a part of NATS subjects.
-        node: The node.
-
-    Source:
-        manager spec, 16.4
-    """
-    colocation = policies.configured(token, node)
-    threshold = policies.config.sections[SectionName.RESOURCE_THRESHOLD].strategy_for(node.metadata.labels)
+def base_thresholds(at: NodeInputs) -> assessment.Thresholds:
+    """Return the four thresholds of a node as configured, before health lowers them (manager spec, 16.4)."""
+    colocation = at.policies.configured(at.token, at.node)
+    threshold = at.policies.config.sections[SectionName.RESOURCE_THRESHOLD].strategy_for(at.node.metadata.labels)
     return assessment.Thresholds(
         colocation.cpu_reclaim_threshold_percent,
         colocation.memory_reclaim_threshold_percent,
