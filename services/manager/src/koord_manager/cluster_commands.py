@@ -73,19 +73,12 @@ _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """Objects at an API server, as JSON.
+    """Objects at an API server, as JSON."""
 
-    Attributes:
-        policies: NetworkPolicies of the manager's namespace.
-        definitions: All custom resource definitions.
-        schedules: CronJobs of the manager's namespace.
-        jobs: Jobs of the manager's namespace.
-    """
-
-    policies: list[dict[str, Any]]
-    definitions: list[dict[str, Any]]
-    schedules: list[dict[str, Any]]
-    jobs: list[dict[str, Any]]
+    policies: list[dict[str, Any]]  # NetworkPolicies of the manager's namespace
+    definitions: list[dict[str, Any]]  # All custom resource definitions
+    schedules: list[dict[str, Any]]  # CronJobs of the manager's namespace
+    jobs: list[dict[str, Any]]  # Jobs of the manager's namespace
 
 
 async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Installed:

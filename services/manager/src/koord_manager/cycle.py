@@ -28,21 +28,15 @@ from koord_manager.shell.reconcile import LogFull, pause_while_full, report_fail
 
 
 class Controller(NamedTuple):
-    """One controller of the manager's cycle.
+    """One controller of the manager's cycle."""
 
-    Attributes:
-        name: Name in logs and metrics for a failure of the whole controller, in contrast to one object's.
-        changes: Noun for the cycle's log line, such as `node policies` in "3 node policies"; empty if changes are not
-            logged.
-        reconcile: Function that decides the objects whose keys are ready in the work queue. It returns the number of
-            changes.
-        standalone_keys: Queue of a controller that works only without an API server; with one, its keys are dropped.
-            Empty: the controller always works.
-    """
-
-    name: str
+    name: str  # Name in logs and metrics for a failure of the whole controller, in contrast to one object's
+    # Noun for the cycle's log line, such as `node policies` in "3 node policies"; empty if changes are not logged.
     changes: str
+    # Function that decides the objects whose keys are ready in the work queue. It returns the number of changes.
     reconcile: run.Reconcile
+    # Queue of a controller that works only without an API server; with one, its keys are dropped. Empty: the controller
+    # always works.
     standalone_keys: str = ""
 
 

@@ -30,15 +30,10 @@ WORTH_A_BATCH = 32
 
 
 class Decision(NamedTuple):
-    """Facts to append together or not at all.
+    """Facts to append together or not at all."""
 
-    Attributes:
-        drafts: The facts.
-        origin: Headers that the facts share: writer, cause, and the position on which they are based.
-    """
-
-    drafts: list[Draft]
-    origin: Origin
+    drafts: list[Draft]  # The facts
+    origin: Origin  # Headers that the facts share: writer, cause, and the position on which they are based
 
 
 def is_misconfigured(error: Exception) -> bool:

@@ -47,26 +47,19 @@ _CONFLICT: Final = 409
 
 
 class _NotStored(Exception):
-    """The log did not store a change: somebody else changed the pod, or the log does not answer.
-
-    Attributes:
-        is_away: Whether the log does not answer, so that each further pod would wait for it as long.
-    """
+    """The log did not store a change: somebody else changed the pod, or the log does not answer."""
 
     def __init__(self, reason: str, *, is_away: bool = False) -> None:
         super().__init__(reason)
-        self.is_away = is_away
+        self.is_away = is_away  # Whether the log does not answer, so that each further pod would wait for it as long
 
 
 class NotPatched(Exception):
-    """A pod cannot be changed now, so that it is tried again after a back-off.
-
-    Attributes:
-        is_away: Whether the API server does not answer, so that each further pod would wait for it as long.
-    """
+    """A pod cannot be changed now, so that it is tried again after a back-off."""
 
     def __init__(self, reason: str, *, is_away: bool = False) -> None:
         super().__init__(reason)
+        # Whether the API server does not answer, so that each further pod would wait for it as long.
         self.is_away = is_away
 
 

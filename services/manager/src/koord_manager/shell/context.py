@@ -21,62 +21,39 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """State of this process in its present term of leadership.
+    """State of this process in its present term of leadership."""
 
-    Attributes:
-        nodes: Tokens of the nodes whose desired state this process has written in this term.
-        flushed_at: Time of the last write of collected changes of desired states, in seconds of the event loop's
-            clock.
-        epoch: Number of the term at whose beginning the log was folded to its head; 0 before the first.
-    """
-
+    # Tokens of the nodes whose desired state this process has written in this term.
     nodes: set[str] = field(default_factory=set[str])
+    # Time of the last write of collected changes of desired states, in seconds of the event loop's clock.
     flushed_at: float = float("-inf")
-    epoch: int = 0
+    epoch: int = 0  # Number of the term at whose beginning the log was folded to its head; 0 before the first
 
 
 class ManagerContext(NamedTuple):
-    """The services that the loops of the manager use.
-
-    Attributes:
-        view: The folded cluster.
-        intake: Documents of `koord apply` and `koord delete` that wait.
-        log: The log.
-        desired: Key-value bucket with the desired states of nodes.
-        leadership: Whether this instance leads.
-        actor: Name of this service in the facts that it writes.
-        folded: Waits until a position is folded. It returns the reason if the fold has halted, otherwise None.
-        halted: Returns the reason if the fold has halted, otherwise None.
-        new_uid: Returns a new uid for an object.
-        control_seconds: Seconds between two cycles.
-        desired_seconds: Seconds for which changes of desired states are collected.
-        term_state: State of the present term.
-        conflict_pause: Returns the seconds to wait after a conflict.
-        options: Feature gates and flags of admission.
-        explanations: Stream for admission decisions, or None if they are not published.
-        metrics: Metrics of the controllers, or None if nothing is counted.
-        standalone: Whether there is no API server, so that the manager itself handles workloads and evictions.
-    """
+    """The services that the loops of the manager use."""
 
     view: ManagerView
-    intake: Intake
+    intake: Intake  # Documents of `koord apply` and `koord delete` that wait
     log: EventLog
-    desired: DesiredStore
+    desired: DesiredStore  # Key-value bucket with the desired states of nodes
     clock: Clock
     leadership: Leadership
     tracer: Tracer
     logger: Logger
-    actor: str
+    actor: str  # Name of this service in the facts that it writes
+    # Waits until a position is folded. It returns the reason if the fold has halted, otherwise None.
     folded: Callable[[int], Awaitable[str | None]]
-    halted: Callable[[], str | None]
+    halted: Callable[[], str | None]  # Returns the reason if the fold has halted, otherwise None
     new_uid: Callable[[], str]
-    control_seconds: float
-    desired_seconds: float
-    term_state: TermState
-    conflict_pause: Callable[[], float]
+    control_seconds: float  # Seconds between two cycles
+    desired_seconds: float  # Seconds for which changes of desired states are collected
+    term_state: TermState  # State of the present term
+    conflict_pause: Callable[[], float]  # Returns the seconds to wait after a conflict
     options: Options = Options()
-    explanations: ObservationLog | None = None
-    metrics: ControllerMetrics | None = None
+    explanations: ObservationLog | None = None  # Stream for admission decisions, or None if they are not published
+    metrics: ControllerMetrics | None = None  # Metrics of the controllers, or None if nothing is counted
+    # Whether there is no API server, so that the manager itself handles workloads and evictions.
     standalone: bool = True
 
 

@@ -215,7 +215,6 @@ class ControllerMetrics:
         """Set the metrics of the batch and mid resources of a node; those of withdrawn resources are not changed.
 
         Args:
-            node: Name of the node.
             found: The computed resources.
             at: The time in seconds.
         """
@@ -263,7 +262,6 @@ class ControllerMetrics:
 
         Args:
             rounds: The controller with the learned models.
-            view: The folded state of the cluster.
             seconds: Duration of the run.
         """
         self._objects.set(len(rounds.book.targets.all()))

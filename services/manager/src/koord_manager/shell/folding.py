@@ -69,10 +69,7 @@ def view_runner(
     """Return a runner that folds the log into a view. It pauses between parts, so that admission answers meanwhile.
 
     Args:
-        view: The view.
-        bus: Connection to the log.
         news: Called with the events that were just folded; the fold waits for it.
-        metrics: Metrics of the bus.
     """
     fold = ViewFold(view)
 

@@ -44,19 +44,12 @@ class SecretsApi(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySecrets:
-    """The Secrets of one installation.
-
-    Attributes:
-        api: Client of the API server.
-        installation: The installation that uses the keys; its folder is a temporary copy of the Secrets.
-        namespace: Namespace of the servers and services.
-        node_namespace: Namespace of the agents and CRI proxies.
-    """
+    """The Secrets of one installation."""
 
     api: SecretsApi
-    installation: Installation
-    namespace: str
-    node_namespace: str
+    installation: Installation  # The installation that uses the keys; its folder is a temporary copy of the Secrets
+    namespace: str  # Namespace of the servers and services
+    node_namespace: str  # Namespace of the agents and CRI proxies
 
     async def keep(self, now: datetime.datetime) -> tuple[str, ...]:
         """Bring all Secrets up to date, and return the names of those that were written.

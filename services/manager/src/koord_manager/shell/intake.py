@@ -32,50 +32,33 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of `koord apply` or `koord delete` for one document.
+    """The result of `koord apply` or `koord delete` for one document."""
 
-    Attributes:
-        action: created, configured, unchanged, deleted, not-found, refused, or failed. It failed if the log could not
-            store it, if this instance does not lead or is stopping, or if the decision raised an error.
-        uid: Uid of the object, or empty.
-        seq: Position of the last fact of the document, or 0 if it led to none.
-        traceparent: Trace of the request.
-        errors: Reasons of a refusal.
-        warnings: Warnings about the document, which do not depend on the result.
-        object: In a dry run, the created or changed pod or custom resource as it would be stored; None otherwise.
-    """
-
+    # created, configured, unchanged, deleted, not-found, refused, or failed. It failed if the log could not store it,
+    # if this instance does not lead or is stopping, or if the decision raised an error.
     action: str
     kind: str = ""
     namespace: str = ""
     name: str = ""
-    uid: str = ""
-    seq: int = 0
-    traceparent: str = ""
-    errors: list[FieldError] = []
-    warnings: list[str] = []
+    uid: str = ""  # Uid of the object, or empty
+    seq: int = 0  # Position of the last fact of the document, or 0 if it led to none
+    traceparent: str = ""  # Trace of the request
+    errors: list[FieldError] = []  # Reasons of a refusal
+    warnings: list[str] = []  # Warnings about the document, which do not depend on the result
+    # In a dry run, the created or changed pod or custom resource as it would be stored; None otherwise.
     object: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Work:
-    """One document that waits to be processed. Two objects are never equal.
+    """One document that waits to be processed. Two objects are never equal."""
 
-    Attributes:
-        subject: The document, the object to delete, or a change of an object.
-        request_id: Id of the HTTP request.
-        number: Number of the document in the request.
-        done: Future that gets the result.
-        dry_run: Whether to decide without storing anything.
-        warnings: Sentences about parts of the document that are ignored.
-    """
-
-    subject: WorkSubject
-    request_id: str
-    number: int
+    subject: WorkSubject  # The document, the object to delete, or a change of an object
+    request_id: str  # Id of the HTTP request
+    number: int  # Number of the document in the request
     done: "asyncio.Future[Result]"
-    dry_run: bool = False
-    warnings: tuple[str, ...] = ()
+    dry_run: bool = False  # Whether to decide without storing anything
+    warnings: tuple[str, ...] = ()  # Sentences about parts of the document that are ignored
 
 
 class Intake:

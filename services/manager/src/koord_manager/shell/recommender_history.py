@@ -42,7 +42,6 @@ async def recall(
 
     Args:
         rounds: The controller whose models are loaded.
-        view: The folded cluster.
         snapshots: Store of the checkpoints, or None if there is none.
         observations: The stream of reports.
         logger: Logs what was loaded and what was skipped.
@@ -95,7 +94,6 @@ async def keep_checkpoints(
 
     Args:
         rounds: The controller with the models.
-        snapshots: Store of the checkpoints.
         leads: Returns whether this instance leads.
         now: Returns the time, RFC 3339.
         logger: Logs errors.
@@ -119,7 +117,6 @@ async def save_checkpoint(
 
     Args:
         rounds: The controller with the models.
-        snapshots: Store of the checkpoints.
         taken_at: The time, RFC 3339.
         logger: Logs the checkpoint.
         code_version: Version of this program, to store with the checkpoint.

@@ -46,15 +46,10 @@ def pause_while_full(context: ManagerContext, controller: str, full: LogFull) ->
 
 
 class Decided(NamedTuple):
-    """New facts about one object, which are appended together.
+    """New facts about one object, which are appended together."""
 
-    Attributes:
-        name: Key of the object in the work queue.
-        drafts: The facts; there is at least one.
-    """
-
-    name: str
-    drafts: list[Draft]
+    name: str  # Key of the object in the work queue
+    drafts: list[Draft]  # The facts; there is at least one
 
 
 Decide = Callable[[str], list[list[Draft]] | None]
@@ -209,8 +204,6 @@ def object_name(view: ManagerView, controller: str, name: str) -> str:
     """Return the name of an object as users know it: the name of a node, or `default/web (<uid>)` for a workload.
 
     Args:
-        view: The folded state of the cluster.
-        controller: Name of a controller.
         name: Key of the object in the controller's queue.
     """
     if not name:

@@ -45,19 +45,13 @@ _TOO_DEEP: Final = Violation(rule=UNREADABLE, field="", message="the object is n
 
 
 class Surroundings(NamedTuple):
-    """Everything besides the request that the steps of admission read.
+    """Everything besides the request that the steps of admission read."""
 
-    Attributes:
-        facts: Profiles, namespaces, priority classes, quotas and configuration of the cluster.
-        quotas: The quota tree, including accepted quotas that were not observed yet.
-        options: Feature gates and flags.
-        draw: Function that maps the name of a profile to a number from 0 to below 100. A profile with a probability
-            applies if the number is below its percentage.
-    """
-
-    facts: Facts
+    facts: Facts  # Profiles, namespaces, priority classes, quotas and configuration of the cluster
     quotas: QuotaTree
     options: Options
+    # Function that maps the name of a profile to a number from 0 to below 100. A profile with a probability applies if
+    # the number is below its percentage.
     draw: Draw
 
 
@@ -72,9 +66,6 @@ def surroundings(
     """Return everything besides the request that the steps of admission read.
 
     Args:
-        request: The request.
-        facts: Cluster state that admission reads.
-        options: Feature gates and flags.
         pending: Quota name -> accepted quota that was not observed yet, or None for an accepted deletion.
         draw: Random numbers for profiles with a probability; by default derived from the uid of the request.
     """
@@ -164,7 +155,6 @@ def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
     """Convert a pod from JSON to a typed object.
 
     Args:
-        document: The pod as JSON.
         what: Name of the object in error messages.
 
     Raises:

@@ -37,8 +37,6 @@ def mutate_by_profiles(
     Args:
         pod: Changed in place, unless the patch of a profile replaces it.
         namespace: Namespace of the request.
-        facts: Cluster state that admission reads.
-        options: Feature gates and flags.
         draw: Random numbers for profiles with a probability.
 
     Returns:
@@ -76,9 +74,6 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
     An invalid selector matches nothing. An unknown namespace matches only a missing or empty namespace selector.
 
     Args:
-        profile: The profile.
-        namespace: Namespace of the pod.
-        labels: Labels of the pod.
         facts: Cluster state with the labels of the namespaces.
 
     Source:
@@ -119,7 +114,6 @@ def apply_profile(
 
     Args:
         target: A pod or a Reservation; its metadata is changed in place.
-        profile: The profile.
         pod_spec: Spec of the pod or of the Reservation's template, or None if there is none.
         classes: Priority classes.
 

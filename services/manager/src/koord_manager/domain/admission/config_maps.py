@@ -30,7 +30,6 @@ def check_slo_config(
     If sections cannot be read, return one violation for each of them. Otherwise return the first broken rule only.
 
     Args:
-        data: The data to check.
         old_data: The data in force, whose unchanged sections are not checked again.
         nodes: Every existing node, because no two entries of a section may select the same node.
 
@@ -184,7 +183,6 @@ def check_data(
     Args:
         data: Section key -> JSON text of the submitted ConfigMap.
         old_data: Section key -> JSON text of the stored ConfigMap, or empty if there is none.
-        nodes: All nodes with their labels.
         check_names: Whether the names of node strategies must be set and unique.
     """
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)

@@ -94,7 +94,6 @@ def _redacted(value: Any, withheld: frozenset[str]) -> Any:
     """Return a value in which fields that may be secret are replaced by `WITHHELD`.
 
     Args:
-        value: The value.
         withheld: Names of the fields to replace.
     """
     if isinstance(value, dict):

@@ -57,40 +57,27 @@ GATE_DEFAULTS: Final[Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingPolicy:
-    """Rules about the users who may bind pods (flags --binding-admission-*).
+    """Rules about the users who may bind pods (flags --binding-admission-*)."""
 
-    Attributes:
-        user_names: A user may bind if its name contains one of these texts. If empty, every user may bind.
-        dry_run: Whether a binding that would be denied is only counted.
-        namespaces: Namespaces in which the rules apply; `*` means all.
-        exclude_namespaces: Namespaces in which every user may bind.
-        bypass_labels: Label keys of pods that every user may bind.
-        bypass_annotations: Annotation keys of pods that every user may bind.
-    """
-
+    # A user may bind if its name contains one of these texts. If empty, every user may bind.
     user_names: tuple[str, ...] = ()
-    dry_run: bool = False
-    namespaces: tuple[str, ...] = ()
-    exclude_namespaces: tuple[str, ...] = ("kube-system",)
+    dry_run: bool = False  # Whether a binding that would be denied is only counted
+    namespaces: tuple[str, ...] = ()  # Namespaces in which the rules apply; `*` means all
+    exclude_namespaces: tuple[str, ...] = ("kube-system",)  # Namespaces in which every user may bind
+    # Label keys of pods that every user may bind.
     bypass_labels: tuple[str, ...] = ("koordinator.sh/binding-admission-bypass",)
-    bypass_annotations: tuple[str, ...] = ()
+    bypass_annotations: tuple[str, ...] = ()  # Annotation keys of pods that every user may bind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Feature gates and flags of admission.
+    """Feature gates and flags of admission."""
 
-    Attributes:
-        gates: Gate -> whether it is on. A gate that is missing has its default.
-        check_strategy_names: Whether names of node strategies are checked (--node-strategy-name-need-check).
-        recommended_usage: Whether new pods get the annotation `recommended-usage` (--recommended-usage).
-        binding: Rules about the users who may bind pods.
-    """
-
+    # Gate -> whether it is on. A gate that is missing has its default.
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    check_strategy_names: bool = False
-    recommended_usage: bool = False
-    binding: BindingPolicy = field(default_factory=BindingPolicy)
+    check_strategy_names: bool = False  # Whether names of node strategies are checked (--node-strategy-name-need-check)
+    recommended_usage: bool = False  # Whether new pods get the annotation `recommended-usage` (--recommended-usage)
+    binding: BindingPolicy = field(default_factory=BindingPolicy)  # Rules about the users who may bind pods
 
     def enabled(self, gate: str) -> bool:
         """Return whether a feature gate is on.

@@ -205,15 +205,10 @@ TEMPLATES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any], JsonObject]
 
 
 class RecordedDocument(NamedTuple):
-    """A custom resource as the log records it.
+    """A custom resource as the log records it."""
 
-    Attributes:
-        document: The object with the reduced pod template.
-        fault: Reason why the template is not valid and was recorded as empty, or None.
-    """
-
-    document: JsonObject
-    fault: InvalidInput | None = None
+    document: JsonObject  # The object with the reduced pod template
+    fault: InvalidInput | None = None  # Reason why the template is not valid and was recorded as empty, or None
 
 
 def with_recorded_templates(plural: str, document: JsonObject) -> RecordedDocument:
@@ -223,7 +218,6 @@ def with_recorded_templates(plural: str, document: JsonObject) -> RecordedDocume
 
     Args:
         plural: Plural of its kind, such as `reservations`.
-        document: The object.
     """
     if plural not in TEMPLATES:
         return RecordedDocument(document)

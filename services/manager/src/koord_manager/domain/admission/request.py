@@ -24,45 +24,26 @@ class Operation(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An admission request for one object.
+    """An admission request for one object."""
 
-    Attributes:
-        uid: Uid of the request, from which the random numbers for profiles with a probability derive.
-        operation: What the request does with the object.
-        resource: Plural name, such as `pods`.
-        subresource: Subresource, such as `status`, or empty for the object itself.
-        namespace: Namespace of the request, used if the object has none.
-        name: Name of the object, or empty if the API server generates it later.
-        object: The submitted object, which no step changes in place, or None on DELETE.
-        old_object: The stored object, or None on CREATE.
-        dry_run: Whether the request must leave no trace.
-        user: Name of the user, or empty if unknown.
-    """
-
-    uid: str
-    operation: Operation
-    resource: str
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    object: JsonObject | None = None
-    old_object: JsonObject | None = None
-    dry_run: bool = False
-    user: str = ""
+    uid: str  # Uid of the request, from which the random numbers for profiles with a probability derive
+    operation: Operation  # What the request does with the object
+    resource: str  # Plural name, such as `pods`
+    subresource: str = ""  # Subresource, such as `status`, or empty for the object itself
+    namespace: str = ""  # Namespace of the request, used if the object has none
+    name: str = ""  # Name of the object, or empty if the API server generates it later
+    object: JsonObject | None = None  # The submitted object, which no step changes in place, or None on DELETE
+    old_object: JsonObject | None = None  # The stored object, or None on CREATE
+    dry_run: bool = False  # Whether the request must leave no trace
+    user: str = ""  # Name of the user, or empty if unknown
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of admission that an object breaks.
+    """A rule of admission that an object breaks."""
 
-    Attributes:
-        rule: Id of the rule, such as `required-labels`.
-        field: Path of the field, such as `labels.koordinator.sh/qosClass`.
-        message: Sentence for the user, with the text that the API server shows.
-    """
-
-    rule: str
-    field: str
-    message: str
+    rule: str  # Id of the rule, such as `required-labels`
+    field: str  # Path of the field, such as `labels.koordinator.sh/qosClass`
+    message: str  # Sentence for the user, with the text that the API server shows
 
 
 def violation_of(error: InvalidInput, rule: str) -> Violation:
@@ -90,19 +71,12 @@ def joined(violations: list[Violation]) -> str:
 
 
 class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of admission for one request.
+    """The result of admission for one request."""
 
-    Attributes:
-        object: The changed object, or the submitted one if no step changed it.
-        steps: Names of the steps that changed it, in order.
-        violations: Broken rules, or empty if the object is allowed.
-        warnings: Warnings for the user, which do not depend on the result.
-    """
-
-    object: JsonObject | None
-    steps: tuple[str, ...] = ()
-    violations: list[Violation] = []
-    warnings: tuple[str, ...] = ()
+    object: JsonObject | None  # The changed object, or the submitted one if no step changed it
+    steps: tuple[str, ...] = ()  # Names of the steps that changed it, in order
+    violations: list[Violation] = []  # Broken rules, or empty if the object is allowed
+    warnings: tuple[str, ...] = ()  # Warnings for the user, which do not depend on the result
 
     @property
     def allowed(self) -> bool:

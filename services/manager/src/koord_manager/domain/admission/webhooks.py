@@ -27,35 +27,21 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """One entry of a webhook configuration object, which says which requests the API server sends to which path.
+    """One entry of a webhook configuration object, which says which requests the API server sends to which path."""
 
-    Attributes:
-        name: Short name, the first part of `entry_name`.
-        kind: "mutate" if the webhook changes objects, "validate" if it only checks them.
-        path: HTTP path.
-        group: API group of the resource.
-        version: API version of the resource.
-        resource: Plural, with a subresource as in `pods/binding`.
-        operations: Operations that are sent, such as CREATE.
-        scope: `Cluster` or `Namespaced`.
-        failure_policy: Reaction of the API server if the webhook does not answer: deny ("Fail") or allow ("Ignore").
-        gates: The webhook is served if all these feature gates are on.
-        namespace_selector: Selector of namespaces whose objects are sent, or None for all.
-        object_selector: Selector of objects that are sent, or None for all.
-    """
-
-    name: str
-    kind: Literal["mutate", "validate"]
-    path: str
-    group: str
-    version: str
-    resource: str
-    operations: tuple[str, ...]
-    scope: str
+    name: str  # Short name, the first part of `entry_name`
+    kind: Literal["mutate", "validate"]  # "mutate" if the webhook changes objects, "validate" if it only checks them
+    path: str  # HTTP path
+    group: str  # API group of the resource
+    version: str  # API version of the resource
+    resource: str  # Plural, with a subresource as in `pods/binding`
+    operations: tuple[str, ...]  # Operations that are sent, such as CREATE
+    scope: str  # `Cluster` or `Namespaced`
+    # Reaction of the API server if the webhook does not answer: deny ("Fail") or allow ("Ignore").
     failure_policy: Literal["Fail", "Ignore"]
-    gates: tuple[str, ...]
-    namespace_selector: JsonObject | None = None
-    object_selector: JsonObject | None = None
+    gates: tuple[str, ...]  # The webhook is served if all these feature gates are on
+    namespace_selector: JsonObject | None = None  # Selector of namespaces whose objects are sent, or None for all
+    object_selector: JsonObject | None = None  # Selector of objects that are sent, or None for all
 
     @property
     def entry_name(self) -> str:
@@ -190,7 +176,6 @@ def configuration(
 
     Args:
         kind: Whether to register the mutating or the validating webhooks.
-        name: Name of the object.
         options: Feature gates.
         address: How the API server reaches the webhooks.
         ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.

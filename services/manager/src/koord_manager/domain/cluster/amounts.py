@@ -37,38 +37,23 @@ class Amount(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """Values of a pod's spec that overcommit needs; they are computed once for each version of the pod.
+    """Values of a pod's spec that overcommit needs; they are computed once for each version of the pod."""
 
-    Attributes:
-        counts: Whether the pod counts as high-priority: it is alive, and its priority class is neither batch nor
-            free.
-        band: Priority class of the pod.
-        request: Requested cpu and memory, or zero if the pod does not count.
-        is_lse: Whether the pod's QoS class is LSE, whose cpu counts with its request and not with its usage.
-    """
-
+    # Whether the pod counts as high-priority: it is alive, and its priority class is neither batch nor free.
     counts: bool
-    band: PriorityBand
-    request: Amount
-    is_lse: bool
+    band: PriorityBand  # Priority class of the pod
+    request: Amount  # Requested cpu and memory, or zero if the pod does not count
+    is_lse: bool  # Whether the pod's QoS class is LSE, whose cpu counts with its request and not with its usage
 
 
 class PodUse(NamedTuple):
-    """Request and usage of one high-priority pod.
+    """Request and usage of one high-priority pod."""
 
-    Attributes:
-        pod: The pod, or None if the report has a sample of it and it is deleted or finished.
-        band: Priority class of the pod, or None if `pod` is None.
-        request: Requested amount, or zero if `pod` is None.
-        usage: Used amount, or None if the report has no sample of the pod.
-        is_lse: Whether its cpu counts with the request and not with the usage.
-    """
-
-    pod: Pod | None
-    band: PriorityBand | None
-    request: Amount
-    usage: Amount | None
-    is_lse: bool
+    pod: Pod | None  # The pod, or None if the report has a sample of it and it is deleted or finished
+    band: PriorityBand | None  # Priority class of the pod, or None if `pod` is None
+    request: Amount  # Requested amount, or zero if `pod` is None
+    usage: Amount | None  # Used amount, or None if the report has no sample of the pod
+    is_lse: bool  # Whether its cpu counts with the request and not with the usage
 
 
 def pod_facts(pod: Pod) -> PodFacts:
@@ -111,7 +96,6 @@ def system_usage(report: NodeUsageReported, applications: tuple[PriorityBand, ..
     """Return the system usage of a node: that of processes outside of pods, plus that of some host applications.
 
     Args:
-        report: The usage report.
         applications: Host applications of these priority classes count.
     """
     total = amount_of_usage(report.system_usage)

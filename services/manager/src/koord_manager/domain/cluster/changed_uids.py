@@ -28,7 +28,6 @@ class ChangedUids:
             self.add(event.pods)
 
     def add(self, uids: Iterable[str]) -> None:
-        """Add the uids of objects that changed."""
         if self._uids is not None:
             self._uids.update(uids)
             if len(self._uids) > MOST:

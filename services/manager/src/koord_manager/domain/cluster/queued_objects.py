@@ -33,8 +33,6 @@ def queue_all(queue: WorkQueue, state: ClusterState, owners: Iterable[str]) -> N
     """Add the keys of all folded objects to the work queue, each for its controllers.
 
     Args:
-        queue: The work queue.
-        state: The folded state.
         owners: Uids of the owners of pods. A deleted workload still has pods until its deletion is carried out.
     """
     queue.add_all(WORKLOAD, state.of_kind(WorkloadState))

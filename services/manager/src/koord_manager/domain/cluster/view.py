@@ -89,10 +89,6 @@ class ManagerView:
 
     Attributes:
         state: The fold of the facts.
-        queue: Keys of changed objects, for the controllers.
-        reports: Node token -> newest usage report. A missing one means that none was received; reports may be lost.
-        obs_position: Position of the last usage report in the stream of observations.
-        node_version: Number that grows with each change of a node object.
         admission: Cluster state that admission reads, from the same fold.
         changed_uids: Uids of changed pods and workloads, for the disruption budgets.
     """
@@ -100,10 +96,11 @@ class ManagerView:
     def __init__(self, state: ClusterState | None = None, config_names: ConfigNames | None = None) -> None:
         self._config_names = config_names or ConfigNames()
         self._recommend: Recommend | None = None
-        self.queue = WorkQueue()
+        self.queue = WorkQueue()  # Keys of changed objects, for the controllers
+        # Node token -> newest usage report. A missing one means that none was received; reports may be lost.
         self.reports: dict[str, NodeUsageReported] = {}
-        self.obs_position = 0
-        self.node_version = 0
+        self.obs_position = 0  # Position of the last usage report in the stream of observations
+        self.node_version = 0  # Number that grows with each change of a node object
         self.load(state if state is not None else ClusterState())
 
     @property

@@ -23,23 +23,14 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """A decision about one object that raised an error.
+    """A decision about one object that raised an error."""
 
-    Attributes:
-        controller: Name of the controller that decided.
-        name: Key of the object, or empty for the controller as a whole.
-        error: The error.
-        retries: Number of failures of the object in a row.
-        delay_seconds: Time until the next attempt, unless the object changes before.
-        is_new: False if the object changed during its back-off and failed again.
-    """
-
-    controller: str
-    name: str
+    controller: str  # Name of the controller that decided
+    name: str  # Key of the object, or empty for the controller as a whole
     error: Exception
-    retries: int
-    delay_seconds: float
-    is_new: bool
+    retries: int  # Number of failures of the object in a row
+    delay_seconds: float  # Time until the next attempt, unless the object changes before
+    is_new: bool  # False if the object changed during its back-off and failed again
 
 
 class _BackOff:
@@ -58,11 +49,6 @@ class WorkQueue:
     """Keys of objects that wait for a controller to decide them, first in, first out for each controller.
 
     A key is a controller and the name of an object. It is *ready* if it can be taken.
-
-    Attributes:
-        now: Time of the last `begin` in seconds.
-        on_take: Called for each key that is taken, with its controller and the seconds that it was ready; None for no
-            call.
     """
 
     def __init__(
@@ -78,13 +64,14 @@ class WorkQueue:
             longest_delay: Upper bound of the delay in seconds.
             jitter: Returns a factor by which a delay is multiplied. It is called for each delay.
         """
-        self.now = 0.0
+        self.now = 0.0  # Time of the last `begin` in seconds
         self._first, self._longest, self._jitter = first_delay, longest_delay, jitter
         self._ready: dict[str, dict[str, float]] = {}
         self._due: dict[tuple[str, str], float] = {}
         self._timers: list[tuple[float, str, str]] = []
         self._back_offs: dict[tuple[str, str], _BackOff] = {}
         self._failures: list[Failure] = []
+        # Called for each key that is taken, with its controller and the seconds that it was ready; None for no call.
         self.on_take: Callable[[str, float], None] | None = None
         self._adds: dict[str, int] = {}
         self._retries: dict[str, int] = {}
@@ -117,7 +104,6 @@ class WorkQueue:
         """Make all keys of a periodic controller ready, except keys that still wait for a back-off after a failure.
 
         Args:
-            controller: Name of the controller.
             names: Keys of all its objects.
         """
         for name in names:
@@ -137,7 +123,6 @@ class WorkQueue:
         """Remove and return ready keys of a controller, longest waiting first.
 
         Args:
-            controller: Name of the controller.
             limit: Maximum number of keys, or None for all.
             skip: Keys that stay in the queue.
         """
@@ -181,8 +166,6 @@ class WorkQueue:
         If the object changed during its back-off, the back-off goes on and the attempt does not count as a retry.
 
         Args:
-            controller: Name of the controller.
-            name: Name of the object.
             least_delay: Lower bound of the delay in seconds.
             longest_delay: Upper bound of the delay in seconds; it takes precedence.
             requeue: If False, start the back-off and do not make the key ready afterwards.
@@ -209,9 +192,7 @@ class WorkQueue:
         """Record that a decision raised an error, and make its key ready after a back-off.
 
         Args:
-            controller: Name of the controller.
             name: Name of the object. If empty, the controller failed as a whole; then only the back-off is started.
-            error: The error.
         """
         retries, delay, is_new = self.add_rate_limited(controller, name, requeue=bool(name))
         self._back_offs[controller, name].is_failure = True

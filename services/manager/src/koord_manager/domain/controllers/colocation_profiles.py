@@ -24,23 +24,15 @@ from koord_manager.domain.cluster.view import ManagerView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPolicy:
-    """Settings of the profile controller (flags --colocation-profile-*), which applies profiles to existing pods.
+    """Settings of the profile controller (flags --colocation-profile-*), which applies profiles to existing pods."""
 
-    Attributes:
-        by_default: Whether the controller handles all profiles, or only those with the label of managed profiles.
-        interval: Seconds between two runs.
-        force_update: Seconds after which a profile is applied to the same pod again.
-        forget: Seconds for which an update is remembered.
-        qps: Maximum number of updates per second.
-        burst: Maximum number of updates at once.
-    """
-
+    # Whether the controller handles all profiles, or only those with the label of managed profiles.
     by_default: bool = False
-    interval: float = 30.0
-    force_update: float = 300.0
-    forget: float = 600.0
-    qps: float = 10.0
-    burst: int = 100
+    interval: float = 30.0  # Seconds between two runs
+    force_update: float = 300.0  # Seconds after which a profile is applied to the same pod again
+    forget: float = 600.0  # Seconds for which an update is remembered
+    qps: float = 10.0  # Maximum number of updates per second
+    burst: int = 100  # Maximum number of updates at once
 
 
 class ProfileUpdates:
@@ -63,8 +55,6 @@ class ProfileUpdates:
         """Return whether this version of a profile was not applied to a pod within the last `force_update` seconds.
 
         Args:
-            profile: The profile.
-            uid: Uid of the pod.
             now: Time of a monotonic clock in seconds.
         """
         at = self._done.get((profile.version, uid))

@@ -28,53 +28,30 @@ from koord_manager.domain.controller_names import PLUGINS
 
 
 class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of one signal of node health, such as CPU utilization, in the unit of the signal.
+    """Bounds of one signal of node health, such as CPU utilization, in the unit of the signal."""
 
-    Attributes:
-        warn: Value at which the severity of the signal is 0; above it, the severity grows linearly.
-        critical: Value from which the severity is 1.
-    """
-
-    warn: float
-    critical: float
+    warn: float  # Value at which the severity of the signal is 0; above it, the severity grows linearly
+    critical: float  # Value from which the severity is 1
 
 
 class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The section slo-adjust-config: when nodes count as unhealthy, and by how much they are lowered.
+    """The section slo-adjust-config: when nodes count as unhealthy, and by how much they are lowered."""
 
-    Attributes:
-        enable: Whether node health is on.
-        interval_seconds: Time between two assessments.
-        smoothing_factor: Weight of the present assessment in the smoothed abnormality, from 0 to 1.
-        warn_level: Abnormality (0 to 1) from which a healthy node becomes Warning.
-        critical_level: Abnormality from which a node becomes Critical.
-        recover_level: Abnormality below which a node becomes Healthy again.
-        min_weight: Lowest weight of a node, of 100.
-        step_down: Percent points by which thresholds fall with each assessment as Critical.
-        step_up: Percent points by which they rise with each assessment as Healthy.
-        max_drop: Maximum fall of a threshold in percent points.
-        healthy_rounds_before_raise: Number of healthy assessments in a row before thresholds rise.
-        suppress_floor_percent: Health never lowers cpuSuppressThresholdPercent below this.
-        memory_evict_floor_percent: Health never lowers memoryEvictThresholdPercent below this.
-        max_abnormal_ratio: Maximum share of nodes with a lowered weight, from 0 to 1.
-        signals: Name of a signal -> its bounds.
-    """
-
-    enable: bool
-    interval_seconds: int
-    smoothing_factor: float
-    warn_level: float
-    critical_level: float
-    recover_level: float
-    min_weight: int
-    step_down: int
-    step_up: int
-    max_drop: int
-    healthy_rounds_before_raise: int
-    suppress_floor_percent: int
-    memory_evict_floor_percent: int
-    max_abnormal_ratio: float
-    signals: dict[str, SignalBounds]
+    enable: bool  # Whether node health is on
+    interval_seconds: int  # Time between two assessments
+    smoothing_factor: float  # Weight of the present assessment in the smoothed abnormality, from 0 to 1
+    warn_level: float  # Abnormality (0 to 1) from which a healthy node becomes Warning
+    critical_level: float  # Abnormality from which a node becomes Critical
+    recover_level: float  # Abnormality below which a node becomes Healthy again
+    min_weight: int  # Lowest weight of a node, of 100
+    step_down: int  # Percent points by which thresholds fall with each assessment as Critical
+    step_up: int  # Percent points by which they rise with each assessment as Healthy
+    max_drop: int  # Maximum fall of a threshold in percent points
+    healthy_rounds_before_raise: int  # Number of healthy assessments in a row before thresholds rise
+    suppress_floor_percent: int  # Health never lowers cpuSuppressThresholdPercent below this
+    memory_evict_floor_percent: int  # Health never lowers memoryEvictThresholdPercent below this
+    max_abnormal_ratio: float  # Maximum share of nodes with a lowered weight, from 0 to 1
+    signals: dict[str, SignalBounds]  # Name of a signal -> its bounds
 
 
 def slo_adjust_policy(strategy: Strategy) -> SloAdjustPolicy:
@@ -92,20 +69,15 @@ class NodePolicies:
         sync_shared_gpus: Whether nodes get the resource `gpu.shared` (gate EnableSyncGPUSharedResource).
         plugins: Names of the node resource plugins that run (`enabled.PLUGINS`). What other plugins compute is not
             changed.
-
-    Attributes:
-        version: Position of the event that accepted the configuration, or 0 for the defaults.
-        config: All sections with their defaults.
-        slo_adjust: Settings of node health.
     """
 
     def __init__(self, *, sync_shared_gpus: bool = False, plugins: frozenset[str] = frozenset(PLUGINS)) -> None:
         self.plugins = plugins
-        self.version = 0
+        self.version = 0  # Position of the event that accepted the configuration, or 0 for the defaults
         self.sync_shared_gpus = sync_shared_gpus
-        self.config: SloControllerConfig = default_config()
+        self.config: SloControllerConfig = default_config()  # All sections with their defaults
         self._strategies = NodeStrategies(self.config)
-        self.slo_adjust = _slo_adjust(self.config)
+        self.slo_adjust = _slo_adjust(self.config)  # Settings of node health
 
     def refresh(self, view: ManagerView) -> None:
         """Read the folded ConfigMap slo-controller-config. If a section is not valid, its previous value stays.
@@ -156,7 +128,6 @@ class NodePolicies:
 
         Args:
             token: Name of the node, as a part of NATS subjects (`.` is `_`).
-            node: The node.
             health: Published health of the node, or None if it has none.
 
         Source:
@@ -179,7 +150,6 @@ class NodePolicies:
         nodes without a measuring policy, and the other nodes keep theirs.
 
         Args:
-            node: The node.
             measures_already: Whether a measuring policy is published for the node.
 
         Source:

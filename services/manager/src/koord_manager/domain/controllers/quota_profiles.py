@@ -41,19 +41,12 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
-    """The field `spec` of an ElasticQuotaProfile.
+    """The field `spec` of an ElasticQuotaProfile."""
 
-    Attributes:
-        quota_name: Name of the root quota.
-        quota_labels: Labels of the root quota.
-        resource_ratio: Factor for the resources of the nodes, as text, or None for 1.
-        node_selector: Selector of the nodes, or None, which selects no node.
-    """
-
-    quota_name: str = ""
-    quota_labels: dict[str, str] = {}
-    resource_ratio: str | None = None
-    node_selector: LabelSelector | None = None
+    quota_name: str = ""  # Name of the root quota
+    quota_labels: dict[str, str] = {}  # Labels of the root quota
+    resource_ratio: str | None = None  # Factor for the resources of the nodes, as text, or None for 1
+    node_selector: LabelSelector | None = None  # Selector of the nodes, or None, which selects no node
 
 
 class ElasticQuotaProfile(KubeStruct):
@@ -64,28 +57,18 @@ class ElasticQuotaProfile(KubeStruct):
 
 
 class RootQuota(NamedTuple):
-    """The computed root quota of an ElasticQuotaProfile.
-
-    Attributes:
-        labels: Labels that the profile sets on the quota object.
-        annotations: Annotations that the profile sets on the quota object.
-        min: Resource -> guaranteed quantity.
-        max: Resource -> upper limit.
-        total: Resources of the selected nodes, times the ratio of the profile.
-        unschedulable: The part of `total` on nodes that are unschedulable or not ready.
-        nodes: Number of selected nodes.
-    """
+    """The computed root quota of an ElasticQuotaProfile."""
 
     namespace: str
     name: str
     tree_id: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
-    min: dict[str, str]
-    max: dict[str, str]
-    total: dict[str, str]
-    unschedulable: dict[str, str]
-    nodes: int
+    labels: dict[str, str]  # Labels that the profile sets on the quota object
+    annotations: dict[str, str]  # Annotations that the profile sets on the quota object
+    min: dict[str, str]  # Resource -> guaranteed quantity
+    max: dict[str, str]  # Resource -> upper limit
+    total: dict[str, str]  # Resources of the selected nodes, times the ratio of the profile
+    unschedulable: dict[str, str]  # The part of `total` on nodes that are unschedulable or not ready
+    nodes: int  # Number of selected nodes
 
 
 def tree_id_of(profile: ElasticQuotaProfile) -> str:
@@ -103,7 +86,6 @@ def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota
     """Compute the root quota of a profile.
 
     Args:
-        profile: The profile.
         nodes: All nodes. A missing selector of the profile selects none of them, an empty selector all.
 
     Raises:
@@ -228,7 +210,6 @@ class QuotaProfileController:
         Return an empty list if it is up to date, or if a deleted profile has none.
 
         Args:
-            view: The folded state of the cluster.
             id_: Id of the profile, `<namespace>=<name>`.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{QUOTA_PROFILES}={id_}")
@@ -256,7 +237,6 @@ def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRend
 
     Args:
         stored: State of the profile object.
-        nodes: All nodes.
     """
     profile = ElasticQuotaProfile()
     try:
@@ -334,7 +314,6 @@ def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | Quot
 
     Args:
         existing: The stored object; empty if there is none.
-        quota: The root quota.
     """
     metadata: dict[str, Any] = existing.get("metadata") or {}
     return {

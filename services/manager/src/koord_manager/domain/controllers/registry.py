@@ -15,20 +15,13 @@ from koord_manager.domain.controllers.standalone.evictions import Budgets
 
 @dataclass(slots=True, kw_only=True)
 class Controllers:
-    """The controllers of one process, with the state that they keep between cycles.
+    """The controllers of one process, with the state that they keep between cycles."""
 
-    Attributes:
-        enabled: Names of the controllers that run, from `enabled.CONTROLLERS`.
-        policies: The slo-controller-config in force.
-        health: Assesses the health of nodes.
-        quotas: Keeps the root quotas of ElasticQuotaProfiles up to date.
-        recommender: Computes Recommendations.
-        budgets: PodDisruptionBudgets with the evictions that they allow; used only without an API server.
-    """
-
-    enabled: frozenset[str] = frozenset(CONTROLLERS)
-    policies: NodePolicies = field(default_factory=NodePolicies)
-    health: HealthController = field(default_factory=HealthController)
+    enabled: frozenset[str] = frozenset(CONTROLLERS)  # Names of the controllers that run, from `enabled.CONTROLLERS`
+    policies: NodePolicies = field(default_factory=NodePolicies)  # The slo-controller-config in force
+    health: HealthController = field(default_factory=HealthController)  # Assesses the health of nodes
+    # Keeps the root quotas of ElasticQuotaProfiles up to date.
     quotas: QuotaProfileController = field(default_factory=QuotaProfileController)
-    recommender: RecommenderController = field(default_factory=RecommenderController)
+    recommender: RecommenderController = field(default_factory=RecommenderController)  # Computes Recommendations
+    # PodDisruptionBudgets with the evictions that they allow; used only without an API server.
     budgets: Budgets = field(default_factory=Budgets)

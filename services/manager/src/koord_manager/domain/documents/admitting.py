@@ -56,21 +56,13 @@ class AdmissionRefused(InvalidManifest):
 
 
 class CreatedPod(NamedTuple):
-    """A new pod after admission.
+    """A new pod after admission."""
 
-    Attributes:
-        pod: The pod as it enters the log.
-        steps: Names of the steps of admission that changed it.
-        given: The document before the steps, with the priority of its class.
-        made: The document after the steps.
-        quota: Fact with the new usage of the pod's quota, to be appended together with the pod; None if no quota is
-            charged.
-    """
-
-    pod: Pod
-    steps: tuple[str, ...]
-    given: dict[str, Any]
-    made: dict[str, Any]
+    pod: Pod  # The pod as it enters the log
+    steps: tuple[str, ...]  # Names of the steps of admission that changed it
+    given: dict[str, Any]  # The document before the steps, with the priority of its class
+    made: dict[str, Any]  # The document after the steps
+    # Fact with the new usage of the pod's quota, to be appended together with the pod; None if no quota is charged.
     quota: Draft | None
 
 
@@ -91,12 +83,9 @@ def created_pod(
     """Run admission for a new pod and return it, with its priority, QoS class and phase.
 
     Args:
-        view: The folded state of the cluster.
         document: A Pod as JSON, not changed.
-        namespace: Namespace of the pod.
         uid: Uid of the pod, from which random numbers for profiles with a probability derive.
         now: Creation time, RFC 3339.
-        options: Feature gates and flags of admission.
         accounts: Quota usage that other pods of the same decision have changed and that is not in the log yet.
 
     Raises:
@@ -129,10 +118,8 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
     """Check a pod with the rules of the validating webhook, if its gate is on.
 
     Args:
-        view: The folded state of the cluster.
         pod: The pod to store.
         old: The stored pod, or None for a new one.
-        options: Feature gates and flags of admission.
 
     Raises:
         AdmissionRefused: The pod breaks a rule.
@@ -151,10 +138,8 @@ def quota_account(
     """Return the fact with the usage of a pod's quota after the pod is added, or None if no quota is charged.
 
     Args:
-        view: The folded state of the cluster.
         pod: The pod to store.
         old: The stored pod, or None for a new one.
-        options: Feature gates and flags of admission.
         accounts: Quota usage that other pods of the same decision have changed and that is not in the log yet.
 
     Raises:
@@ -218,7 +203,6 @@ def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) 
     Args:
         meta: Metadata of the object to store.
         old: Metadata of the stored object, whose uid and time are kept, or None for a new object.
-        uid: Uid for a new object.
         now: Creation time for a new object, RFC 3339.
     """
     meta.uid = old.uid if old else uid
@@ -255,25 +239,15 @@ def pod_document(pod: Pod) -> dict[str, Any]:
 
 
 class Applied(NamedTuple):
-    """The result of applying one document, before its facts are appended.
+    """The result of applying one document, before its facts are appended."""
 
-    Attributes:
-        action: "created", "configured", "unchanged", "deleted" or "not-found"; "rejected" for a configuration that is
-            recorded as rejected.
-        uid: Uid of the object, or empty for kinds that are identified by name.
-        drafts: Facts to append together; empty if nothing changes.
-        refusal: Violations of a rejected configuration, or None.
-        steps: Names of the steps of admission that changed the object.
-        given: The object before the steps, or None if no step changed it.
-        made: The object after the steps, or None if no step changed it.
-        warnings: Warnings about the object, whether it is accepted or rejected.
-    """
-
+    # "created", "configured", "unchanged", "deleted" or "not-found"; "rejected" for a configuration that is recorded as
+    # rejected.
     action: str
-    uid: str
-    drafts: list[Draft]
-    refusal: InvalidManifest | None = None
-    steps: tuple[str, ...] = ()
-    given: JsonObject | None = None
-    made: JsonObject | None = None
-    warnings: tuple[str, ...] = ()
+    uid: str  # Uid of the object, or empty for kinds that are identified by name
+    drafts: list[Draft]  # Facts to append together; empty if nothing changes
+    refusal: InvalidManifest | None = None  # Violations of a rejected configuration, or None
+    steps: tuple[str, ...] = ()  # Names of the steps of admission that changed the object
+    given: JsonObject | None = None  # The object before the steps, or None if no step changed it
+    made: JsonObject | None = None  # The object after the steps, or None if no step changed it
+    warnings: tuple[str, ...] = ()  # Warnings about the object, whether it is accepted or rejected

@@ -49,9 +49,7 @@ def decide_apply(
     For an invalid slo-controller-config, the result is the fact `ConfigRejected`, with the violations in `refusal`.
 
     Args:
-        view: The folded state of the cluster.
         manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.
-        new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.
         options: Feature gates and flags of admission; None for the defaults.
 
@@ -297,8 +295,6 @@ def decide_delete(view: ManagerView, target: Target, options: Options | None = N
     pod to its node.
 
     Args:
-        view: The folded state of the cluster.
-        target: The object.
         options: Feature gates and flags of admission; None for the defaults.
 
     Raises:

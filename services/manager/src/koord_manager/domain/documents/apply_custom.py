@@ -35,11 +35,8 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     """Decide `koord apply` of a custom resource: return the fact that mirrors it.
 
     Args:
-        view: The folded state of the cluster.
         custom: The manifest.
-        new_uid: Uid for a new object.
         now: Creation time of a new object, RFC 3339.
-        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.
@@ -85,10 +82,8 @@ def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, option
     Return None if the object does not exist, or has another uid than the patch names.
 
     Args:
-        view: The folded state of the cluster.
         change: The patch. It cannot change identity and last applied manifest.
         new_uid: Uid of the request.
-        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: The patched object is refused, with every violation that was found.

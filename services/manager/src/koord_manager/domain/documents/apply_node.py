@@ -43,10 +43,7 @@ def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Opti
     """Decide `koord apply` of a Node: return the facts that mirror it.
 
     Args:
-        view: The folded state of the cluster.
-        manifest: The manifest.
         now: Creation time of a new node, RFC 3339.
-        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.

@@ -23,7 +23,6 @@ def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[s
     """Return the object to store: `stored`, changed by the difference between `last` and `new`. No argument is changed.
 
     Args:
-        stored: The stored object.
         last: The manifest that was applied last, or empty if there was none.
         new: The manifest to apply.
     """

@@ -47,10 +47,7 @@ def decide_change(view: ManagerView, change: Change, *, new_uid: str, options: O
     taints and `unschedulable` are compared: annotations alone are no change.
 
     Args:
-        view: The folded state of the cluster.
-        change: The change.
         new_uid: Uid of the admission request for the changed object. The object keeps its own uid.
-        options: Feature gates and flags of admission.
 
     Raises:
         InvalidManifest: Admission refuses the changed object.
@@ -164,9 +161,7 @@ def outcome_of(change: objects.ObjectChange, status: int, message: str) -> objec
     """Return how a change ended; None if it has to be repeated.
 
     Args:
-        change: The change.
         status: HTTP status of the answer.
-        message: Text of the answer.
     """
     match meaning_of(status):
         case Meaning.DONE:
@@ -212,7 +207,6 @@ def node_request(change: objects.ChangeNode, document: Json) -> Request:
     The API server refuses it if the node has changed since it was read.
 
     Args:
-        change: The change.
         document: The whole node as read from the API server, because a merge patch replaces lists.
 
     Raises:

@@ -39,31 +39,19 @@ COPIED_LABELS: Final = frozenset(("topology.kubernetes.io/zone", "topology.kuber
 
 
 class Binding(NamedTuple):
-    """A binding that has to be sent to the API server.
-
-    Attributes:
-        uid: Uid of the pod.
-        namespace: Namespace of the pod.
-        name: Name of the pod.
-        node: Name of the node.
-        placement: Position in the log of the `PodPlaced` that the binding carries out.
-        annotations: Annotations that the binding sets on the pod, such as those of its allocation.
-        labels: Labels to set on the pod before it is bound.
-        lock: Annotation of the node that must be set for the pod before it is bound; "" for none.
-        claims: Claims that must be bound before the pod is bound, with the volumes that the scheduler chose.
-        claims_due: Time until which the claims must be bound; None if there are no claims.
-    """
+    """A binding that has to be sent to the API server."""
 
     uid: str
     namespace: str
     name: str
     node: str
-    placement: int
-    annotations: dict[str, str]
-    labels: dict[str, str] = {}
-    lock: str = ""
+    placement: int  # Position in the log of the `PodPlaced` that the binding carries out
+    annotations: dict[str, str]  # Annotations that the binding sets on the pod, such as those of its allocation
+    labels: dict[str, str] = {}  # Labels to set on the pod before it is bound
+    lock: str = ""  # Annotation of the node that must be set for the pod before it is bound; "" for none
+    # Claims that must be bound before the pod is bound, with the volumes that the scheduler chose.
     claims: tuple[ClaimBinding, ...] = ()
-    claims_due: datetime | None = None
+    claims_due: datetime | None = None  # Time until which the claims must be bound; None if there are no claims
 
     @property
     def node_token(self) -> str:
@@ -72,26 +60,17 @@ class Binding(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The final outcome of a binding: the pod is bound, or it will never be bound by this placement.
+    """The final outcome of a binding: the pod is bound, or it will never be bound by this placement."""
 
-    Attributes:
-        failure: Reason in one word, for the fact, why the pod will never be bound; "" if it is bound.
-        message: Explanation of a failure.
-        found: The pod from which the outcome was read; None if it is the answer to the binding.
-    """
-
-    failure: str = ""
-    message: str = ""
-    found: Pod | None = None
+    failure: str = ""  # Reason in one word, for the fact, why the pod will never be bound; "" if it is bound
+    message: str = ""  # Explanation of a failure
+    found: Pod | None = None  # The pod from which the outcome was read; None if it is the answer to the binding
 
 
 class Later(NamedTuple):
-    """The outcome of a binding is not known yet.
+    """The outcome of a binding is not known yet."""
 
-    Attributes:
-        look: Whether the caller has to read the pod to find out. Otherwise it sends the binding again later.
-    """
-
+    # Whether the caller has to read the pod to find out. Otherwise it sends the binding again later.
     look: bool = False
 
 
@@ -157,7 +136,6 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 
     Args:
         status: HTTP status; 0 stands for no answer.
-        message: Text of the answer.
 
     Returns:
         The final outcome, or `Later` if it is not known yet; after a conflict, the pod must be read first. None if the
@@ -180,7 +158,6 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
     """Return the outcome of a binding that the API server refused as a conflict, from the pod that was read afterwards.
 
     Args:
-        binding: The binding.
         status: HTTP status of reading the pod.
         pod: The pod, or None if it could not be read.
 
@@ -202,7 +179,6 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
     The gateway then records no further fact when it observes the bound pod.
 
     Args:
-        view: The folded cluster.
         binding: The binding that was sent.
         settled: Its final outcome.
         answered_at: Time of the API server's answer, by its clock.
@@ -232,8 +208,6 @@ def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBo
     """Return the fact for a bound pod that was observed, and whose binding was not answered.
 
     Args:
-        view: The folded cluster.
-        uid: Uid of the pod.
         old: The pod in the log.
         found: The pod as the API server has it.
 

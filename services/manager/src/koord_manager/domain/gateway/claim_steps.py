@@ -37,25 +37,16 @@ CLAIMS: Final = "persistentvolumeclaims"
 
 
 class Progress(Enum):
-    """Progress of the binding of a claim, if no write is necessary.
+    """Progress of the binding of a claim, if no write is necessary."""
 
-    Attributes:
-        BOUND: The claim is bound to a volume that the pod's node can use.
-        WAITS: The choice is written, and the controllers of the cluster have not bound the claim yet.
-    """
-
-    BOUND = "bound"
-    WAITS = "waits"
+    BOUND = "bound"  # The claim is bound to a volume that the pod's node can use
+    WAITS = "waits"  # The choice is written, and the controllers of the cluster have not bound the claim yet
 
 
 class LookAtVolume(NamedTuple):
-    """The chosen volume has to be read to know the next step.
+    """The chosen volume has to be read to know the next step."""
 
-    Attributes:
-        claim: The claim as it was read.
-    """
-
-    claim: PersistentVolumeClaim
+    claim: PersistentVolumeClaim  # The claim as it was read
 
 
 Step = Progress | Later | Settled | Request
@@ -208,7 +199,6 @@ def step_after_write(status: int, message: str) -> Progress | Later | Settled:
 
     Args:
         status: HTTP status of the write; 0 stands for no answer.
-        message: Text of the answer.
     """
     match meaning_of(status):
         case Meaning.DONE:

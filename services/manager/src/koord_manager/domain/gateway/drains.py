@@ -137,7 +137,6 @@ class DrainEvents:
         They are a warning for each bad condition that became true, and a normal event for a new phase.
 
         Args:
-            view: The folded cluster.
             ref: Aggregate of a drain or a group of drains. Of other aggregates, nothing is returned.
         """
         state = view.state.get(ref)

@@ -22,17 +22,11 @@ HEAL_AT: Final = 3
 
 
 class Drift(NamedTuple):
-    """A difference between the folded log and the API server in one object.
+    """A difference between the folded log and the API server in one object."""
 
-    Attributes:
-        seen: The object as the API server has it.
-        difference: "missing-in-api", "missing-in-log" or "differs".
-        fingerprint: Digest of both versions. If the next sweep finds the same digest, it is the same difference.
-    """
-
-    seen: Seen
-    difference: str
-    fingerprint: str
+    seen: Seen  # The object as the API server has it
+    difference: str  # "missing-in-api", "missing-in-log" or "differs"
+    fingerprint: str  # Digest of both versions. If the next sweep finds the same digest, it is the same difference.
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
@@ -70,7 +64,6 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
     """Return the fact that the drift of an aggregate is over, or None if no open drift is recorded.
 
     Args:
-        view: The folded state of the cluster.
         ref: Aggregate of the mirrored object.
         how: How the drift ended, for the fact.
     """

@@ -25,51 +25,31 @@ _DELAYS: Final = {0: "NoAnswer", 401: "Unauthorized", 408: "NoAnswer", 429: "Too
 
 
 class Eviction(NamedTuple):
-    """An eviction that was requested in the log and that the gateway has to carry out.
-
-    Attributes:
-        uid: Uid of the pod.
-        request: The event that requested it.
-        requested_at: Time of that event, RFC 3339.
-    """
+    """An eviction that was requested in the log and that the gateway has to carry out."""
 
     uid: str
-    request: PodEvictionRequested
-    requested_at: str
+    request: PodEvictionRequested  # The event that requested it
+    requested_at: str  # Time of that event, RFC 3339
 
 
 class Evicted(NamedTuple):
-    """Outcome of an eviction: the pod is evicted.
+    """Outcome of an eviction: the pod is evicted."""
 
-    Attributes:
-        gone: Whether the pod did not exist any more, so that no eviction was necessary.
-    """
-
-    gone: bool = False
+    gone: bool = False  # Whether the pod did not exist any more, so that no eviction was necessary
 
 
 class GivenUp(NamedTuple):
-    """Outcome of an eviction: it failed, or was a dry run that the API server accepted. It is not retried.
+    """Outcome of an eviction: it failed, or was a dry run that the API server accepted. It is not retried."""
 
-    Attributes:
-        reason: Reason in one word, for the fact.
-        message: Explanation.
-    """
-
-    reason: str
-    message: str
+    reason: str  # Reason in one word, for the fact
+    message: str  # Explanation
 
 
 class Waits(NamedTuple):
-    """Outcome of an attempt to evict: it has to be retried.
+    """Outcome of an attempt to evict: it has to be retried."""
 
-    Attributes:
-        reason: Reason in one word, for the fact.
-        why: Explanation, for example the disruption budget that refuses it.
-    """
-
-    reason: str
-    why: str
+    reason: str  # Reason in one word, for the fact
+    why: str  # Explanation, for example the disruption budget that refuses it
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
@@ -122,10 +102,8 @@ def judge_eviction(eviction: Eviction, status: int, message: str) -> Evicted | G
     stays.
 
     Args:
-        eviction: The eviction.
         status: HTTP status; 409 means that another pod has the name now, so the pod is gone. If the eviction has
             preconditions of its own, one of them may be violated instead.
-        message: Text of the answer.
     """
     match meaning_of(status):
         case Meaning.DONE:

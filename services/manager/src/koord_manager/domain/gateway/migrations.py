@@ -56,7 +56,6 @@ def with_migration_status(folded: ClusterState, document: Json) -> Json:
     """Return a PodMigrationJob with the status, metadata and spec that its facts give it; unchanged without facts.
 
     Args:
-        folded: The folded state of the cluster.
         document: The object, not changed.
     """
     meta: Json = document["metadata"]
@@ -75,7 +74,6 @@ def migration_patch(found: Json, state: MigrationState) -> Json:
     It sets the result of the arbitration, the Reservation of the job, and the uid of its pod.
 
     Args:
-        found: The object.
         state: Its folded facts.
     """
     meta, spec = found["metadata"], found.get("spec", {})
@@ -111,7 +109,6 @@ def answer_event(uid: str, request: PodEvictionRequested, answer: Evicted | Give
     """Return the event about the API server's answer to an eviction that the descheduler requested.
 
     Args:
-        uid: Uid of the pod.
         request: The request of the descheduler.
         answer: The outcome of the call.
 
@@ -135,7 +132,6 @@ def migration_events(
     Args:
         uid: Uid of the job.
         state: State of the migration; None if it is dropped. It knows the name of the job for facts without it.
-        event: The fact.
     """
     job = state.job if isinstance(state, MigrationState) else "" if isinstance(event, MigrationAdvanced) else event.job
     if not job:

@@ -100,17 +100,11 @@ _KEPT_METADATA = (
 
 
 class Seen(NamedTuple):
-    """An object of the API server, reduced by `cleaned` to the fields that the log keeps.
+    """An object of the API server, reduced by `cleaned` to the fields that the log keeps."""
 
-    Attributes:
-        resource: Its kind of resource.
-        object: The object; typed, or JSON for a custom resource.
-        gone: Whether the object was deleted; then `object` is its last version.
-    """
-
-    resource: Mirrored
-    object: Object
-    gone: bool = False
+    resource: Mirrored  # Its kind of resource
+    object: Object  # The object; typed, or JSON for a custom resource
+    gone: bool = False  # Whether the object was deleted; then `object` is its last version
 
     @property
     def ref(self) -> AggregateRef:
@@ -171,7 +165,6 @@ def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
 
 
 def named_ref(resource: Mirrored, namespace: str, name: str, uid: str) -> AggregateRef:
-    """Return the aggregate that mirrors the object of a resource with this namespace, name and uid."""
     match resource.kind:
         case "Pod":
             return AggregateRef("podspec", uid)

@@ -92,7 +92,6 @@ def report_of(node_metric: dict[str, Any], uid_of: Callable[[str, str], str]) ->
     memory is left out.
 
     Args:
-        node_metric: The object.
         uid_of: Function that returns the uid of a pod by namespace and name, or "" if the pod is unknown.
     """
     try:

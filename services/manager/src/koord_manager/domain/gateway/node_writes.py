@@ -75,7 +75,6 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
     allocatable yet.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     node, policy = view.node(token), view.policy(token)
@@ -99,7 +98,6 @@ def pending_metadata(view: ManagerView, token: str) -> Request | None:
     Return None if they are up to date, or if nothing was computed for the node.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     node, policy = view.node(token), view.policy(token)

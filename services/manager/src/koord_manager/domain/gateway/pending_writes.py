@@ -91,16 +91,13 @@ class PendingWrites:
 
     Args:
         jitter: Function that returns a factor for the delays of the queue, as in `WorkQueue`.
-
-    Attributes:
-        queue: Keys of the objects, in the queues of `QUEUES`.
-        nominated: Uid of a pod -> node to write as its nominated node, or empty to clear it.
-        events: Kubernetes events to record, at most `MAX_EVENTS`; if there are more, the oldest are dropped.
     """
 
     def __init__(self, jitter: Callable[[], float] = lambda: 1.0) -> None:
+        # Keys of the objects, in the queues of `QUEUES`.
         self.queue = WorkQueue(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, jitter)
-        self.nominated: dict[str, str] = {}
+        self.nominated: dict[str, str] = {}  # Uid of a pod -> node to write as its nominated node, or empty to clear it
+        # Kubernetes events to record, at most `MAX_EVENTS`; if there are more, the oldest are dropped.
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles = ProfilesByQuota()
         self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
@@ -115,7 +112,6 @@ class PendingWrites:
         The events `Scheduled` of recent placements are derived again. Other events that were not recorded are dropped.
 
         Args:
-            view: The folded cluster.
             now: The time, which tells the recent placements.
         """
         self.queue.add_all(BINDING, (uid for uid, pod in view.state.of_kind(PodState).items() if pod.node))
@@ -224,8 +220,6 @@ class PendingWrites:
         The first call for a pod also queues the Kubernetes event `EvictionBlocked`.
 
         Args:
-            uid: Uid of the pod.
-            event: The request for the eviction.
             why: The answer of the API server.
         """
         held = self._held.setdefault(event.namespace, {})
@@ -239,8 +233,6 @@ class PendingWrites:
         """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it.
 
         Args:
-            uid: Uid of the pod.
-            request: The request for the eviction.
             answer: The outcome of the call.
         """
         event = answer_event(uid, request, answer) if request.initiator == DESCHEDULER else None

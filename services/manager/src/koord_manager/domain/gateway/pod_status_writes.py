@@ -38,25 +38,15 @@ class Involved(NamedTuple):
 
 
 class KubernetesEvent(NamedTuple):
-    """A Kubernetes event to record about an object.
-
-    Attributes:
-        involved: The object.
-        reason: Reason in one word, such as `FailedScheduling`.
-        message: Sentence for the user.
-        type: "Normal" or "Warning".
-        component: Name of the component that reports it.
-        recalled: Whether another leader may have recorded it already. Then it is not counted again.
-        action: What the component does with the object, in one word; "" if nothing.
-    """
+    """A Kubernetes event to record about an object."""
 
     involved: Involved
-    reason: str
-    message: str
-    type: str = "Normal"
-    component: str = SCHEDULER
-    recalled: bool = False
-    action: str = ""
+    reason: str  # Reason in one word, such as `FailedScheduling`
+    message: str  # Sentence for the user
+    type: str = "Normal"  # "Normal" or "Warning"
+    component: str = SCHEDULER  # Name of the component that reports it
+    recalled: bool = False  # Whether another leader may have recorded it already. Then it is not counted again.
+    action: str = ""  # What the component does with the object, in one word; "" if nothing
 
     @property
     def name(self) -> str:
@@ -99,11 +89,7 @@ def device_health(
     """Return the Kubernetes event that devices of the pod became unhealthy, or that all are healthy again.
 
     Args:
-        uid: Uid of the pod.
-        namespace: Its namespace.
-        name: Its name.
         devices: Its unhealthy devices; empty if all are healthy again.
-        node: Its node.
     """
     reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
     message = device_sentence(devices, node)
@@ -114,7 +100,6 @@ def left_out(about: Involved, problem: str) -> KubernetesEvent:
     """Return the Kubernetes event that an object is not mirrored, because it cannot be decoded.
 
     Args:
-        about: The object.
         problem: What is wrong with it.
     """
     message = f"Koordstream leaves this object out: {problem}"
@@ -141,7 +126,6 @@ def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
     """Return the request that creates a Kubernetes event.
 
     Args:
-        event: The event.
         now: The time, RFC 3339 in whole seconds.
         instance: Name of the manager's process, which reports it.
     """
@@ -176,7 +160,6 @@ def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
     """Return the request that updates the count and the time of a Kubernetes event that exists.
 
     Args:
-        event: The event.
         now: The time, RFC 3339 in whole seconds.
         count: How often it happened.
     """
@@ -189,8 +172,6 @@ def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominate
     """Return the request that sets the pod's condition PodScheduled to False with the reason Unschedulable.
 
     Args:
-        uid: Uid of the pod.
-        pod: The pod.
         message: Sentence of the scheduler.
         now: The time, RFC 3339.
         nominated: Node to write as the nominated node as well, or empty.

@@ -55,7 +55,6 @@ def ref_of_object(plural: str, namespace: str, name: str) -> AggregateRef | None
     Args:
         plural: Plural of the kind, such as `podgroups`.
         namespace: Namespace of the object. For a cluster-scoped kind it may contain the name, if `name` is empty.
-        name: Name of the object.
     """
     match plural:
         case "podgroups":

@@ -18,41 +18,27 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 class Request(NamedTuple):
-    """An HTTP request to the API server.
+    """An HTTP request to the API server."""
 
-    Attributes:
-        purpose: Name of the request in metrics and logs, such as `bind`. For the root quota of a profile
-            (`create-quota`, `update-quota`) it also chooses the reason of the Kubernetes event about a refusal.
-        method: HTTP method, such as `PATCH`.
-        path: Path at the API server, such as `/api/v1/nodes/<name>`.
-        body: JSON value, or None for no body.
-        content_type: Media type of the body; it tells the API server which kind of patch a `PATCH` is.
-    """
-
+    # Name of the request in metrics and logs, such as `bind`. For the root quota of a profile (`create-quota`, `update-
+    # quota`) it also chooses the reason of the Kubernetes event about a refusal.
     purpose: str
-    method: str
-    path: str
-    body: object
-    content_type: str = JSON
+    method: str  # HTTP method, such as `PATCH`
+    path: str  # Path at the API server, such as `/api/v1/nodes/<name>`
+    body: object  # JSON value, or None for no body
+    content_type: str = JSON  # Media type of the body; it tells the API server which kind of patch a `PATCH` is
 
 
 class Meaning(StrEnum):
-    """Meaning of the API server's answer for the write that was sent.
+    """Meaning of the API server's answer for the write that was sent."""
 
-    Attributes:
-        DONE: The write took effect, now or in an earlier attempt.
-        CONFLICT: The object has changed and has to be read again.
-        GONE: The object or its parent does not exist.
-        LATER: The API server did not answer, is overloaded, has an internal error (5xx) or did not accept the token
-            (401), so the write has to be retried.
-        REFUSED: The request is not valid or not allowed, so a retry does not help.
-    """
-
-    DONE = "done"
-    CONFLICT = "conflict"
-    GONE = "gone"
+    DONE = "done"  # The write took effect, now or in an earlier attempt
+    CONFLICT = "conflict"  # The object has changed and has to be read again
+    GONE = "gone"  # The object or its parent does not exist
+    # The API server did not answer, is overloaded, has an internal error (5xx) or did not accept the token (401), so
+    # the write has to be retried.
     LATER = "later"
-    REFUSED = "refused"
+    REFUSED = "refused"  # The request is not valid or not allowed, so a retry does not help
 
 
 def meaning_of(status: int) -> Meaning:

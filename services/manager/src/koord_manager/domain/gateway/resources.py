@@ -13,47 +13,32 @@ _STORAGE = "storage.k8s.io"
 
 
 class Intake(StrEnum):
-    """Treatment of an observed object of a resource by the gateway.
+    """Treatment of an observed object of a resource by the gateway."""
 
-    Attributes:
-        TYPED: Write a fact with a typed part of the object (pods, nodes ...).
-        CUSTOM: Write a fact with the object as JSON.
-        TRIMMED: Write a fact with metadata and only those fields that placement reads (owners, services, storage).
-        METRIC: As `KNOWN`, and publish the status as a usage report (NodeMetric of Koordinator's node agent).
-        KNOWN: Write no fact. Remember the uid and spec in memory, because this manager writes the object (NodeSLO).
-    """
-
-    TYPED = "typed"
-    CUSTOM = "custom"
+    TYPED = "typed"  # Write a fact with a typed part of the object (pods, nodes ...)
+    CUSTOM = "custom"  # Write a fact with the object as JSON
+    # Write a fact with metadata and only those fields that placement reads (owners, services, storage).
     TRIMMED = "trimmed"
-    METRIC = "metric"
+    METRIC = "metric"  # As `KNOWN`, and publish the status as a usage report (NodeMetric of Koordinator's node agent)
+    # Write no fact. Remember the uid and spec in memory, because this manager writes the object (NodeSLO).
     KNOWN = "known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """One resource of the API server that is listed and watched.
+    """One resource of the API server that is listed and watched."""
 
-    Attributes:
-        group: API group, or empty for the core group.
-        plural: Plural name of the kind in the ids of its facts.
-        served_as: Plural name in the API of the API server; empty if it is `plural`. Two groups may use one name.
-        intake: How objects of the resource enter the log.
-        field_selector: Field selector that restricts the list, or empty for all objects.
-        namespace: Namespace to which the list is restricted, or empty for all.
-        has_sections: Whether the resource is slo-controller-config, whose sections are validated one by one.
-    """
-
-    group: str
+    group: str  # API group, or empty for the core group
     version: str
-    plural: str
+    plural: str  # Plural name of the kind in the ids of its facts
     kind: str
     namespaced: bool
-    intake: Intake
-    field_selector: str = ""
-    namespace: str = ""
+    intake: Intake  # How objects of the resource enter the log
+    field_selector: str = ""  # Field selector that restricts the list, or empty for all objects
+    namespace: str = ""  # Namespace to which the list is restricted, or empty for all
+    # Plural name in the API of the API server; empty if it is `plural`. Two groups may use one name.
     served_as: str = ""
-    has_sections: bool = False
+    has_sections: bool = False  # Whether the resource is slo-controller-config, whose sections are validated one by one
 
     @property
     def api_version(self) -> str:
@@ -118,8 +103,6 @@ def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirr
     """Return a resource that lists and watches one ConfigMap only, because the manager may not read other ConfigMaps.
 
     Args:
-        namespace: Namespace of the ConfigMap.
-        name: Name of the ConfigMap.
         has_sections: Whether it is slo-controller-config, whose sections are validated one by one.
     """
     return Mirrored(

@@ -114,7 +114,6 @@ def scaled_resources(listed: bytes) -> dict[str, ScaledResource]:
 
 
 def scale_path(controller: Controller, resource: ScaledResource) -> str:
-    """Return the path of the scale of a controller."""
     where = f"/namespaces/{controller.namespace}" if resource.is_namespaced else ""
     return f"{version_path(controller.api_version)}{where}/{resource.plural}/{controller.name}/scale"
 
@@ -138,7 +137,6 @@ def scale_draft(view: ManagerView, controller: Controller, replicas: int | None)
 
     Args:
         view: The fold.
-        controller: The controller.
         replicas: Its replicas; None if the log should not have a number, for example without a scale.
     """
     ref = custom_ref(SCALES, controller.namespace, controller.uid)

@@ -139,7 +139,6 @@ def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
     """Return the request that writes the status of a drain or a group to its object; empty if it is up to date.
 
     Args:
-        view: The folded state of the cluster.
         ref: Aggregate of the drain or of the group.
     """
     plural = next(plural for plural, kind in DRAIN_KINDS.items() if kind == ref.kind)
@@ -165,8 +164,6 @@ def migration_writes(view: ManagerView, ref: AggregateRef, state: MigrationState
     A user may set the phase Aborted at any time. Until the descheduler has recorded this, nothing is written.
 
     Args:
-        view: The folded state of the cluster.
-        ref: Aggregate of the migration.
         state: Its folded facts.
     """
     stored = view.custom(JOBS, "", state.job)

@@ -55,7 +55,6 @@ def pending_objects(view: ManagerView, ref: AggregateRef) -> list[Request]:
     """Return the requests that write the computed status of an aggregate to its custom resource; empty if up to date.
 
     Args:
-        view: The folded state of the cluster.
         ref: Aggregate of a kind in `STATUS_KINDS`, such as `gang.<ns=name>`, that of a Reservation object, or that of
             a pod that uses a Reservation or acts as one.
     """
@@ -224,8 +223,6 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Kubernet
     Return None if the request was not about a root quota.
 
     Args:
-        view: The folded state of the cluster.
-        request: The refused request.
         message: Text of the API server's answer.
 
     Source:

@@ -44,15 +44,11 @@ _FACTS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionTried:
-    """The colocation profiles and gates to try in a what-if run instead of the recorded ones.
+    """The colocation profiles and gates to try in a what-if run instead of the recorded ones."""
 
-    Attributes:
-        profiles: Name -> profile, instead of the recorded profiles; None to keep the recorded ones.
-        gates: Gates that override the recorded ones.
-    """
-
+    # Name -> profile, instead of the recorded profiles; None to keep the recorded ones.
     profiles: Mapping[str, ColocationProfile] | None = None
-    gates: Mapping[str, bool]
+    gates: Mapping[str, bool]  # Gates that override the recorded ones
 
     def __bool__(self) -> bool:
         """Return whether profiles or gates are tried."""
@@ -60,27 +56,18 @@ class AdmissionTried:
 
 
 class AdmissionFate(NamedTuple):
-    """An object whose repeated admission result differs from the recorded one.
-
-    Attributes:
-        source: Who asked for admission: "webhook", "apply", "workload", "controller" or "mirror".
-        at: Time of the recorded decision, RFC 3339.
-        position: Position of the log that the decision was based on.
-        recorded: The recorded result.
-        rerun: The repeated result.
-        changes: Fields in which the admitted objects differ.
-    """
+    """An object whose repeated admission result differs from the recorded one."""
 
     resource: str
     namespace: str
     name: str
     operation: str
-    source: str
-    at: str
-    position: int
-    recorded: Outcome
-    rerun: Outcome
-    changes: list[Change]
+    source: str  # Who asked for admission: "webhook", "apply", "workload", "controller" or "mirror"
+    at: str  # Time of the recorded decision, RFC 3339
+    position: int  # Position of the log that the decision was based on
+    recorded: Outcome  # The recorded result
+    rerun: Outcome  # The repeated result
+    changes: list[Change]  # Fields in which the admitted objects differ
 
 
 class AdmissionDecisions:
@@ -88,13 +75,6 @@ class AdmissionDecisions:
 
     Args:
         view: The view of the recording, which the run folds.
-
-    Attributes:
-        tally: Numbers of the decisions in the window.
-        not_reviewed: Number of pods without a recorded decision that the recorded profiles would have changed or
-            denied.
-        fates: Objects with another result under the tried settings.
-        unexplained: Objects with another result under the recorded settings, which points to missing information.
     """
 
     def __init__(
@@ -109,9 +89,11 @@ class AdmissionDecisions:
             since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
         """
         self.view = view
-        self.tally = Tally()
+        self.tally = Tally()  # Numbers of the decisions in the window
+        # Number of pods without a recorded decision that the recorded profiles would have changed or denied.
         self.not_reviewed = 0
-        self.fates: list[AdmissionFate] = []
+        self.fates: list[AdmissionFate] = []  # Objects with another result under the tried settings
+        # Objects with another result under the recorded settings, which points to missing information.
         self.unexplained: list[AdmissionFate] = []
         self._tried = tried if tried else None
         self._index = ProfileIndex(tried.profiles) if tried is not None and tried.profiles is not None else None

@@ -60,16 +60,11 @@ _NEW_WITHIN_SECONDS: Final = 60
 
 @dataclass(slots=True)
 class AdmissionContext:
-    """The cluster and the settings under which an admission decision is repeated.
-
-    Attributes:
-        view: The folded state of the cluster.
-        options: Feature gates and flags of admission.
-        accounts: Quota usage that earlier pods of the same decision have changed.
-    """
+    """The cluster and the settings under which an admission decision is repeated."""
 
     view: ManagerView
     options: Options
+    # Quota usage that earlier pods of the same decision have changed.
     accounts: dict[AggregateRef, Draft] = field(default_factory=dict[AggregateRef, Draft])
 
 
@@ -77,40 +72,29 @@ Again = Callable[[AdmissionContext], Outcome]
 
 
 class Case(NamedTuple):
-    """An admission decision that can be repeated.
-
-    Attributes:
-        source: Origin of the request: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a
-            recorded decision.
-        at: Time of the decision, RFC 3339.
-        recorded: The recorded outcome.
-        check: Function that repeats exactly what was recorded, for example one of two webhooks.
-        is_same: Function that returns whether an outcome equals the recorded one.
-        again: Function that repeats the whole admission of the object, or None if another case repeats it.
-        is_certain: Whether the manager certainly made this decision. If False, the object may have been admitted before
-            the window.
-        options: Recorded gates and flags, or None if those of the previous decision apply.
-    """
+    """An admission decision that can be repeated."""
 
     resource: str
     namespace: str
     name: str
     operation: str
+    # Origin of the request: "webhook", "apply", "workload", "controller", or "mirror" for a pod without a recorded
+    # decision.
     source: str
-    at: str
-    recorded: Outcome
-    check: Again
-    is_same: Callable[[Outcome], bool]
-    again: Again | None
+    at: str  # Time of the decision, RFC 3339
+    recorded: Outcome  # The recorded outcome
+    check: Again  # Function that repeats exactly what was recorded, for example one of two webhooks
+    is_same: Callable[[Outcome], bool]  # Function that returns whether an outcome equals the recorded one
+    again: Again | None  # Function that repeats the whole admission of the object, or None if another case repeats it
+    # Whether the manager certainly made this decision. If False, the object may have been admitted before the window.
     is_certain: bool = True
-    options: Options | None = None
+    options: Options | None = None  # Recorded gates and flags, or None if those of the previous decision apply
 
 
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
     """Return a recorded decision in a form that can be repeated, or `NOT_RETAINED` if its input is not in the log.
 
     Args:
-        told: The recorded decision.
         record: All recorded decisions, to find others about the same request.
     """
     event, recorded = told.event, recorded_outcome(told.event)
@@ -165,8 +149,6 @@ def fact_case(
     """Return the decision that admitted the object of a fact, in a form that can be repeated.
 
     Args:
-        stored: The fact.
-        event: Its event.
         view: The view at the position of the decision.
         record: The recorded decisions.
         since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
@@ -200,8 +182,6 @@ def _admitted_case(stored: StoredEvent, event: Event, pod: tuple[str, str], sour
     """Return the case of a fact that contains the whole admitted object, so that results are compared by value.
 
     Args:
-        stored: The fact.
-        event: Its event.
         pod: Namespace and name of the object.
         source: Who asked for admission.
         again: Function that repeats the admission.

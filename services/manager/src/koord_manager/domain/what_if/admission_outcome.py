@@ -37,25 +37,15 @@ _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
 
 
 class Outcome(NamedTuple):
-    """The result of admission for one object, in the form in which results are compared.
-
-    Attributes:
-        allowed: Whether the object was allowed.
-        steps: Names of the steps that changed the object.
-        rules: Ids of the broken rules.
-        fields: Field of each broken rule, in the order of `rules`.
-        message: Sentence for the user, or empty if allowed.
-        object: The object to store, or None if it is denied or not recorded.
-        digest: Digest of the changed object, or empty if no step changed it.
-    """
+    """The result of admission for one object, in the form in which results are compared."""
 
     allowed: bool
-    steps: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-    message: str = ""
-    object: JsonObject | None = None
-    digest: str = ""
+    steps: tuple[str, ...] = ()  # Names of the steps that changed the object
+    rules: tuple[str, ...] = ()  # Ids of the broken rules
+    fields: tuple[str, ...] = ()  # Field of each broken rule, in the order of `rules`
+    message: str = ""  # Sentence for the user, or empty if allowed
+    object: JsonObject | None = None  # The object to store, or None if it is denied or not recorded
+    digest: str = ""  # Digest of the changed object, or empty if no step changed it
 
 
 def recorded_outcome(event: AdmissionDecided) -> Outcome:
@@ -99,10 +89,7 @@ def ask_again(view: ManagerView, request: Request, webhook: str, options: Option
     Quota usage is left out, because webhooks read it from the API server.
 
     Args:
-        view: The folded state of the cluster.
-        request: The request.
         webhook: "mutate" or "validate".
-        options: Feature gates and flags of admission.
     """
     around = surroundings(request, view.admission, options)
     return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
@@ -128,10 +115,6 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
     """Repeat `koord apply` of one document, and return the outcome.
 
     Args:
-        view: The folded state of the cluster.
-        document: The document.
-        options: Feature gates and flags of admission.
-        uid: Uid for a new object.
         now: Time of the application, RFC 3339.
     """
     try:
@@ -149,11 +132,8 @@ def delete_again(view: ManagerView, plural: str, namespace: str, name: str, opti
     """Repeat `koord delete` of one object, and return the outcome.
 
     Args:
-        view: The folded state of the cluster.
         plural: Plural of its kind.
         namespace: Its namespace, or empty.
-        name: Its name.
-        options: Feature gates and flags of admission.
     """
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
     try:
@@ -263,32 +243,20 @@ _ONE_REQUEST_SECONDS = 30
 
 
 class RecordedDecision(NamedTuple):
-    """A recorded admission decision.
+    """A recorded admission decision."""
 
-    Attributes:
-        based_on: Position up to which the log was folded when the decision was made.
-        at: Time of the decision, RFC 3339.
-        event: The decision.
-        is_whole: Whether the decision contains its object; decisions of old versions of the manager do not.
-    """
-
-    based_on: int
-    at: str
+    based_on: int  # Position up to which the log was folded when the decision was made
+    at: str  # Time of the decision, RFC 3339
     event: AdmissionDecided
-    is_whole: bool
+    is_whole: bool  # Whether the decision contains its object; decisions of old versions of the manager do not
 
 
 class Record:
-    """The admission decisions that the stream of explanations still has, with indexes.
-
-    Attributes:
-        decisions: All decisions in order.
-        refused: Request uid of a mutating review -> decision of the validating webhook that denied the changed
-            object.
-    """
+    """The admission decisions that the stream of explanations still has, with indexes."""
 
     def __init__(self, stored: Iterable[StoredEvent]) -> None:
-        self.decisions = list(_read(stored))
+        self.decisions = list(_read(stored))  # All decisions in order
+        # Request uid of a mutating review -> decision of the validating webhook that denied the changed object.
         self.refused: dict[str, RecordedDecision] = {}
         self._of_uid = {one.event.uid: one for one in self.decisions}
         self._changed: dict[tuple[str, str, str], list[RecordedDecision]] = {}

@@ -61,7 +61,6 @@ def repeat_guard(
 
     Args:
         policies: Configuration of the re-run.
-        view: The folded state of the cluster.
         in_force: Node token -> policies of the re-run.
         recorded: The recorded event, from which the names of example nodes are taken.
     """
@@ -90,15 +89,12 @@ class TriedHealth:
     The inputs are the usage reports that the stream still has.
 
     Args:
-        view: The folded state of the cluster.
         policies: The tried configuration.
-
-    Attributes:
-        mass_abnormal: Whether, in the last assessment, more nodes looked abnormal than `maxAbnormalRatio` permits to
-            lower. None before the first assessment.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
+        # Whether, in the last assessment, more nodes looked abnormal than `maxAbnormalRatio` permits to lower. None
+        # before the first assessment.
         self.mass_abnormal: bool | None = None
         self._view = view
         self._policies = policies

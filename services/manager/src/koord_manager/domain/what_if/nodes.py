@@ -53,16 +53,11 @@ class NodeFate:
     """A node whose policies differ between recording and re-run at the end of the window.
 
     Policies are, for example, overcommitted resources, NodeSLO and health.
-
-    Attributes:
-        node: Name of the node.
-        recorded: Recorded policies, or None if nothing was published.
-        rerun: Policies of the re-run, or None if nothing would be published.
     """
 
     node: str
-    recorded: NodePolicyState | None
-    rerun: NodePolicyState | None
+    recorded: NodePolicyState | None  # Recorded policies, or None if nothing was published
+    rerun: NodePolicyState | None  # Policies of the re-run, or None if nothing would be published
 
 
 def is_alike(found: Event, recorded: Event) -> bool:
@@ -107,15 +102,12 @@ _DECISION_OF: Final[Mapping[type[Event], NodeDecision]] = {each.event: each for 
 
 @dataclass(slots=True)
 class _Taken:
-    """The retained reports, and how many of them were used so far.
-
-    Attributes:
-        of: (node token, time of the report) -> the report.
-        newest: Node token -> the newest report used so far.
-    """
+    """The retained reports, and how many of them were used so far."""
 
     ordered: Sequence[Report]
+    # (node token, time of the report) -> the report.
     of: dict[tuple[str, str], NodeUsageReported] = field(default_factory=dict[tuple[str, str], NodeUsageReported])
+    # Node token -> the newest report used so far.
     newest: dict[str, NodeUsageReported] = field(default_factory=dict[str, NodeUsageReported])
     count: int = 0
 
@@ -128,18 +120,14 @@ class NodeDecisions:
         reports: Retained usage reports in order.
         chosen: Data of slo-controller-config to try, or None for the recorded one.
         flags: Flags of the recorded manager.
-
-    Attributes:
-        rerun: Node token -> policies that the re-run would publish.
-        tally: Numbers of decisions in the window, including root quotas of profiles.
     """
 
     def __init__(
         self, view: ManagerView, reports: Sequence[Report], chosen: Mapping[str, str] | None, flags: RecordedFlags
     ) -> None:
         self.view = view
-        self.rerun: dict[str, NodePolicyState] = {}
-        self.tally = Tally()
+        self.rerun: dict[str, NodePolicyState] = {}  # Node token -> policies that the re-run would publish
+        self.tally = Tally()  # Numbers of decisions in the window, including root quotas of profiles
         self._flags = flags
         self._in_force = self._policies()
         self._in_force.refresh(view)
@@ -221,7 +209,6 @@ class NodeDecisions:
 
         Args:
             stored: The recorded fact.
-            recorded: Its event.
         """
         self.tally.recorded += 1
         token, decision = stored.ref.id, _DECISION_OF.get(type(recorded))
@@ -298,7 +285,6 @@ class NodeDecisions:
 
         Args:
             token: Name of the node, as a part of NATS subjects (`.` is `_`).
-            event: The event.
             stored: Recorded fact that gives position and time.
         """
         state = evolve(self.rerun.get(token), event, stored)

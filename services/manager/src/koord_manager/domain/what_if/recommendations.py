@@ -44,19 +44,12 @@ Pods = list[tuple[str, PodSpecState]]
 
 @dataclass(frozen=True, slots=True)
 class RecommendationFate:
-    """A Recommendation that differs between recording and re-run at the end of the window.
+    """A Recommendation that differs between recording and re-run at the end of the window."""
 
-    Attributes:
-        id: Id of its aggregate, `<namespace>=<name>`.
-        recorded: Recorded status, or None if there is none.
-        rerun: Status of the re-run, or None if there is none.
-        outdated: Numbers of live pods that would have to be re-created: in the recording, in the re-run.
-    """
-
-    id: str
-    recorded: RecommendationState | None
-    rerun: RecommendationState | None
-    outdated: tuple[int, int]
+    id: str  # Id of its aggregate, `<namespace>=<name>`
+    recorded: RecommendationState | None  # Recorded status, or None if there is none
+    rerun: RecommendationState | None  # Status of the re-run, or None if there is none
+    outdated: tuple[int, int]  # Numbers of live pods that would have to be re-created: in the recording, in the re-run
 
 
 class RecommendationDecisions:
@@ -64,11 +57,6 @@ class RecommendationDecisions:
 
     Args:
         view: The view of the recording, which the run folds.
-
-    Attributes:
-        in_force: Recorded settings, as the last recorded recommendation names them.
-        rerun: Id of a Recommendation -> status that the re-run would publish.
-        tally: Numbers of decisions in the window: recommendations, and evictions because of one.
     """
 
     def __init__(
@@ -89,8 +77,10 @@ class RecommendationDecisions:
             first: Settings in force at the beginning, or None for those of the checkpoint, else the defaults.
         """
         self.view = view
+        # Id of a Recommendation -> status that the re-run would publish.
         self.rerun: dict[str, RecommendationState] = {}
-        self.tally = Tally()
+        self.tally = Tally()  # Numbers of decisions in the window: recommendations, and evictions because of one
+        # Recorded settings, as the last recorded recommendation names them.
         self.in_force = first or _learned_by(checkpoint)
         self._tried = settings
         self._book = RecommenderBook(self.settings)
@@ -139,7 +129,6 @@ class RecommendationDecisions:
 
         Args:
             event: The event, or None if it was ignored.
-            stored: The fact.
         """
         if stored.ref.kind in _MATCHING:
             self._pods = None
@@ -168,8 +157,6 @@ class RecommendationDecisions:
         """Apply an event to the status of a Recommendation in the re-run, as if it had been published.
 
         Args:
-            id_: Id of the Recommendation.
-            event: The event.
             stored: Recorded fact that gives position and time.
         """
         state = evolve(self.rerun.get(id_), event, stored)

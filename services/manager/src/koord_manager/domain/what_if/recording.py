@@ -24,20 +24,12 @@ def moment_of(stored: StoredEvent) -> Moment:
 
 
 class Report(NamedTuple):
-    """One retained usage report.
+    """One retained usage report."""
 
-    Attributes:
-        seq: Position in the stream of observations.
-        moment: Moment when it was stored.
-        reported_at: Time of the report, RFC 3339.
-        node: Token of the node.
-        event: The report.
-    """
-
-    seq: int
-    moment: Moment
-    reported_at: str
-    node: str
+    seq: int  # Position in the stream of observations
+    moment: Moment  # Moment when it was stored
+    reported_at: str  # Time of the report, RFC 3339
+    node: str  # Token of the node
     event: NodeUsageReported
 
 
@@ -59,34 +51,23 @@ def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFlags:
-    """Flags of the manager that made the recording. The log does not contain them, so the user states them.
+    """Flags of the manager that made the recording. The log does not contain them, so the user states them."""
 
-    Attributes:
-        controllers: Controllers that ran, of `enabled.CONTROLLERS` (flag --controllers).
-        plugins: Node resource plugins that ran, of `enabled.PLUGINS` (flag --noderesource-plugins).
-        sync_shared_gpus: Whether the gate EnableSyncGPUSharedResource was on.
-    """
-
+    # Controllers that ran, of `enabled.CONTROLLERS` (flag --controllers).
     controllers: frozenset[str] = frozenset(CONTROLLERS)
+    # Node resource plugins that ran, of `enabled.PLUGINS` (flag --noderesource-plugins).
     plugins: frozenset[str] = frozenset(PLUGINS)
-    sync_shared_gpus: bool = False
+    sync_shared_gpus: bool = False  # Whether the gate EnableSyncGPUSharedResource was on
 
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of decisions of one kind in the window of a re-run.
+    """Numbers of decisions of one kind in the window of a re-run."""
 
-    Attributes:
-        recorded: Decisions in the recording.
-        rerun: Decisions that the re-run made.
-        same: Recorded decisions that the re-run made with an equal result.
-        not_retained: Recorded decisions that were not repeated, because their reports or samples are gone.
-    """
-
-    recorded: int = 0
-    rerun: int = 0
-    same: int = 0
-    not_retained: int = 0
+    recorded: int = 0  # Decisions in the recording
+    rerun: int = 0  # Decisions that the re-run made
+    same: int = 0  # Recorded decisions that the re-run made with an equal result
+    not_retained: int = 0  # Recorded decisions that were not repeated, because their reports or samples are gone
 
     @property
     def explained(self) -> bool:

@@ -37,14 +37,7 @@ LOOKAHEAD: Final = 50_000
 
 
 class ManagerWhatIf:
-    """A re-run of the manager's decisions in a window of the log.
-
-    Attributes:
-        view: Knowledge of the manager at each moment: the run folds the recorded facts into it.
-        nodes: Decisions about nodes, recorded and repeated.
-        recommendations: Recommendations, recorded and repeated.
-        admission: Admission decisions, recorded and repeated.
-    """
+    """A re-run of the manager's decisions in a window of the log."""
 
     def __init__(
         self,
@@ -75,10 +68,13 @@ class ManagerWhatIf:
             admitting: Colocation profiles and gates to try, or None for those in force.
             decisions_since: Time of the oldest retained admission decision, RFC 3339, or empty if all are retained.
         """
-        self.view = view
+        self.view = view  # Knowledge of the manager at each moment: the run folds the recorded facts into it
         read = read_reports(reports)
+        # Decisions about nodes, recorded and repeated.
         self.nodes = NodeDecisions(view, read, chosen, flags or RecordedFlags())
+        # Recommendations, recorded and repeated.
         self.recommendations = RecommendationDecisions(view, read, settings, checkpoint, first)
+        # Admission decisions, recorded and repeated.
         self.admission = AdmissionDecisions(view, admission_decisions, admitting, decisions_since)
         self._repeats: dict[type[Event], Callable[[StoredEvent, Any], None]] = {
             **dict.fromkeys(REPEATED_DECISIONS, self.nodes.repeat),

@@ -207,15 +207,9 @@ class ManagerApi:
 
 
 class _Item(NamedTuple):
-    """An object of a list.
+    """An object of a list."""
 
-    Attributes:
-        namespace: Its namespace; "" for none.
-        name: Its name.
-        shown: Returns it as it is shown.
-    """
-
-    namespace: str
+    namespace: str  # Its namespace; "" for none
     name: str
     shown: Callable[[], dict[str, Any]]
 

@@ -72,31 +72,20 @@ class Teller(Protocol):
 
 
 class Subject(NamedTuple):
-    """The object of an admission decision, and the request about it.
+    """The object of an admission decision, and the request about it."""
 
-    Attributes:
-        uid: Uid of the request.
-        source: "webhook", "apply", or "change" if another service asked for it.
-        resource: Plural of its kind, such as `pods`.
-        operation: Operation of the request, such as CREATE.
-        user: Name of the user, or empty if unknown.
-        webhook: "mutate" or "validate", or empty for `koord apply`.
-        subresource: Subresource of the request, or empty.
-        object: The submitted object, or the patch of a change; None on DELETE and for a change of a node.
-        old_object: The stored object, or None for `koord apply`.
-    """
-
-    uid: str
-    source: str
-    resource: str
+    uid: str  # Uid of the request
+    source: str  # "webhook", "apply", or "change" if another service asked for it
+    resource: str  # Plural of its kind, such as `pods`
     namespace: str
     name: str
-    operation: str
-    user: str = ""
-    webhook: str = ""
-    subresource: str = ""
+    operation: str  # Operation of the request, such as CREATE
+    user: str = ""  # Name of the user, or empty if unknown
+    webhook: str = ""  # "mutate" or "validate", or empty for `koord apply`
+    subresource: str = ""  # Subresource of the request, or empty
+    # The submitted object, or the patch of a change; None on DELETE and for a change of a node.
     object: JsonObject | None = None
-    old_object: JsonObject | None = None
+    old_object: JsonObject | None = None  # The stored object, or None for `koord apply`
 
     @property
     def shown(self) -> str:
@@ -105,21 +94,15 @@ class Subject(NamedTuple):
 
 
 class Occasion(NamedTuple):
-    """Time of an admission decision, and the state that it was based on.
+    """Time of an admission decision, and the state that it was based on."""
 
-    Attributes:
-        now: Time, RFC 3339.
-        traceparent: Trace of the request.
-        based_on: Position of the log that was folded.
-        draws: Seed of the random numbers for profiles with a probability. If empty, it is the uid of the request.
-        pending: Names of quotas with an accepted change that is not folded yet; the decision counted the change. At
-            most 20. Empty if the request is not about a pod or a quota, and for `koord apply`.
-    """
-
-    now: str
-    traceparent: str
-    based_on: int
+    now: str  # Time, RFC 3339
+    traceparent: str  # Trace of the request
+    based_on: int  # Position of the log that was folded
+    # Seed of the random numbers for profiles with a probability. If empty, it is the uid of the request.
     draws: str = ""
+    # Names of quotas with an accepted change that is not folded yet; the decision counted the change. At most 20. Empty
+    # if the request is not about a pod or a quota, and for `koord apply`.
     pending: Sequence[str] = ()
 
 
@@ -160,7 +143,6 @@ async def tell(
     Args:
         context: Where to publish.
         subject: The object and the request.
-        decision: The decision.
         patch: RFC 6902 operations that describe what changed.
         occasion: Time and state of the decision.
     """

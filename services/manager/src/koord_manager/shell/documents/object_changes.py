@@ -48,9 +48,7 @@ class ObjectChanges:
     """Makes changes of objects for other services.
 
     Args:
-        view: The folded cluster.
         intake: Queue of documents, for a cluster without an API server.
-        leadership: Whether this instance leads.
         api: Client of the API server; None if there is none.
     """
 

@@ -42,19 +42,12 @@ class Unreachable(Exception):
 
 
 class ApiResponse(NamedTuple):
-    """Response of the API server.
+    """Response of the API server."""
 
-    Attributes:
-        status: HTTP status; 0 stands for no answer (`send`).
-        body: Body of the response.
-        retry_after: Header Retry-After in seconds, or None if it is absent.
-        date: Header Date, the time of the answer by the server's clock; "" if it is absent.
-    """
-
-    status: int
+    status: int  # HTTP status; 0 stands for no answer (`send`)
     body: bytes
-    retry_after: float | None = None
-    date: str = ""
+    retry_after: float | None = None  # Header Retry-After in seconds, or None if it is absent
+    date: str = ""  # Header Date, the time of the answer by the server's clock; "" if it is absent
 
     @property
     def ok(self) -> bool:
@@ -160,7 +153,6 @@ class KubernetesApi:
 
         Args:
             method: HTTP method.
-            path: Path.
             parameters: Query parameters.
             body: JSON value, or None for no body.
             content_type: Content type of the body.

@@ -31,7 +31,6 @@ class EpochCheck:
     """Decides whether this instance may lead with its log.
 
     Args:
-        api: Client of the API server.
         view: The folded log, which contains its own epoch.
         leadership: The lease that is given up if the log is outdated.
         clock: Gives the time of the Kubernetes event about an outdated log.

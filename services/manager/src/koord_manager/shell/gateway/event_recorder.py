@@ -41,8 +41,6 @@ class EventRecorder:
     """Records the Kubernetes events of `PendingWrites`, and the condition of pods that have no node.
 
     Args:
-        api: Client of the API server.
-        view: The folded cluster.
         pending_writes: Its events and nominated nodes are taken and written.
         explanations: The scheduler's explanations of pods without a node.
         clock: Gives the times in events and conditions.

@@ -72,10 +72,6 @@ async def genesis(
     and the epoch is not, the result counts the stored facts.
 
     Args:
-        api: Client of the API server.
-        log: The log.
-        resources: Resources to mirror.
-        clock: The clock.
         namespace: Namespace of the ConfigMap with the epoch.
         actor: Writer to name in the facts.
         progress: Called with sentences about the progress, or None.

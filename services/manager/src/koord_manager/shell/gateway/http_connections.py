@@ -18,16 +18,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpAnswer(NamedTuple):
-    """Answer of the server.
-
-    Attributes:
-        status: HTTP status.
-        headers: Headers by their names in lower case.
-        body: Body.
-    """
+    """Answer of the server."""
 
     status: int
-    headers: Mapping[bytes, bytes]
+    headers: Mapping[bytes, bytes]  # Headers by their names in lower case
     body: bytes
 
 
@@ -127,7 +121,6 @@ class HttpConnections:
         """Send a request and return its answer, whatever its status.
 
         Args:
-            method: HTTP method.
             target: Path and query below the base URL, encoded as in a URL.
             headers: Header lines, each with its end of line.
             body: Body, or b"".

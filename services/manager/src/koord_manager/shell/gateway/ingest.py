@@ -37,10 +37,6 @@ class Ingest:
     Args:
         report: Called with the name of a node and a new usage report in its NodeMetric.
         changed: Called with (plural, name) if an object changed that this manager itself writes, such as a NodeSLO.
-
-    Attributes:
-        known: Plural -> name -> object that this manager writes, as the API server has it.
-        reached: Resources that were listed completely in this term of leadership, or that are not served.
     """
 
     def __init__(
@@ -58,7 +54,9 @@ class Ingest:
         self._report = report
         self._changed = changed
         self._reported: dict[str, str] = {}
+        # Plural -> name -> object that this manager writes, as the API server has it.
         self.known: dict[str, dict[str, Known]] = {}
+        # Resources that were listed completely in this term of leadership, or that are not served.
         self.reached: set[str] = set()
         self.facts = 0
         self.progress = asyncio.Event()

@@ -41,17 +41,11 @@ LONGEST_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Step:
-    """The time after a line in the log, in which further problems of the same cause are only counted.
+    """The time after a line in the log, in which further problems of the same cause are only counted."""
 
-    Attributes:
-        seconds: Length of this time.
-        ends: Its end in seconds.
-        others: Resources that had the problem in this time.
-    """
-
-    seconds: float
-    ends: float
-    others: set[str] = field(default_factory=set[str])
+    seconds: float  # Length of this time
+    ends: float  # Its end in seconds
+    others: set[str] = field(default_factory=set[str])  # Resources that had the problem in this time
 
 
 class OutageLog:
@@ -105,17 +99,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The end of a complete list of a resource.
-
-    Attributes:
-        refs: Aggregates of the listed objects, also of those that could not be decoded.
-        served: Whether the API server has the resource. A CRD may not be installed.
-        unnamed: Number of objects that exist and whose name could not be decoded, so that they are not among `refs`.
-    """
+    """The end of a complete list of a resource."""
 
     resource: Mirrored
-    refs: frozenset[AggregateRef]
-    served: bool = True
+    refs: frozenset[AggregateRef]  # Aggregates of the listed objects, also of those that could not be decoded
+    served: bool = True  # Whether the API server has the resource. A CRD may not be installed.
+    # Number of objects that exist and whose name could not be decoded, so that they are not among `refs`.
     unnamed: int = 0
 
     @property
@@ -132,23 +121,14 @@ Sighting = Listed | Complete
 
 @dataclass(slots=True)
 class WatchFigures:
-    """Numbers about the list-watch of one resource, for metrics and the log.
+    """Numbers about the list-watch of one resource, for metrics and the log."""
 
-    Attributes:
-        lists: Lists that were begun.
-        watches: Opened watches.
-        errors: Errors of lists and watches.
-        unreadable: Objects of all lists and watches so far that could not be decoded.
-        is_synced: Whether the resource was listed completely, or is not served.
-        problem: Last error, or empty after a watch has delivered changes again.
-    """
-
-    lists: int = 0
-    watches: int = 0
-    errors: int = 0
-    unreadable: int = 0
-    is_synced: bool = False
-    problem: str = ""
+    lists: int = 0  # Lists that were begun
+    watches: int = 0  # Opened watches
+    errors: int = 0  # Errors of lists and watches
+    unreadable: int = 0  # Objects of all lists and watches so far that could not be decoded
+    is_synced: bool = False  # Whether the resource was listed completely, or is not served
+    problem: str = ""  # Last error, or empty after a watch has delivered changes again
 
 
 class ListWatch:

@@ -64,19 +64,14 @@ class AtMost(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Writes:
-    """The kinds of objects that the gateway writes, besides bindings and evictions.
+    """The kinds of objects that the gateway writes, besides bindings and evictions."""
 
-    Attributes:
-        node_status: Extended resources, annotations and labels of nodes; Device and NodeResourceTopology objects.
-        node_slo: NodeSLO objects.
-        node_metric: NodeMetric objects (their spec).
-        object_status: All writes of the queue `STATUS`: status of PodGroups, quotas, Recommendations, Reservations,
-            explanations, drains and migration jobs, root quotas of profiles, annotations of pods about Reservations.
-    """
-
+    # Extended resources, annotations and labels of nodes; Device and NodeResourceTopology objects.
     node_status: bool = True
     node_slo: bool = True
-    node_metric: bool = True
+    node_metric: bool = True  # NodeMetric objects (their spec)
+    # All writes of the queue `STATUS`: status of PodGroups, quotas, Recommendations, Reservations, explanations, drains
+    # and migration jobs, root quotas of profiles, annotations of pods about Reservations.
     object_status: bool = True
 
 

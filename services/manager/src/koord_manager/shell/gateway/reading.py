@@ -67,19 +67,12 @@ class _Line(msgspec.Struct):
 
 
 class Unreadable(NamedTuple):
-    """An object that could not be decoded.
+    """An object that could not be decoded."""
 
-    Attributes:
-        namespace: Its namespace, or "".
-        name: Its name, or "" if not even its metadata can be decoded.
-        uid: Its uid.
-        problem: The decoding error as a sentence.
-    """
-
-    namespace: str
-    name: str
+    namespace: str  # Its namespace, or ""
+    name: str  # Its name, or "" if not even its metadata can be decoded
     uid: str
-    problem: str
+    problem: str  # The decoding error as a sentence
 
     def __str__(self) -> str:
         """Return a description for the log."""
@@ -88,19 +81,12 @@ class Unreadable(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One page of a list of the API server.
+    """One page of a list of the API server."""
 
-    Attributes:
-        objects: The decoded objects, reduced by `cleaned`.
-        version: Version of the list, from which a watch can start.
-        following: Token of the next page, or empty for the last one.
-        unreadable: The objects that could not be decoded and were left out.
-    """
-
-    objects: list[Object]
-    version: str
-    following: str
-    unreadable: list[Unreadable]
+    objects: list[Object]  # The decoded objects, reduced by `cleaned`
+    version: str  # Version of the list, from which a watch can start
+    following: str  # Token of the next page, or empty for the last one
+    unreadable: list[Unreadable]  # The objects that could not be decoded and were left out
 
     def unreadable_refs(self, resource: Mirrored) -> set[AggregateRef]:
         """Return the aggregates of the objects of a resource that could not be decoded, as far as they have a name.
@@ -112,20 +98,14 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The change that one line of a watch describes.
-
-    Attributes:
-        version: Version of the object.
-        object: The object, reduced by `cleaned`; None for a bookmark, and if the object could not be decoded. If it was
-            deleted, and only its names could be decoded, it has no more than these.
-        gone: Whether the object was deleted.
-        unreadable: The object if it could not be decoded, and exists or has no readable name.
-    """
+    """The change that one line of a watch describes."""
 
     version: str
+    # The object, reduced by `cleaned`; None for a bookmark, and if the object could not be decoded. If it was deleted,
+    # and only its names could be decoded, it has no more than these.
     object: Object | None = None
-    gone: bool = False
-    unreadable: Unreadable | None = None
+    gone: bool = False  # Whether the object was deleted
+    unreadable: Unreadable | None = None  # The object if it could not be decoded, and exists or has no readable name
 
 
 class WatchEnded(Exception):
@@ -273,8 +253,6 @@ async def list_pages(api: KubernetesApi, resource: Mirrored, size: int = PAGE) -
     """List all objects of a resource, and yield the pages, which are consistent with each other.
 
     Args:
-        api: Client of the API server.
-        resource: The resource to list.
         size: Maximum number of objects in one page.
 
     Raises:

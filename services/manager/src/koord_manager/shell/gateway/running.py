@@ -51,45 +51,23 @@ QUEUE: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings:
-    """Settings of the gateway. All times are seconds of the host's clock, also in a run with simulated time.
-
-    Attributes:
-        resources: Resources to mirror.
-        writes: Kinds of objects to write.
-        node_metric_status: Whether usage reports of our agents are written as status of NodeMetric objects.
-        watch_seconds: Minimum time for which the API server keeps a watch open.
-        idle_seconds: Time without a line after which a watch is opened again.
-        resync_seconds: Interval of complete lists, or 0 for none.
-        sweep_seconds: Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
-        report_seconds: Interval of writes of NodeMetric status.
-        epoch_namespace: Namespace of the ConfigMap with the cluster's epoch.
-    """
+    """Settings of the gateway. All times are seconds of the host's clock, also in a run with simulated time."""
 
     resources: tuple[Mirrored, ...]
-    writes: Writes = field(default_factory=Writes)
-    node_metric_status: bool = False
-    watch_seconds: float = 300.0
-    idle_seconds: float = 150.0
-    resync_seconds: float = 0.0
+    writes: Writes = field(default_factory=Writes)  # Kinds of objects to write
+    node_metric_status: bool = False  # Whether usage reports of our agents are written as status of NodeMetric objects
+    watch_seconds: float = 300.0  # Minimum time for which the API server keeps a watch open
+    idle_seconds: float = 150.0  # Time without a line after which a watch is opened again
+    resync_seconds: float = 0.0  # Interval of complete lists, or 0 for none
+    # Interval between comparisons of fold and API server (event-bus spec, 9.3), or 0 for none.
     sweep_seconds: float = 600.0
-    report_seconds: float = 15.0
-    epoch_namespace: str = "koordinator-system"
+    report_seconds: float = 15.0  # Interval of writes of NodeMetric status
+    epoch_namespace: str = "koordinator-system"  # Namespace of the ConfigMap with the cluster's epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayContext:
-    """The services that the gateway uses.
-
-    Attributes:
-        api: Client of the API server.
-        view: The folded cluster.
-        leadership: Whether this instance leads.
-        actor: Name of the service in the facts that it writes.
-        instance: Name of this process in Kubernetes events.
-        folded: Waits until the event at a position is folded.
-        taken: Called for each key that is taken from the work queue, with its controller and the seconds that it was
-            ready.
-    """
+    """The services that the gateway uses."""
 
     api: KubernetesApi
     view: ManagerView
@@ -100,10 +78,11 @@ class GatewayContext:
     clock: Clock
     tracer: Tracer
     logger: Logger
-    actor: str
-    instance: str
-    folded: Callable[[int], Awaitable[None]]
+    actor: str  # Name of the service in the facts that it writes
+    instance: str  # Name of this process in Kubernetes events
+    folded: Callable[[int], Awaitable[None]]  # Waits until the event at a position is folded
     metrics: GatewayMetrics = field(default_factory=GatewayMetrics)
+    # Called for each key that is taken from the work queue, with its controller and the seconds that it was ready.
     taken: Callable[[str, float], None] | None = None
 
 

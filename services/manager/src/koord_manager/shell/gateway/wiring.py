@@ -73,11 +73,7 @@ def make_gateway(
     """Create the gateway of this instance.
 
     Args:
-        shell: Settings, metrics and logger of the service.
         bus: Connection to the event log.
-        leadership: Whether this instance leads.
-        api: Client of the API server.
-        view: The folded cluster.
         folded: Waits until the event at a position is folded.
         slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps to mirror.
@@ -113,7 +109,6 @@ def gateway_settings(
     """Return the settings of the gateway, from the settings of the service.
 
     Args:
-        settings: Settings of the service.
         slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps to mirror.
     """

@@ -88,33 +88,21 @@ _MOST_PENDING: Final = 20
 
 
 class Desk(NamedTuple):
-    """The services that the webhooks use.
-
-    Attributes:
-        view: The folded cluster.
-        options: Feature gates and flags of admission.
-        pending: Accepted quotas that were not observed yet.
-        gate: Quota admission, or None without an API server; then pods with a quota are denied.
-        steady: Returns the seconds of a monotonic clock.
-        actor: Name of this service in the events that it publishes.
-        explanations: Stream for admission decisions, or None if they are not published.
-        explanation_queue: Explanations that wait to be published.
-        api: Client of the API server, or None without one.
-    """
+    """The services that the webhooks use."""
 
     view: ManagerView
     options: Options
-    pending: PendingQuotas
-    gate: QuotaGate | None
+    pending: PendingQuotas  # Accepted quotas that were not observed yet
+    gate: QuotaGate | None  # Quota admission, or None without an API server; then pods with a quota are denied
     metrics: WebhookMetrics
     tracer: Tracer
     clock: Clock
-    steady: Callable[[], float]
+    steady: Callable[[], float]  # Returns the seconds of a monotonic clock
     logger: Logger
-    actor: str
-    explanations: ObservationLog | None
-    explanation_queue: ExplanationQueue
-    api: ObjectsApi | None = None
+    actor: str  # Name of this service in the events that it publishes
+    explanations: ObservationLog | None  # Stream for admission decisions, or None if they are not published
+    explanation_queue: ExplanationQueue  # Explanations that wait to be published
+    api: ObjectsApi | None = None  # Client of the API server, or None without one
 
 
 class Decided(NamedTuple):

@@ -64,9 +64,7 @@ async def watch_object(
     """Watch one object of the API server until cancelled, and call `changed` for each event of the watch.
 
     Args:
-        api: Client of the API server.
         collection: Path of the collection of the object.
-        name: Name of the object.
         changed: Called without arguments.
         logger: Logs errors; the watch is opened again after them.
     """

@@ -112,7 +112,6 @@ class WebhookMetrics:
             operation: Operation of the request, such as CREATE.
             plugin: First step or rule that decided.
             status: "allowed" or "rejected".
-            seconds: Duration.
         """
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)

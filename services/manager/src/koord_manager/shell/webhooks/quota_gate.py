@@ -62,17 +62,11 @@ class ObjectsApi(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatePolicy:
-    """Settings of the retries of writes of a quota's usage (flags --quota-update-*).
+    """Settings of the retries of writes of a quota's usage (flags --quota-update-*)."""
 
-    Attributes:
-        max_retries: Maximum number of retries.
-        jitter_seconds: Maximum pause before a retry; the minimum is half of it.
-        total_jitter_seconds: Maximum of all pauses of one batch together.
-    """
-
-    max_retries: int = 3
-    jitter_seconds: float = 0.0
-    total_jitter_seconds: float = 1.0
+    max_retries: int = 3  # Maximum number of retries
+    jitter_seconds: float = 0.0  # Maximum pause before a retry; the minimum is half of it
+    total_jitter_seconds: float = 1.0  # Maximum of all pauses of one batch together
 
 
 class _Asked:
@@ -85,7 +79,6 @@ class QuotaGate:
     """Quota admission of the webhook: admits pods to their quotas in batches, and writes the usage to the API server.
 
     Args:
-        api: Client of the API server.
         policy: Settings of the retries.
         uniform: Returns a random number from 0 to below 1, for the jitter.
         logger: Logs unexpected errors.
@@ -275,7 +268,6 @@ async def read_quotas(api: ObjectsApi, names: list[str]) -> list[Quota]:
     """Return the quotas with these names that the API server has; none if it does not answer.
 
     Args:
-        api: Client of the API server.
         names: Names of quotas, in any namespace.
     """
     found: list[Quota] = []

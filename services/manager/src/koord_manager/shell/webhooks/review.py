@@ -51,15 +51,10 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A decoded AdmissionReview.
+    """A decoded AdmissionReview."""
 
-    Attributes:
-        api_version: Version of the AdmissionReview, which the answer has to have too.
-        request: The admission request in it.
-    """
-
-    api_version: str
-    request: Request
+    api_version: str  # Version of the AdmissionReview, which the answer has to have too
+    request: Request  # The admission request in it
 
 
 _decoder = msgspec.json.Decoder(_Review)

@@ -32,7 +32,6 @@ def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | No
     """Return whether this process serves webhooks: `--webhooks=on`, or `auto` with an API server, and the gate is on.
 
     Args:
-        settings: Settings of the manager.
         options: Feature gates.
         api: Client of the API server, or None if there is none.
     """
@@ -61,10 +60,7 @@ def add_webhooks(
     """Add the webhook server to the service, as the last component, so that it is stopped first.
 
     Args:
-        shell: Settings, metrics and logger of the service.
         bus: Connection to the event log.
-        view: The folded cluster.
-        options: Feature gates and flags of admission.
         api: Client of the API server, or None if there is none.
         unready: Returns the reason why requests cannot be answered yet, or None if they can.
         environment: Settings of the webhook server, or None to read the environment variables of the process.

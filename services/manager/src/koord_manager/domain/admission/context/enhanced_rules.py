@@ -22,15 +22,10 @@ class _Rule(msgspec.Struct, rename="camel", frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EnhancedRules:
-    """Rules of pod-enhanced-validator-config: each lists labels that pods must have, and namespaces that are exempt.
+    """Rules of pod-enhanced-validator-config: each lists labels that pods must have, and namespaces that are exempt."""
 
-    Attributes:
-        enabled: Whether the rules are checked; False without the ConfigMap.
-        rules: The rules in the order of the ConfigMap, in which they are checked.
-    """
-
-    enabled: bool = False
-    rules: tuple[_Rule, ...] = ()
+    enabled: bool = False  # Whether the rules are checked; False without the ConfigMap
+    rules: tuple[_Rule, ...] = ()  # The rules in the order of the ConfigMap, in which they are checked
 
 
 def read_rules(previous: EnhancedRules, data: Mapping[str, str] | None) -> EnhancedRules:
@@ -55,11 +50,6 @@ def check_labels(rules: EnhancedRules, namespace: str, labels: Mapping[str, str]
     """Return a violation of the first rule whose required labels a pod lacks, as a list of one or no violation.
 
     If the label skip-enhanced-validation of the pod is "true", no rule is checked.
-
-    Args:
-        rules: The rules.
-        namespace: Namespace of the pod.
-        labels: Labels of the pod.
     """
     if not rules.enabled or labels.get(keys.SKIP_ENHANCED_VALIDATION) == "true":
         return []

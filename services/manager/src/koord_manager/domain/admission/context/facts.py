@@ -61,26 +61,18 @@ class ConfigNames:
 
 
 class Facts:
-    """The cluster state that admission reads: profiles, quotas, namespaces, priority classes, nodes and configuration.
-
-    Attributes:
-        names: Names of the ConfigMaps that the manager reads.
-        quotas: All ElasticQuotas.
-        slo_config: Data of slo-controller-config, or None if it does not exist.
-        enhanced_rules: Labels that pods must have.
-        hardware: The largest NUMA zones and GPU groups of the cluster.
-        unreadable: `<plural>=<namespace>/<name>` -> reason why a stored custom resource is ignored.
-        recommend: Function that sets the recommended requests of a new pod in place, or None if there is no
-            recommender. It returns the name of the Recommendation, or None if nothing is recommended for the pod.
-    """
+    """The cluster state that admission reads: profiles, quotas, namespaces, priority classes, nodes and configuration."""
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
-        self.names = names
-        self.quotas = Quotas()
-        self.slo_config: Mapping[str, str] | None = None
-        self.enhanced_rules = EnhancedRules()
-        self.hardware = HardwareShapes()
+        self.names = names  # Names of the ConfigMaps that the manager reads
+        self.quotas = Quotas()  # All ElasticQuotas
+        self.slo_config: Mapping[str, str] | None = None  # Data of slo-controller-config, or None if it does not exist
+        self.enhanced_rules = EnhancedRules()  # Labels that pods must have
+        self.hardware = HardwareShapes()  # The largest NUMA zones and GPU groups of the cluster
+        # `<plural>=<namespace>/<name>` -> reason why a stored custom resource is ignored.
         self.unreadable: dict[str, str] = {}
+        # Function that sets the recommended requests of a new pod in place, or None if there is no recommender. It
+        # returns the name of the Recommendation, or None if nothing is recommended for the pod.
         self.recommend: Recommend | None = None
         self._profiles: dict[str, ColocationProfile] = {}
         self._profile_index: ProfileIndex | None = None
@@ -103,8 +95,6 @@ class Facts:
         Args:
             plural: Plural of its kind, such as `elasticquotas`.
             namespace: Its namespace, or empty for a cluster-scoped kind.
-            name: Its name.
-            document: The object.
         """
         key = f"{plural}={namespace}/{name}"
         self.unreadable.pop(key, None)
@@ -270,7 +260,6 @@ def fold_fact(facts: Facts, ref: AggregateRef, event: Event) -> None:
     Args:
         facts: Changed in place.
         ref: Aggregate of the event, such as `podspec.<uid>`.
-        event: The event.
     """
     match event:
         case objects.PodSpecAdded() | objects.PodSpecChanged():

@@ -20,31 +20,19 @@ _CORE = 1000
 
 
 class ZoneShape(NamedTuple):
-    """The number of NUMA zones of a node, and the amounts of its largest zone.
+    """The number of NUMA zones of a node, and the amounts of its largest zone."""
 
-    Attributes:
-        zones: Number of zones.
-        cpu_milli: Largest CPU of a zone in milli-cores, rounded up to whole cores.
-        memory_bytes: Largest memory of a zone, rounded up to whole GiB.
-    """
-
-    zones: int = 0
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    zones: int = 0  # Number of zones
+    cpu_milli: int = 0  # Largest CPU of a zone in milli-cores, rounded up to whole cores
+    memory_bytes: int = 0  # Largest memory of a zone, rounded up to whole GiB
 
 
 class GpuShape(NamedTuple):
-    """Numbers of healthy GPUs of a node.
-
-    Attributes:
-        node: GPUs of the node.
-        zone: Most GPUs in one of its NUMA zones.
-        switch: Most GPUs under one of its PCIe switches.
-    """
+    """Numbers of healthy GPUs of a node."""
 
     node: int = 0
-    zone: int = 0
-    switch: int = 0
+    zone: int = 0  # Most GPUs in one of its NUMA zones
+    switch: int = 0  # Most GPUs under one of its PCIe switches
 
 
 S = TypeVar("S", ZoneShape, GpuShape)

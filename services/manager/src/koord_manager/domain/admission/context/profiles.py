@@ -48,15 +48,10 @@ class _Profile(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A parsed label selector of a profile.
+    """A parsed label selector of a profile."""
 
-    Attributes:
-        selector: None if the selector is missing; then all labels match.
-        valid: False if the selector is not valid; then no labels match.
-    """
-
-    selector: Selector | None = None
-    valid: bool = True
+    selector: Selector | None = None  # None if the selector is missing; then all labels match
+    valid: bool = True  # False if the selector is not valid; then no labels match
 
     @property
     def is_everything(self) -> bool:
@@ -70,46 +65,31 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationProfile:
-    """A parsed ClusterColocationProfile: which pods it selects, and which fields it sets on them.
-
-    Attributes:
-        version: Digest of the object, which differs after every change of the object.
-        managed: Whether the profile controller also applies the profile to existing pods that wait to be scheduled.
-        terminating: Whether the object is being deleted.
-        namespaces: Selector of namespaces.
-        pods: Selector of pods.
-        probability: Percentage of requests to which the profile applies, 100 if absent. It is an InvalidInput if the
-            text is not valid; then requests are denied.
-        skips_translation: Whether cpu and memory are not replaced by batch or mid resources.
-        qos_class: QoS class to set, or empty.
-        priority_class_name: Priority class to set, or empty.
-        koordinator_priority: Value of the priority label to set, or None.
-        labels: Labels to set.
-        annotations: Annotations to set.
-        label_keys_mapping: Label key to read -> label key that gets its value.
-        annotation_keys_mapping: Annotation key to read -> annotation key that gets its value.
-        label_suffixes: Label key -> suffix to add to its value.
-        scheduler_name: Scheduler to set, or empty.
-        patch: Strategic merge patch to apply, or None if absent. It is an InvalidInput if the value is not an object.
-    """
+    """A parsed ClusterColocationProfile: which pods it selects, and which fields it sets on them."""
 
     name: str
-    version: str = ""
+    version: str = ""  # Digest of the object, which differs after every change of the object
+    # Whether the profile controller also applies the profile to existing pods that wait to be scheduled.
     managed: bool = False
-    terminating: bool = False
-    namespaces: Match = field(default_factory=Match)
-    pods: Match = field(default_factory=Match)
+    terminating: bool = False  # Whether the object is being deleted
+    namespaces: Match = field(default_factory=Match)  # Selector of namespaces
+    pods: Match = field(default_factory=Match)  # Selector of pods
+    # Percentage of requests to which the profile applies, 100 if absent. It is an InvalidInput if the text is not
+    # valid; then requests are denied.
     probability: int | InvalidInput = ALWAYS
-    skips_translation: bool = False
-    qos_class: str = ""
-    priority_class_name: str = ""
-    koordinator_priority: int | None = None
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    skips_translation: bool = False  # Whether cpu and memory are not replaced by batch or mid resources
+    qos_class: str = ""  # QoS class to set, or empty
+    priority_class_name: str = ""  # Priority class to set, or empty
+    koordinator_priority: int | None = None  # Value of the priority label to set, or None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  # Labels to set
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])  # Annotations to set
+    # Label key to read -> label key that gets its value.
     label_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Annotation key to read -> annotation key that gets its value.
     annotation_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
-    label_suffixes: Mapping[str, str] = field(default_factory=dict[str, str])
-    scheduler_name: str = ""
+    label_suffixes: Mapping[str, str] = field(default_factory=dict[str, str])  # Label key -> suffix to add to its value
+    scheduler_name: str = ""  # Scheduler to set, or empty
+    # Strategic merge patch to apply, or None if absent. It is an InvalidInput if the value is not an object.
     patch: JsonObject | InvalidInput | None = None
 
     @property
@@ -195,17 +175,12 @@ def _probability(written: int | float | str | None) -> int | InvalidInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProfile:
-    """The fields of an ElasticQuotaProfile that admission of pods reads.
-
-    Attributes:
-        tree_id: Id of the quota tree that the profile maintains.
-        selector: Selector of the nodes that belong to the tree.
-    """
+    """The fields of an ElasticQuotaProfile that admission of pods reads."""
 
     namespace: str
     name: str
-    tree_id: str
-    selector: LabelSelector
+    tree_id: str  # Id of the quota tree that the profile maintains
+    selector: LabelSelector  # Selector of the nodes that belong to the tree
 
     def expressions(self) -> list[JsonObject]:
         """Return the node selector as match expressions for node affinity.

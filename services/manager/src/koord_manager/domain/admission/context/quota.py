@@ -23,21 +23,15 @@ RESERVED_NAMES: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFA
 
 @dataclass(frozen=True, eq=False)
 class Quota:
-    """The fields of an ElasticQuota that admission reads.
-
-    Attributes:
-        min: Guaranteed amounts of spec.min.
-        max: Upper limits of spec.max.
-        used: Usage of the quota in its status.
-    """
+    """The fields of an ElasticQuota that admission reads."""
 
     namespace: str
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    min: ResourceList
-    max: ResourceList
-    used: ResourceList
+    min: ResourceList  # Guaranteed amounts of spec.min
+    max: ResourceList  # Upper limits of spec.max
+    used: ResourceList  # Usage of the quota in its status
 
     @property
     def is_parent(self) -> bool:
@@ -234,7 +228,6 @@ class QuotasWithPending:
     """The observed quotas, overlaid with accepted changes that were not observed yet.
 
     Args:
-        observed: The observed quotas.
         pending: Quota name -> accepted quota, or None for an accepted deletion.
     """
 
@@ -271,7 +264,6 @@ def tree_with(observed: Quotas, pending: Mapping[str, Quota | None]) -> QuotaTre
     """Return the observed quotas overlaid with pending ones; the observed quotas themselves if nothing is pending.
 
     Args:
-        observed: The observed quotas.
         pending: Quota name -> accepted quota, or None for an accepted deletion.
     """
     return QuotasWithPending(observed, pending) if pending else observed

@@ -43,8 +43,6 @@ def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
 
     Args:
         pod: The pod; its affinity is replaced.
-        namespace: Namespace of the pod.
-        facts: Cluster state that admission reads.
 
     Returns:
         Whether the affinity changed.
@@ -218,8 +216,6 @@ def mutate_pod(
         operation: What the request does with the pod.
         pod: The submitted pod, not changed.
         namespace: Namespace of the request, for a pod without one.
-        facts: Cluster state that admission reads.
-        options: Feature gates and flags.
         draw: Random numbers for profiles with a probability.
 
     Raises:

@@ -111,7 +111,6 @@ def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> l
     Return two lists: violations of forbidden annotations, and the rest. Without a violation, return an empty list.
 
     Args:
-        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
         skip_validating_priority: Whether the priority rules are skipped.
 
@@ -211,12 +210,8 @@ def validate_pod(
     The result is empty if the pod breaks no rule.
 
     Args:
-        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
         namespace: Namespace of the pod, or of the request if the pod has none.
-        facts: Cluster state that admission reads.
-        quotas: The quota tree, including accepted quotas that were not observed yet.
-        options: Feature gates and flags.
 
     Raises:
         InvalidInput: A quantity is invalid.
@@ -254,15 +249,10 @@ class BoundPod:
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """Result of the check whether a user may bind a pod.
-
-    Attributes:
-        allowed: Whether the binding is allowed.
-        decision: Name of the rule that decided, such as `excluded_ns`; a label of the metric.
-    """
+    """Result of the check whether a user may bind a pod."""
 
     allowed: bool
-    decision: str
+    decision: str  # Name of the rule that decided, such as `excluded_ns`; a label of the metric
 
     @property
     def message(self) -> str:
@@ -276,7 +266,6 @@ def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: Boun
     Args:
         policy: Rules about the users who may bind pods.
         user: User of the request.
-        namespace: Namespace of the pod.
         pod: The pod, or None if it could not be read; then the binding is allowed.
 
     Source:

@@ -62,11 +62,7 @@ def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, op
     """Return the violations of the rules about the quota that a pod uses, or an empty list.
 
     Args:
-        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
-        namespace: Namespace of the pod.
-        quotas: The quota tree.
-        options: Feature gates and flags.
 
     Source:
         manager spec, 10.3; vectors manager/pod_validate
@@ -99,15 +95,11 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """Result of the check whether one pod fits into its quota.
+    """Result of the check whether one pod fits into its quota."""
 
-    Attributes:
-        exceeded: Names of the resources that the pod would exceed, in order of name; empty if it fits.
-        message: Sentence with the requested, used and limiting amounts, or empty if the pod fits.
-    """
-
+    # Names of the resources that the pod would exceed, in order of name; empty if it fits.
     exceeded: tuple[str, ...] = ()
-    message: str = ""
+    message: str = ""  # Sentence with the requested, used and limiting amounts, or empty if the pod fits
 
     @property
     def allowed(self) -> bool:
@@ -117,17 +109,11 @@ class QuotaAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of quota admission for a batch of pods that use one quota.
+    """The result of quota admission for a batch of pods that use one quota."""
 
-    Attributes:
-        answers: One result for each pod, in the order of the requests.
-        used: Usage of the quota after the batch; pods that do not fit are not counted.
-        written: Whether the usage changed, so that the caller has to write it to the quota.
-    """
-
-    answers: tuple[QuotaAnswer, ...]
-    used: ResourceList
-    written: bool
+    answers: tuple[QuotaAnswer, ...]  # One result for each pod, in the order of the requests
+    used: ResourceList  # Usage of the quota after the batch; pods that do not fit are not counted
+    written: bool  # Whether the usage changed, so that the caller has to write it to the quota
 
 
 def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> str | None:
@@ -137,11 +123,7 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
     quota.
 
     Args:
-        pod: The submitted pod.
         old: The stored pod on UPDATE; None on CREATE.
-        namespace: Namespace of the pod.
-        quotas: The quota tree.
-        options: Feature gates and flags.
 
     Source:
         manager spec, 10.4 (first paragraph)
@@ -184,7 +166,6 @@ def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation
     spec.max without the annotation.
 
     Args:
-        quota: The quota.
         requests: Amounts of each pod, in order of arrival.
 
     Raises:

@@ -29,8 +29,6 @@ class PendingQuotas:
         """Remember an accepted quota, or None for an accepted deletion.
 
         Args:
-            name: Name of the quota.
-            quota: The accepted quota.
             now: Time of a monotonic clock in seconds.
         """
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
@@ -41,7 +39,6 @@ class PendingQuotas:
         Entries older than ten seconds are dropped.
 
         Args:
-            observed: The observed quotas.
             now: Time of a monotonic clock in seconds.
         """
         if not self._accepted:

@@ -126,9 +126,7 @@ def validate_quota(
         operation: What the request does with the quota.
         quota: The quota to store; None on DELETE.
         old: The stored quota; None on CREATE.
-        quotas: The quota tree, including accepted quotas that were not observed yet.
         pods: Numbers of pods that use the quotas.
-        options: Feature gates and flags.
 
     Source:
         manager spec, 13.2; vectors manager/quota_validate
@@ -264,9 +262,7 @@ def tree_rules(
     Args:
         quota: The quota to store.
         old: The stored quota, or None for a new one.
-        quotas: The quota tree, including accepted quotas that were not observed yet.
         pods: Numbers of pods that use the quotas.
-        options: Feature gates and flags.
 
     Source:
         manager spec, 13.2 (table)

@@ -37,17 +37,11 @@ BATCH_SYSTEM_CLASSES = (PriorityBand.PROD, PriorityBand.MID)
 
 
 class HighPriorityUse(NamedTuple):
-    """Sums over high-priority pods: pods whose priority class is neither batch nor free.
+    """Sums over high-priority pods: pods whose priority class is neither batch nor free."""
 
-    Attributes:
-        used: Usage; the request of pods without a sample.
-        request: Requests.
-        max_usage_request: The larger of usage and request of each pod.
-    """
-
-    used: Amount = Amount()
+    used: Amount = Amount()  # Usage; the request of pods without a sample
     request: Amount = Amount()
-    max_usage_request: Amount = Amount()
+    max_usage_request: Amount = Amount()  # The larger of usage and request of each pod
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
         """Return the sums over two groups of pods together."""
@@ -59,16 +53,11 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The computed batch resources of a node.
+    """The computed batch resources of a node."""
 
-    Attributes:
-        cpu_milli: CPU in milli-cores.
-        memory_bytes: Memory in bytes.
-        terms: `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
-    """
-
-    cpu_milli: int
-    memory_bytes: int
+    cpu_milli: int  # CPU in milli-cores
+    memory_bytes: int  # Memory in bytes
+    # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
     terms: dict[str, OvercommitTerms]
 
 
@@ -76,7 +65,6 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
     """Return the sums for one pod alone, or for the share of a pod in one NUMA zone.
 
     Args:
-        request: Requested amount.
         usage: Used amount, or None if there is no sample; then the request counts.
         is_lse: Whether its cpu counts with the request and not with the usage.
 
@@ -118,11 +106,8 @@ def compute_batch(
     They are neither normalized nor reduced by what other systems hold.
 
     Args:
-        node: The node.
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
-        report: The report.
-        strategy: Colocation strategy of the node.
 
     Source:
         manager spec, 5.3; vectors manager/batch_resource
@@ -145,7 +130,6 @@ def compute_terms(
         system: System usage.
         reserved: Reservation of the node.
         use: Sums over the high-priority pods.
-        strategy: Colocation strategy of the node.
     """
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
@@ -235,17 +219,11 @@ _MILLI = 1000
 
 
 class PublishedBatch(NamedTuple):
-    """Batch resources of a node as they are published.
+    """Batch resources of a node as they are published."""
 
-    Attributes:
-        batch: The resources, or None to remove them from the node.
-        origin: The resources before the deduction (annotation originExtendedAllocatable).
-        third_party: The deducted amounts, which other systems hold.
-    """
-
-    batch: Amount | None
-    origin: Amount
-    third_party: Amount
+    batch: Amount | None  # The resources, or None to remove them from the node
+    origin: Amount  # The resources before the deduction (annotation originExtendedAllocatable)
+    third_party: Amount  # The deducted amounts, which other systems hold
 
 
 def publish_batch(

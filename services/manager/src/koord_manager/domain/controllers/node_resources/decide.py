@@ -51,15 +51,10 @@ COMPARED: Final = (
 
 
 class SyncNeed(NamedTuple):
-    """Reasons to publish the extended resources of a node again.
+    """Reasons to publish the extended resources of a node again."""
 
-    Attributes:
-        changed: Names of the resources that changed by more than the threshold.
-        expired: Whether the last publication is older than the limit, or nothing was published.
-    """
-
-    changed: tuple[str, ...]
-    expired: bool
+    changed: tuple[str, ...]  # Names of the resources that changed by more than the threshold
+    expired: bool  # Whether the last publication is older than the limit, or nothing was published
 
 
 def sync_need(
@@ -106,44 +101,29 @@ _MILLI = 1000
 
 
 class NodeLook(NamedTuple):
-    """The inputs from which the overcommitted resources of a node are computed.
-
-    Attributes:
-        pods: Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
-        report: The newest usage report, or None if none was received.
-        topology: NUMA zones, or None if no zones are reported.
-        strategy: Colocation strategy of the node.
-        normalization: Text of the cpu normalization ratio, or None if there is none.
-        published: Last published policies of the node, or None if nothing was published.
-        is_told: Whether they were published in the present life of the node. If not, the result counts as the first
-            one.
-        plugins: Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are
-            offered.
-    """
+    """The inputs from which the overcommitted resources of a node are computed."""
 
     node: Node
+    # Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
     pods: Iterable[tuple[Pod, amounts.PodFacts]]
-    report: NodeUsageReported | None
-    topology: NodeResourceTopology | None
+    report: NodeUsageReported | None  # The newest usage report, or None if none was received
+    topology: NodeResourceTopology | None  # NUMA zones, or None if no zones are reported
     strategy: ColocationStrategy
-    normalization: str | None
-    published: NodePolicyState | None
+    normalization: str | None  # Text of the cpu normalization ratio, or None if there is none
+    published: NodePolicyState | None  # Last published policies of the node, or None if nothing was published
+    # Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are offered.
     plugins: frozenset[str] = frozenset(PLUGINS)
+    # Whether they were published in the present life of the node. If not, the result counts as the first one.
     is_told: bool = True
 
 
 class Overcommit(NamedTuple):
-    """The computed resources of a node.
+    """The computed resources of a node."""
 
-    Attributes:
-        event: Event that publishes them, or None if the published ones are up to date.
-        batch: Batch resources, or None if they are withdrawn.
-        mid: Mid resources, or None if they are withdrawn.
-    """
-
+    # Event that publishes them, or None if the published ones are up to date.
     event: NodeOvercommitComputed | None = None
-    batch: Batch | None = None
-    mid: Mid | None = None
+    batch: Batch | None = None  # Batch resources, or None if they are withdrawn
+    mid: Mid | None = None  # Mid resources, or None if they are withdrawn
 
 
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
@@ -190,7 +170,6 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
     Args:
         look: The inputs.
-        now: The time.
         config_version: Position of the accepted configuration, for the event.
         based_on: Positions of the facts and reports that were read, for the event.
     """

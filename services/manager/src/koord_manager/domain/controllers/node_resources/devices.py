@@ -24,16 +24,12 @@ _WITH_WHOLE_GPUS: Final = ("", keys.NVIDIA)
 
 
 class DeviceResources(NamedTuple):
-    """Resources and labels that a node gets from its Device object.
+    """Resources and labels that a node gets from its Device object."""
 
-    Attributes:
-        resources: Resource name -> whole units, summed over healthy devices. `device_event` decides what happens to
-            other device resources that the node has.
-        labels: Labels of the Device to copy to the node. They are never removed again.
-    """
-
+    # Resource name -> whole units, summed over healthy devices. `device_event` decides what happens to other device
+    # resources that the node has.
     resources: dict[str, int]
-    labels: dict[str, str]
+    labels: dict[str, str]  # Labels of the Device to copy to the node. They are never removed again.
 
 
 def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
@@ -42,9 +38,6 @@ def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> Device
     Args:
         device: The Device object, or None if there is none.
         sync_shared_gpus: Whether to include `gpu.shared`, 100 for each GPU (gate EnableSyncGPUSharedResource).
-
-    Source:
-        manager spec, 5.10, 5.11
     """
     if device is None:
         return DeviceResources({}, {})

@@ -29,17 +29,11 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    """The computed mid resources of a node.
+    """The computed mid resources of a node."""
 
-    Attributes:
-        cpu_milli: CPU in milli-cores.
-        memory_bytes: Memory in bytes.
-        terms: `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
-    """
-
-    cpu_milli: int
-    memory_bytes: int
-    terms: dict[str, MidTerms]
+    cpu_milli: int  # CPU in milli-cores
+    memory_bytes: int  # Memory in bytes
+    terms: dict[str, MidTerms]  # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`
 
 
 def compute_mid(
@@ -55,12 +49,9 @@ def compute_mid(
     Cpu normalization does not change them.
 
     Args:
-        node: The node.
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
-        report: The report.
         used: Usage of the whole node. If None, there is no sample, and nothing counts as unused.
-        strategy: Colocation strategy of the node.
 
     Source:
         manager spec, 5.12; vectors manager/mid_resource

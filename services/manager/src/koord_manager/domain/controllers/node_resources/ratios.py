@@ -32,15 +32,11 @@ from koord_manager.domain.controllers.configuration import NodeInputs
 
 
 class Ratio(NamedTuple):
-    """The text of a ratio's annotation, or the reason why the ratio cannot be computed.
+    """The text of a ratio's annotation, or the reason why the ratio cannot be computed."""
 
-    Attributes:
-        text: Text of the annotation. If None, a present normalization stays, and a present amplification is removed.
-        fault: Reason why it cannot be computed, or empty.
-    """
-
+    # Text of the annotation. If None, a present normalization stays, and a present amplification is removed.
     text: str | None
-    fault: str = ""
+    fault: str = ""  # Reason why it cannot be computed, or empty
 
 
 def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], info: CpuBasicInfo | None) -> Ratio:
@@ -48,7 +44,6 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
 
     Args:
         strategy: Strategy of cpu-normalization-config for the node, or None if no configuration was ever accepted.
-        labels: Labels of the node.
         info: Model and properties of the processor, or None if the agent has not reported them.
 
     Source:
@@ -70,7 +65,6 @@ def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]
     Args:
         strategy: Strategy of resource-amplification-config for the node, or None if no configuration was ever
             accepted.
-        annotations: Annotations of the node.
 
     Source:
         manager spec, 5.7; vectors manager/amplification_ratio

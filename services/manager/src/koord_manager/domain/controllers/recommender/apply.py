@@ -50,17 +50,12 @@ def apply_to_new_pod(
     policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores.
 
     Args:
-        view: The folded state of the cluster.
         targets: Finds the Recommendations that select the pod.
         document: A Pod as JSON, after the colocation profiles were applied.
-        namespace: Namespace of the pod.
         tells_usage: Whether to add the annotation `recommended-usage` for the scheduler, in every mode.
 
     Returns:
         Name of the Recommendation that changed the pod, or None if nothing changed.
-
-    Source:
-        manager spec, 15.7
     """
     targets.refresh(view)
     try:
@@ -167,14 +162,8 @@ def replacement_drafts(
     budgets.
 
     Args:
-        view: The folded state of the cluster.
-        wanted: The Recommendation.
         pods: Uid and state of its pods, oldest first.
-        now: The time.
         state: Published status of the Recommendation, or None if there is none.
-
-    Source:
-        manager spec, 15.7
     """
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
@@ -211,10 +200,7 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
     are never replaced.
 
     Args:
-        spec: State of the pod.
-        wanted: The Recommendation.
         state: Published status of the Recommendation.
-        now: The time.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:

@@ -71,31 +71,21 @@ class _StoredBook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecommenderBook:
-    """The learned usage models of all containers that a Recommendation selects. Only one task may use an instance.
-
-    Attributes:
-        settings: Settings under which samples are learned.
-        targets: Finds the Recommendations that select a pod.
-        position: Position of the last usage report that was read.
-        samples: Number of samples that this process has learned.
-        models: Key -> model.
-    """
+    """The learned usage models of all containers that a Recommendation selects. Only one task may use an instance."""
 
     def __init__(self, settings: RecommenderSettings = DEFAULT_SETTINGS) -> None:
-        self.settings = settings
-        self.targets = Targets()
-        self.position = 0
-        self.samples = 0
-        self.models: dict[ModelKey, ContainerModel] = {}
+        self.settings = settings  # Settings under which samples are learned
+        self.targets = Targets()  # Finds the Recommendations that select a pod
+        self.position = 0  # Position of the last usage report that was read
+        self.samples = 0  # Number of samples that this process has learned
+        self.models: dict[ModelKey, ContainerModel] = {}  # Key -> model
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
         """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
 
         Args:
-            view: The folded state of the cluster.
             position: Position of the report in the stream of observations.
-            report: The report.
 
         Source:
             manager spec, 15.4
@@ -133,11 +123,7 @@ class RecommenderBook:
         """Drop the state of deleted pods, and drop models without pods whose last sample is too old.
 
         Args:
-            view: The folded state of the cluster.
             now: Unix time in seconds.
-
-        Source:
-            manager spec, 15.4, 15.6
         """
         specs = view.state.of_kind(PodSpecState)
         for key in list(self.models):

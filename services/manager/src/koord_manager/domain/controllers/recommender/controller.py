@@ -26,15 +26,11 @@ class RecommenderController:
     """Computes all Recommendations once a minute, with the learned models.
 
     A run matches a part of the pods in each cycle, so that a large cluster does not block other tasks.
-
-    Attributes:
-        book: The learned models.
-        loading: Whether past reports are still being read after a start; until then no pod is replaced.
     """
 
     def __init__(self, book: RecommenderBook | None = None) -> None:
         self.book = book or RecommenderBook()
-        self.loading = False
+        self.loading = False  # Whether past reports are still being read after a start; until then no pod is replaced
         self._last: datetime | None = None
         self._waiting: list[str] = []
         self._live: dict[str, list[tuple[str, PodSpecState]]] = {}

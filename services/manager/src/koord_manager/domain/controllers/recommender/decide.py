@@ -56,10 +56,7 @@ def recommendation_drafts(
     For a Recommendation whose object was deleted, return the fact that its status is dropped.
 
     Args:
-        book: The learned models.
-        view: The folded state of the cluster.
         live: Id of a Recommendation -> uid and state of its pods, oldest first.
-        now: The time.
         loading: Whether past reports are still being read, so that the models are incomplete.
     """
     drafts: list[Draft] = []
@@ -99,11 +96,8 @@ def computed(
     """Return the status of a Recommendation to publish, or None if the published one is good enough.
 
     Args:
-        book: The learned models.
-        wanted: The Recommendation.
         pods: Uid and state of its pods, oldest first.
         state: Published status, or None if there is none.
-        now: The time.
         loading: Whether past reports are still being read, so that the models are incomplete.
     """
     found = current_status(book, wanted, pods, state, now, loading=loading)
@@ -123,11 +117,8 @@ def current_status(
     """Return the present status of a Recommendation, whether it has to be published or not, with the cause "refreshed".
 
     Args:
-        book: The learned models.
-        wanted: The Recommendation.
         pods: Uid and state of its pods, oldest first.
         state: Published status, or None if there is none.
-        now: The time.
         loading: Whether past reports are still being read, so that the models are incomplete.
     """
     containers = container_recommendations(book, wanted, pods)
@@ -190,11 +181,9 @@ def conditions_of(
     """Return the conditions of a Recommendation, each with the time of its last change.
 
     Args:
-        wanted: The Recommendation.
         containers: Recommended amounts of its containers.
         pods: Number of its live pods.
         state: Published status, or None if there is none.
-        now: The time.
         loading: Whether past reports are still being read.
 
     Source:
@@ -238,10 +227,8 @@ def cause_of(
     """Return why a computed status has to be published, or None if the published one is good enough.
 
     Args:
-        wanted: The Recommendation.
         found: The computed status.
         state: Published status, or None if there is none.
-        now: The time.
 
     Returns:
         "first", "spec" (the object changed), "amounts", "bounds" (by more than 5 %), "conditions", or "refreshed" (the

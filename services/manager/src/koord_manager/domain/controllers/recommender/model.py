@@ -54,46 +54,28 @@ def memory_options(settings: RecommenderSettings) -> HistogramOptions:
 
 
 class InstanceState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """State of one instance, the container in one pod. Times are Unix seconds, memory is in bytes.
+    """State of one instance, the container in one pod. Times are Unix seconds, memory is in bytes."""
 
-    Attributes:
-        last_cpu_at: Time of the last cpu sample, or None before the first one.
-        last_memory_at: Time of the last memory sample, or None before the first one.
-        window_end: End of the day whose memory peak is collected, or None before the first sample.
-        peak: Highest usage of that day, or 0 before the first sample.
-        oom_peak: Memory that the instance probably needs since it was killed for memory.
-        oom_at: Time of the last kill for memory, or None if there was none.
-    """
-
-    last_cpu_at: float | None = None
-    last_memory_at: float | None = None
-    window_end: float | None = None
-    peak: float = 0.0
-    oom_peak: float = 0.0
-    oom_at: float | None = None
+    last_cpu_at: float | None = None  # Time of the last cpu sample, or None before the first one
+    last_memory_at: float | None = None  # Time of the last memory sample, or None before the first one
+    window_end: float | None = None  # End of the day whose memory peak is collected, or None before the first sample
+    peak: float = 0.0  # Highest usage of that day, or 0 before the first sample
+    oom_peak: float = 0.0  # Memory that the instance probably needs since it was killed for memory
+    oom_at: float | None = None  # Time of the last kill for memory, or None if there was none
 
 
 @dataclass(slots=True, kw_only=True)
 class ContainerModel:
-    """The learned usage of one container: its histograms, and the state of its live instances.
+    """The learned usage of one container: its histograms, and the state of its live instances."""
 
-    Attributes:
-        settings: Settings under which samples are learned.
-        cpu: Histogram of cpu samples, in cores.
-        memory: Histogram of daily memory peaks, in bytes.
-        instances: `<uid of the pod>/<container>` -> state.
-        first_at: Unix time of the first cpu sample, or None if there is none.
-        last_at: Unix time of the last cpu sample, or None if there is none.
-        count: Number of cpu samples.
-    """
-
-    settings: RecommenderSettings
-    cpu: DecayingHistogram
-    memory: DecayingHistogram
+    settings: RecommenderSettings  # Settings under which samples are learned
+    cpu: DecayingHistogram  # Histogram of cpu samples, in cores
+    memory: DecayingHistogram  # Histogram of daily memory peaks, in bytes
+    # `<uid of the pod>/<container>` -> state.
     instances: dict[str, InstanceState] = field(default_factory=dict[str, InstanceState])
-    first_at: float | None = None
-    last_at: float | None = None
-    count: int = 0
+    first_at: float | None = None  # Unix time of the first cpu sample, or None if there is none
+    last_at: float | None = None  # Unix time of the last cpu sample, or None if there is none
+    count: int = 0  # Number of cpu samples
 
     @classmethod
     def empty(cls, settings: RecommenderSettings) -> "ContainerModel":
@@ -217,23 +199,14 @@ class Percentiles(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Recommended requests of a container, with the numbers from which they were computed.
+    """Recommended requests of a container, with the numbers from which they were computed."""
 
-    Attributes:
-        target: Recommended requests.
-        lower: Lowest acceptable requests.
-        upper: Highest acceptable requests.
-        confidence_days: Days of history.
-        percentiles: "target", "lower" and "upper" -> percentiles of the samples.
-        samples: Number of cpu samples.
-    """
-
-    target: Amounts
-    lower: Amounts
-    upper: Amounts
-    confidence_days: float
-    percentiles: dict[str, Percentiles]
-    samples: int
+    target: Amounts  # Recommended requests
+    lower: Amounts  # Lowest acceptable requests
+    upper: Amounts  # Highest acceptable requests
+    confidence_days: float  # Days of history
+    percentiles: dict[str, Percentiles]  # "target", "lower" and "upper" -> percentiles of the samples
+    samples: int  # Number of cpu samples
 
 
 def confidence_days(model: ContainerModel) -> float:

@@ -15,30 +15,24 @@ class RecommenderSettings(msgspec.Struct, frozen=True, kw_only=True, rename=wire
     """Settings of the recommender.
 
     Percentiles are fractions of 1, times are in seconds, and memory is in bytes, or in MiB if the name says so.
-
-    Attributes:
-        target_cpu_percentile: Percentile of the cpu samples that is recommended. `target_memory_percentile` likewise.
-        lower_bound_percentile: Percentile for the lower bound, of cpu and memory. `upper_bound_percentile` likewise.
-        safety_margin_fraction: Part of an amount that is added to it, also to bounds.
-        cpu_half_life_seconds: Age at which a cpu sample has half its weight. `memory_half_life_seconds` likewise.
-        memory_aggregation_interval_seconds: Time for which only the highest memory usage is a sample.
-        oom_bump_up_ratio: After a kill for memory, the used memory times this is the sample, if it is larger than with
-            `oom_min_bump_up_bytes`.
-        oom_min_bump_up_bytes: After a kill for memory, at least so much is added to the used memory.
-        pod_min_cpu_millicores: Minimum of a pod, which is divided equally among its containers.
-            `pod_min_memory_mb` likewise.
     """
 
+    # Percentile of the cpu samples that is recommended. `target_memory_percentile` likewise.
     target_cpu_percentile: float = 0.9
     target_memory_percentile: float = 0.9
+    # Percentile for the lower bound, of cpu and memory. `upper_bound_percentile` likewise.
     lower_bound_percentile: float = 0.5
     upper_bound_percentile: float = 0.95
-    safety_margin_fraction: float = 0.15
+    safety_margin_fraction: float = 0.15  # Part of an amount that is added to it, also to bounds
+    # Age at which a cpu sample has half its weight. `memory_half_life_seconds` likewise.
     cpu_half_life_seconds: float = 86400
     memory_half_life_seconds: float = 86400
-    memory_aggregation_interval_seconds: float = 86400
+    memory_aggregation_interval_seconds: float = 86400  # Time for which only the highest memory usage is a sample
+    # After a kill for memory, the used memory times this is the sample, if it is larger than with
+    # `oom_min_bump_up_bytes`.
     oom_bump_up_ratio: float = 1.2
-    oom_min_bump_up_bytes: float = 104857600
+    oom_min_bump_up_bytes: float = 104857600  # After a kill for memory, at least so much is added to the used memory
+    # Minimum of a pod, which is divided equally among its containers. `pod_min_memory_mb` likewise.
     pod_min_cpu_millicores: float = 25
     pod_min_memory_mb: float = 250
 

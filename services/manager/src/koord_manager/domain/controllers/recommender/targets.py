@@ -28,27 +28,18 @@ _MIRRORED_OWNERS: Final = {
 
 
 class Wanted(NamedTuple):
-    """A parsed Recommendation object.
+    """A parsed Recommendation object."""
 
-    Attributes:
-        id: Id of its aggregate, `<namespace>=<name>`.
-        version: Position of the object in the log.
-        created: Creation time, RFC 3339, or empty.
-        target: The workload or the pods that it selects, or None if the object is not valid.
-        mode: What is done with the recommended amounts.
-        policies: Name of a container -> its limits and mode.
-        fault: Reason why the object is not valid, or empty.
-    """
-
-    id: str
-    version: int
+    id: str  # Id of its aggregate, `<namespace>=<name>`
+    version: int  # Position of the object in the log
     namespace: str
     name: str
-    created: str
+    created: str  # Creation time, RFC 3339, or empty
+    # The workload or the pods that it selects, or None if the object is not valid.
     target: recommendations.Target | None
-    mode: recommendations.UpdateMode
-    policies: dict[str, recommendations.ContainerPolicy]
-    fault: str
+    mode: recommendations.UpdateMode  # What is done with the recommended amounts
+    policies: dict[str, recommendations.ContainerPolicy]  # Name of a container -> its limits and mode
+    fault: str  # Reason why the object is not valid, or empty
 
 
 def read_wanted(id_: str, stored: CustomObjectState) -> Wanted:

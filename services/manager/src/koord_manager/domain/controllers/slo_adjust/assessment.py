@@ -55,19 +55,12 @@ class Offsets(NamedTuple):
 
 
 class HealthState(NamedTuple):
-    """State of a node's health that one assessment passes to the next.
+    """State of a node's health that one assessment passes to the next."""
 
-    Attributes:
-        abnormality: Smoothed abnormality, from 0 to 1.
-        level: Health level.
-        offsets: Percent points that are added to thresholds.
-        healthy_rounds: Number of assessments as Healthy in a row.
-    """
-
-    abnormality: float
+    abnormality: float  # Smoothed abnormality, from 0 to 1
     level: Level
-    offsets: Offsets
-    healthy_rounds: int
+    offsets: Offsets  # Percent points that are added to thresholds
+    healthy_rounds: int  # Number of assessments as Healthy in a row
 
 
 class Thresholds(NamedTuple):
@@ -80,17 +73,11 @@ class Thresholds(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """The result of one assessment of a node.
+    """The result of one assessment of a node."""
 
-    Attributes:
-        state: State for the next assessment.
-        weight: Weight of the node, of 100; 100 if it is healthy.
-        severities: Name of a signal -> severity above 0 and up to 1, worst first.
-    """
-
-    state: HealthState
-    weight: int
-    severities: dict[str, float]
+    state: HealthState  # State for the next assessment
+    weight: int  # Weight of the node, of 100; 100 if it is healthy
+    severities: dict[str, float]  # Name of a signal -> severity above 0 and up to 1, worst first
 
 
 def assess(
@@ -202,7 +189,6 @@ def node_signals(
         capacity: Capacity of the node, or None if unknown.
         published: Last published policies of the node, or None if nothing was published.
         evictions: (RFC 3339 time, number) of the best-effort pods that the agent evicted.
-        now: The time.
 
     Source:
         manager spec, 16.1
@@ -249,17 +235,11 @@ class NodeWeight(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """The weights of all nodes after the number of nodes with a lowered weight was limited.
+    """The weights of all nodes after the number of nodes with a lowered weight was limited."""
 
-    Attributes:
-        weights: Name of a node -> weight to publish. Nodes beyond the limit have the full weight, 100.
-        abnormal: Names of all nodes whose computed weight is lower than 100, worst first.
-        cap: Maximum number of nodes with a lowered weight.
-    """
-
-    weights: dict[str, int]
-    abnormal: list[str]
-    cap: int
+    weights: dict[str, int]  # Name of a node -> weight to publish. Nodes beyond the limit have the full weight, 100.
+    abnormal: list[str]  # Names of all nodes whose computed weight is lower than 100, worst first
+    cap: int  # Maximum number of nodes with a lowered weight
 
     @property
     def is_mass_abnormal(self) -> bool:

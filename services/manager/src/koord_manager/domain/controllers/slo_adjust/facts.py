@@ -20,14 +20,10 @@ def health_text(level: str, weight: int, abnormality: float, reasons: list[str],
     """Return the JSON text of the node's annotation `slo-health`.
 
     Args:
-        level: Health level.
         weight: Weight of the node, of 100.
         abnormality: Smoothed abnormality, from 0 to 1.
         reasons: Names of the signals above their lower bound, worst first.
         offsets: `cpu` and `memory` -> percent points that are added to thresholds, at most 0.
-
-    Source:
-        manager spec, 16.4
     """
     shown = {
         "level": level,
@@ -72,7 +68,6 @@ def reset_drafts(view: ManagerView, token: str) -> list[Draft]:
     The fact is due also while health is switched off, because a deleted node is not reset then.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     published = view.policy(token)
@@ -102,9 +97,7 @@ def draft_of(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
     """Return a fact about the health of a node.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        event: The event.
     """
     ref = AggregateRef("nodepolicy", token)
     return Draft(ref, event, view.state.last_seq(ref))

@@ -24,7 +24,6 @@ def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
     A ScheduleExplanation that was created again with the name of an expired one stays.
 
     Args:
-        view: The folded state of the cluster.
         id_: Id of its aggregate, `<namespace>=<name>`.
     """
     stored = view.state.of_kind(CustomObjectState).get(f"{EXPLANATIONS}={id_}")
@@ -43,10 +42,6 @@ def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
 
     Empty if it is not marked, if its object is gone, or if the object with its name has another uid because it was
     created again.
-
-    Args:
-        view: The folded state of the cluster.
-        uid: Uid of the Reservation.
     """
     state = view.state.of_kind(ReservationState).get(uid)
     if state is None or not state.is_collected:

@@ -49,30 +49,18 @@ _MOST_DIGITS: Final = 9
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """One PodDisruptionBudget with its computed numbers of pods.
+    """One PodDisruptionBudget with its computed numbers of pods."""
 
-    Attributes:
-        id: Id of its aggregate.
-        written: The object.
-        seq: Position of its last event.
-        selector: Selector of pods; None selects no pod.
-        pods: Uids of all selected pods that have not ended.
-        expected: Pods that should exist: the replicas of their workloads, and pods without a workload.
-        healthy: Pods that their agents report as running.
-        desired: Pods that have to stay healthy.
-        allowed: Evictions that the budget still allows.
-        selected: Uid of each of these pods, without the evicted ones -> whether the pod runs.
-    """
-
-    id: str
+    id: str  # Id of its aggregate
     written: PodDisruptionBudget
-    seq: int
-    selector: Selector | None
-    pods: set[str] = field(default_factory=set[str])
-    expected: int = 0
-    healthy: int = 0
-    desired: int = 0
-    allowed: int = 0
+    seq: int  # Position of its last event
+    selector: Selector | None  # Selector of pods; None selects no pod
+    pods: set[str] = field(default_factory=set[str])  # Uids of all selected pods that have not ended
+    expected: int = 0  # Pods that should exist: the replicas of their workloads, and pods without a workload
+    healthy: int = 0  # Pods that their agents report as running
+    desired: int = 0  # Pods that have to stay healthy
+    allowed: int = 0  # Evictions that the budget still allows
+    # Uid of each of these pods, without the evicted ones -> whether the pod runs.
     selected: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def selects(self, pod: Pod) -> bool:
@@ -141,7 +129,6 @@ class Budgets:
         No-op within a second after the last computation, and if no event was folded since.
 
         Args:
-            view: The folded state of the cluster.
             now: Unix time in seconds.
         """
         if not view.customs(BUDGETS):
@@ -217,10 +204,6 @@ class Budgets:
     def take(self, uid: str, namespace: str) -> str:
         """Charge the eviction of a pod to its budgets, if all of them allow it.
 
-        Args:
-            uid: Uid of the pod.
-            namespace: Namespace of the pod.
-
         Returns:
             "" if the eviction is allowed and charged, otherwise the name of the budget that refuses it. A pod that
             does not run is always allowed.
@@ -240,7 +223,6 @@ class Budgets:
         """Return the fact that updates the status of a PodDisruptionBudget, or nothing if it is up to date.
 
         Args:
-            view: The folded state of the cluster.
             id_: Id of its aggregate.
         """
         state = view.state.of_kind(CustomObjectState).get(id_)
@@ -317,23 +299,16 @@ HELD_UP: Final = "DisruptionBudget"
 
 
 class BlockedByBudget(NamedTuple):
-    """Result of `decide_eviction`: a disruption budget still does not allow the eviction.
+    """Result of `decide_eviction`: a disruption budget still does not allow the eviction."""
 
-    Attributes:
-        budget: Name of the budget.
-    """
-
-    budget: str
+    budget: str  # Name of the budget
 
 
 def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
     """Decide a requested eviction in a cluster without an API server.
 
     Args:
-        view: The folded state of the cluster.
         budgets: Disruption budgets; an allowed eviction is charged to them.
-        uid: Uid of the pod.
-        now: The time.
 
     Returns:
         The facts that delete the pod, end the eviction, or record that a disruption budget delays it, to append

@@ -35,7 +35,6 @@ def volume_drafts(view: ManagerView, key: str, now: str) -> list[Draft]:
     """Return the facts that bind claims, or that free the volumes of a deleted claim. Empty if nothing is to be done.
 
     Args:
-        view: The folded state of the cluster.
         key: Uid of a placed pod, or `<namespace>=<name>` of a claim that has changed.
         now: Creation time of a volume that is made, RFC 3339.
     """

@@ -41,8 +41,6 @@ def reconcile_workload(
     workload, and creating pods changes that position. So if two leaders decide at once, the log refuses one of them.
 
     Args:
-        view: The folded state of the cluster.
-        uid: Uid of the workload.
         now: Creation time of new pods, RFC 3339.
         limit: Maximum number of pods to create or delete.
         options: Feature gates and flags of admission; None for the defaults.

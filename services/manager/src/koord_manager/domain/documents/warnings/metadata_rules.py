@@ -37,15 +37,10 @@ T = TypeVar("T")
 
 
 class MetadataRule(NamedTuple):
-    """The rule for the value of one label or annotation.
+    """The rule for the value of one label or annotation."""
 
-    Attributes:
-        check: Function that raises InvalidInput for a value that is not valid.
-        effect: Sentence about the effect of an invalid value, for example that it is ignored; empty if that depends on
-            the value.
-    """
-
-    check: Callable[[str], object]
+    check: Callable[[str], object]  # Function that raises InvalidInput for a value that is not valid
+    # Sentence about the effect of an invalid value, for example that it is ignored; empty if that depends on the value.
     effect: str = ""
 
 

@@ -45,7 +45,6 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
     return None. Keys in `extensions` that the manager does not know stay.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeSLO object at the API server.
     """
@@ -68,7 +67,6 @@ def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known
     Only the spec is compared. The object is deleted if the node does not exist any more.
 
     Args:
-        view: The folded state of the cluster.
         token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeMetric object at the API server.
     """
@@ -114,12 +112,7 @@ def _without_none(value: Any) -> Any:
 
 
 def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    """Return the request that writes a usage report of our agent as the status of a NodeMetric object.
-
-    Args:
-        name: Name of the node.
-        report: The report.
-    """
+    """Return the request that writes a usage report of our agent as the status of a NodeMetric object."""
     status: Json = {
         "updateTime": report.updated_at,
         "podsMetric": [

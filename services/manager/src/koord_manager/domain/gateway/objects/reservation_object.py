@@ -59,10 +59,6 @@ def pending_reservation(view: ManagerView, name: str) -> list[Request]:
 
     Return the request that deletes the object if the Reservation was collected. Return an empty list if all is up to
     date, or if another scheduler placed or ended the Reservation and so writes its status.
-
-    Args:
-        view: The folded state of the cluster.
-        name: Name of the object.
     """
     stored = view.custom(PLURAL, "", name)
     if stored is None:
@@ -112,10 +108,6 @@ def pending_pod_annotations(view: ManagerView, uid: str) -> list[Request]:
 
     A binding writes these annotations, too. They change later if a Reservation takes over the resources of the pod, or
     if its Reservation is deleted. A pod in operating mode Reservation names the pod that uses it.
-
-    Args:
-        view: The folded state of the cluster.
-        uid: Uid of the pod.
     """
     placed, spec = view.state.of_kind(PodState).get(uid), view.state.of_kind(PodSpecState).get(uid)
     if spec is None or not spec.object.spec.node_name:
@@ -171,7 +163,6 @@ class ReservationNames:
 
         Args:
             ref: Aggregate of the fact.
-            event: The fact.
         """
         match event:
             case CustomObjectObserved() if plural_of(ref.id) == PLURAL:
@@ -205,7 +196,6 @@ class ReservationNames:
 
 
 def reservation_ref(name: str) -> AggregateRef:
-    """Return the aggregate of the Reservation object with this name."""
     return custom_ref(PLURAL, "", name)
 
 
