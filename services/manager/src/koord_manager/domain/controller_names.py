@@ -39,8 +39,7 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
         name: Name of the controller or plugin.
         entries: Entries of the flag.
 
-    Source:
-        manager spec, 2.3
+    Source: manager spec, 2.3.
     """
     for entry in entries:
         named = entry.removeprefix("-")

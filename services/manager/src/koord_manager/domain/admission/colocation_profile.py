@@ -46,8 +46,7 @@ def mutate_by_profiles(
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
             applied.
 
-    Source:
-        manager spec, 8.2
+    Source: manager spec, 8.2.
     """
     # 1. matching is decided on the pod as submitted
     labels = texts(pod, "metadata", "labels")
@@ -76,8 +75,7 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
     Args:
         facts: Cluster state with the labels of the namespaces.
 
-    Source:
-        manager spec, 8.2 (1)
+    Source: manager spec, 8.2 (1).
     """
     if not profile.pods.matches(labels):
         return False
@@ -93,8 +91,7 @@ def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
     Raises:
         InvalidInput: The probability of the profile is not a valid percentage.
 
-    Source:
-        manager spec, 8.2 (3)
+    Source: manager spec, 8.2 (3).
     """
     if isinstance(profile.probability, InvalidInput):
         raise profile.probability.at(f"ClusterColocationProfile[{profile.name}]")
@@ -120,8 +117,7 @@ def apply_profile(
     Raises:
         InvalidInput: A value of the profile is invalid.
 
-    Source:
-        manager spec, 8.2 (4), 8.4
+    Source: manager spec, 8.2 (4), 8.4.
     """
     metadata = child(target, "metadata")
     if profile.labels or profile.label_keys_mapping or profile.label_suffixes or profile.qos_class:
@@ -181,8 +177,7 @@ def translate(pod: JsonObject) -> bool:
     Raises:
         InvalidInput: The pod has the wrong shape, or a quantity is invalid.
 
-    Source:
-        manager spec, 8.3
+    Source: manager spec, 8.3.
     """
     try:
         mapping = NATIVE_TO_EXTENDED.get(priority_class(pod_from_json(pod)))
@@ -238,8 +233,7 @@ def mutate_reservation(
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
             applied.
 
-    Source:
-        manager spec, 8.4
+    Source: manager spec, 8.4.
     """
     labels = texts(reservation, "metadata", "labels")
     if operation is not Operation.CREATE:

@@ -36,8 +36,7 @@ def check_slo_config(
     Returns:
         Violations whose path begins with the key of the section.
 
-    Source:
-        protocol spec, 6.2 and 6.11
+    Source: protocol spec, 6.2 and 6.11.
     """
     unreadable = [
         InvalidInput(
@@ -143,8 +142,7 @@ def validate_config(
     Raises:
         InvalidInput: The ConfigMap has the wrong shape.
 
-    Source:
-        manager spec, 12; vectors manager/configmap_validate
+    Source: manager spec, 12; vectors manager/configmap_validate.
     """
     if operation is Operation.DELETE or not _is(config, ours, namespace):
         return []

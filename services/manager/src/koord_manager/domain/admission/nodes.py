@@ -36,8 +36,7 @@ def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None)
     Raises:
         InvalidInput: A ratio, the annotation `raw-allocatable` or a quantity is invalid.
 
-    Source:
-        manager spec, 11.1; vectors manager/amplification_webhook
+    Source: manager spec, 11.1; vectors manager/amplification_webhook.
     """
     if operation is not Operation.UPDATE:
         return node, []
@@ -89,8 +88,7 @@ def validate_node(
     Raises:
         InvalidInput: The node has the wrong shape.
 
-    Source:
-        manager spec, 11.2
+    Source: manager spec, 11.2.
     """
     labels = texts(node, "metadata", "labels")
     if operation is not Operation.UPDATE or config is None or labels == texts(old or {}, "metadata", "labels"):

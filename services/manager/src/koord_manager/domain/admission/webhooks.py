@@ -233,8 +233,7 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     Raises:
         InvalidInput: The annotation `template` is not valid.
 
-    Source:
-        manager spec, 7.3
+    Source: manager spec, 7.3.
     """
     metadata = cast("JsonObject", present.get("metadata") or {})
     annotations = cast("JsonObject", metadata.get("annotations") or {})

@@ -57,11 +57,7 @@ class PodUse(NamedTuple):
 
 
 def pod_facts(pod: Pod) -> PodFacts:
-    """Return the values of a pod's spec that overcommit needs.
-
-    Source:
-        manager spec, 1.2, 5.3
-    """
+    """Return the values of a pod's spec that overcommit needs (manager spec, 1.2, 5.3)."""
     band = priority_class(pod)
     if pod.status.phase not in _ALIVE or band in LOW_PRIORITY:
         return PodFacts(counts=False, band=band, request=Amount(), is_lse=False)
@@ -73,8 +69,7 @@ def pod_facts(pod: Pod) -> PodFacts:
 def scaled(amount: int, percent: int) -> int:
     """Return `percent` of an amount, truncated to an integer; the factor is the IEEE double of percent / 100.
 
-    Source:
-        manager spec, 1.1
+    Source: manager spec, 1.1.
     """
     return int(float(amount) * (float(percent) / 100.0))
 
@@ -115,8 +110,7 @@ def high_priority_pods(pods: Iterable[tuple[Pod, PodFacts]], report: NodeUsageRe
         pods: Pods on the node with their `pod_facts`; a phase other than Running or Pending counts as gone.
         report: The usage report, which has samples by namespace and name of the pod.
 
-    Source:
-        manager spec, 5.3
+    Source: manager spec, 5.3.
     """
     dangling: dict[tuple[str, str], PodUsage] = {(sample.namespace, sample.name): sample for sample in report.pods}
     for pod, facts in pods:

@@ -82,10 +82,7 @@ class NodePolicies:
     def refresh(self, view: ManagerView) -> None:
         """Read the folded ConfigMap slo-controller-config. If a section is not valid, its previous value stays.
 
-        If the ConfigMap is deleted, its last values stay in force until a restart.
-
-        Source:
-            manager spec, 3.3, 3.4
+        If the ConfigMap is deleted, its last values stay in force until a restart (manager spec, 3.3, 3.4).
         """
         state = slo_config_state(view)
         accepted = state.object if state else None
@@ -130,8 +127,7 @@ class NodePolicies:
             token: Name of the node, as a part of NATS subjects (`.` is `_`).
             health: Published health of the node, or None if it has none.
 
-        Source:
-            manager spec, 16.4
+        Source: manager spec, 16.4.
         """
         found = self.configured(token, node)
         if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
@@ -152,8 +148,7 @@ class NodePolicies:
         Args:
             measures_already: Whether a measuring policy is published for the node.
 
-        Source:
-            manager spec, 4.2
+        Source: manager spec, 4.2.
         """
         if self.config.colocation_error:
             return None if measures_already else _DEFAULT_COLOCATION

@@ -45,11 +45,7 @@ _MATCHED = (
 
 
 def slo_event(at: NodeInputs) -> NodeSloRendered | None:
-    """Return the event with the NodeSLO of a node, or None if it equals the published one.
-
-    Source:
-        manager spec, 6
-    """
+    """Return the event with the NodeSLO of a node, or None if it equals the published one (manager spec, 6)."""
     policies, node, published = at.policies, at.node, at.published
     rendered = render_node_slo(policies.config, node.metadata.labels, node.metadata.annotations, {})
     spec = _with_health(policies, published, rendered.spec)
@@ -64,11 +60,7 @@ def slo_event(at: NodeInputs) -> NodeSloRendered | None:
 
 
 def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec: JsonObject) -> JsonObject:
-    """Return the NodeSLO with thresholds lowered by the health of the node.
-
-    Source:
-        manager spec, 16.2 (6), 16.4
-    """
+    """Return the NodeSLO with thresholds lowered by the health of the node (manager spec, 16.2 (6), 16.4)."""
     health = published.health if published else None
     threshold = spec["resourceUsedThresholdWithBE"]
     if not policies.slo_adjust.enable or health is None or not isinstance(threshold, dict):
@@ -88,10 +80,7 @@ def _with_health(policies: NodePolicies, published: NodePolicyState | None, spec
 def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
     """Return which node entry of slo-controller-config applies to a node: section -> name of the entry, or its index.
 
-    A section whose cluster strategy applies is not included.
-
-    Source:
-        manager spec, 17.3
+    A section whose cluster strategy applies is not included (manager spec, 17.3).
     """
     found: dict[str, str] = {}
     for name in _MATCHED:
@@ -105,10 +94,7 @@ def matched_entries(config: SloControllerConfig, node: Node) -> dict[str, str]:
 def measuring_event(at: NodeInputs) -> NodeMetricPolicyRendered | None:
     """Return the event that tells a node's agent how often to measure and report, or None if it was told.
 
-    If the colocation section is invalid, a published policy stays, and None is returned.
-
-    Source:
-        manager spec, 4.2
+    If the colocation section is invalid, a published policy stays, and None is returned (manager spec, 4.2).
     """
     policies, published = at.policies, at.published
     published_policy = published.metric_policy if published is not None else None

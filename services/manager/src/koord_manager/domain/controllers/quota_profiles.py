@@ -91,8 +91,7 @@ def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota
     Raises:
         InvalidInput: The selector is invalid.
 
-    Source:
-        manager spec, 14; vectors manager/quota_profile
+    Source: manager spec, 14; vectors manager/quota_profile.
     """
     selector = compile_selector(profile.spec.node_selector) if profile.spec.node_selector is not None else None
     total: amounts.ResourceList = {}
@@ -334,8 +333,7 @@ def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | Quot
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
     """Return the fact that writes the generated tree id to the profile's label, or an empty list if it has the label.
 
-    Source:
-        manager spec, 14 (1)
+    Source: manager spec, 14 (1).
     """
     document: dict[str, Any] = stored.object
     metadata: dict[str, Any] = document.get("metadata") or {}

@@ -91,8 +91,7 @@ def created_pod(
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.
 
-    Source:
-        manager spec, 8 to 10
+    Source: manager spec, 8 to 10.
     """
     prepared = with_priority_of_class(view, document)
     request = Request(uid=uid, operation=Operation.CREATE, resource="pods", namespace=namespace, object=prepared)
@@ -145,8 +144,7 @@ def quota_account(
     Raises:
         AdmissionRefused: The pod would exceed the quota, or the quota does not exist.
 
-    Source:
-        manager spec, 10.4
+    Source: manager spec, 10.4.
     """
     name = quota_to_evaluate(pod, old, pod.metadata.namespace, view.admission.quotas, options)
     if name is None:

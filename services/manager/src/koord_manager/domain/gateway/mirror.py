@@ -242,10 +242,7 @@ def _observed(found: Object, *, is_new: bool) -> Event:
 def _config(view: ManagerView, seen: Seen, config: ConfigMap) -> Draft | None:
     """Return the fact of a changed configuration.
 
-    If a section is not valid, its previous text stays in force, and the fact names the reason.
-
-    Source:
-        protocol spec, 6.2
+    If a section is not valid, its previous text stays in force, and the fact names the reason (protocol spec, 6.2).
     """
     meta = config.metadata
     ref, last = seen.ref, view.state.last_seq(seen.ref)

@@ -42,10 +42,7 @@ def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
     """Return the names of the device resources that were computed.
 
     If the healthy GPUs provide only some GPU resources, the others stay on the node. If no GPU is healthy, all GPU
-    resources are removed.
-
-    Source:
-        manager spec, 5.10, 5.11
+    resources are removed (manager spec, 5.10, 5.11).
     """
     if not policy.devices_computed:
         return ()

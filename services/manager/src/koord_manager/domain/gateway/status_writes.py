@@ -225,8 +225,7 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Kubernet
     Args:
         message: Text of the API server's answer.
 
-    Source:
-        manager spec, 14, 17.2
+    Source: manager spec, 14, 17.2.
     """
     reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)
     if reason is None:

@@ -84,8 +84,7 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
         host: DNS name or IP that the API server calls; the certificate has to contain it.
         now: The time in UTC.
 
-    Source:
-        manager spec, 7.2 (1)
+    Source: manager spec, 7.2 (1).
     """
     if bundle is None:
         return "it is missing"
@@ -117,8 +116,7 @@ def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = Non
         now: The time in UTC.
         previous: The bundle until now, or None if there is none.
 
-    Source:
-        manager spec, 7.2 (2)
+    Source: manager spec, 7.2 (2).
     """
     authority = _reusable(previous, now) or _make_authority(now)
     ca_key, ca = authority

@@ -168,8 +168,7 @@ def _ignored_parts(kind: Kind, request: Request) -> tuple[str, ...]:
 def _broken(desk: Desk, kind: Kind, asked: Asked, error: Exception) -> bytes:
     """Return the answer if deciding raised an error: denied with status 500, as Koordinator does.
 
-    Source:
-        manager spec, 7.1
+    Source: manager spec, 7.1.
     """
     request = asked.request
     cause = f"{type(error).__name__}: {error}"

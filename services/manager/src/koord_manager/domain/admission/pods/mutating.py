@@ -50,8 +50,7 @@ def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
     Raises:
         InvalidInput: The pod's affinity has the wrong shape.
 
-    Source:
-        manager spec, 9.2
+    Source: manager spec, 9.2.
     """
     name = texts(pod, "metadata", "labels").get(keys.QUOTA_NAME) or namespace
     quota = facts.quotas.get(name)
@@ -89,8 +88,7 @@ def record_extended_resources(pod: JsonObject) -> bool:
     Raises:
         InvalidInput: A quantity or the present annotation is invalid.
 
-    Source:
-        manager spec, 9.1
+    Source: manager spec, 9.1.
     """
     try:
         fresh = refresh_extended_resource_spec(pod_from_json(pod))
@@ -136,8 +134,7 @@ def normalize_gpu(resources: JsonObject) -> bool:
     Raises:
         InvalidInput: A malformed quantity.
 
-    Source:
-        manager spec, 9.3; vectors manager/device_resource_spec
+    Source: manager spec, 9.3; vectors manager/device_resource_spec.
     """
     requests = seen(resources, "requests")
     if _GPU_NAMES.isdisjoint(requests):
@@ -221,8 +218,7 @@ def mutate_pod(
     Raises:
         InvalidInput: A step failed, for example because a quantity is invalid.
 
-    Source:
-        manager spec, 9
+    Source: manager spec, 9.
     """
     if operation is not Operation.CREATE:
         return pod, []

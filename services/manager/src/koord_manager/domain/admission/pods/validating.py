@@ -117,8 +117,7 @@ def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> l
     Raises:
         InvalidInput: A requested quantity is invalid.
 
-    Source:
-        manager spec, 10.1, 10.2; vectors manager/pod_validate
+    Source: manager spec, 10.1, 10.2; vectors manager/pod_validate.
     """
     broken = {found.rule for found in broken_rules(pod, old, skip_validating_priority=skip_validating_priority)}
     if not broken:
@@ -151,8 +150,7 @@ def check_devices(pod: Pod) -> list[Violation]:
     Raises:
         InvalidInput: A quantity is invalid.
 
-    Source:
-        manager spec, 10.5; vectors manager/pod_validate
+    Source: manager spec, 10.5; vectors manager/pod_validate.
     """
     found: list[Violation] = []
     for index, container in enumerate(pod.spec.containers):
@@ -216,8 +214,7 @@ def validate_pod(
     Raises:
         InvalidInput: A quantity is invalid.
 
-    Source:
-        manager spec, 10; vectors manager/pod_validate
+    Source: manager spec, 10; vectors manager/pod_validate.
     """
     skip_priority = options.enabled("ColocationProfileSkipValidatingPriority")
     groups: tuple[Callable[[], list[Violation]], ...] = (
@@ -268,8 +265,7 @@ def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: Boun
         user: User of the request.
         pod: The pod, or None if it could not be read; then the binding is allowed.
 
-    Source:
-        manager spec, 10.7
+    Source: manager spec, 10.7.
     """
     if not policy.user_names or any(name in user for name in policy.user_names):
         return BindingDecision(True, "allowed_username")

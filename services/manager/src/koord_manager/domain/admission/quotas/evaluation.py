@@ -37,10 +37,7 @@ def quota_name_of(pod: Pod, namespace: str, quotas: QuotaTree, options: Options)
 
     The first of these applies: the quota label of the pod; the quota in the pod's namespace that has the name of the
     namespace; a quota whose annotation contains the namespace; the default quota. With the gate DisableDefaultQuota
-    only the label applies.
-
-    Source:
-        manager spec, 10.3 (2)
+    only the label applies (manager spec, 10.3 (2)).
     """
     written = pod.metadata.labels.get(keys.QUOTA_NAME)
     if written or options.enabled("DisableDefaultQuota"):
@@ -64,8 +61,7 @@ def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, op
     Args:
         old: The stored pod on UPDATE; None on CREATE.
 
-    Source:
-        manager spec, 10.3; vectors manager/pod_validate
+    Source: manager spec, 10.3; vectors manager/pod_validate.
     """
     found: list[Violation] = []
     if old is not None:
@@ -125,8 +121,7 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
     Args:
         old: The stored pod on UPDATE; None on CREATE.
 
-    Source:
-        manager spec, 10.4 (first paragraph)
+    Source: manager spec, 10.4 (first paragraph).
     """
     if not options.enabled("EnableQuotaAdmission"):
         return None
@@ -171,8 +166,7 @@ def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation
     Raises:
         InvalidInput: An annotation of the quota is not a valid resource list.
 
-    Source:
-        manager spec, 10.4
+    Source: manager spec, 10.4.
     """
     used = resources_of(quota.annotations, keys.QUOTA_CHILD_REQUEST)
     limit = resources_of(quota.annotations, keys.QUOTA_ADMISSION) or quota.max
@@ -199,8 +193,7 @@ def evaluate(
         requests: Amounts of each pod, in order of arrival.
         shown: `<ns>/<name>` of the quota for messages.
 
-    Source:
-        manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate
+    Source: manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate.
     """
     if not COUNTED & names.keys():
         return Evaluation(tuple(QuotaAnswer() for _ in requests), dict(used), written=False)

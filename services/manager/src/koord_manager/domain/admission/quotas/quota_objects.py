@@ -40,8 +40,7 @@ def default_quota(operation: Operation, document: JsonObject, quotas: QuotaTree)
     Raises:
         InvalidInput: The parent does not exist, or a field of the quota is invalid.
 
-    Source:
-        manager spec, 13.1; vectors manager/quota_defaults
+    Source: manager spec, 13.1; vectors manager/quota_defaults.
     """
     quota = read_quota(document)
     if operation is not Operation.CREATE or quota.name == keys.ROOT_QUOTA:
@@ -75,10 +74,7 @@ def guarantee_violation(quota: Quota, quotas: QuotaTree) -> Violation | None:
     parent, up to the root.
 
     A quota without a tree, a root of a tree, a quota with forced updates, and one whose own guarantee covers its min
-    are not checked.
-
-    Source:
-        manager spec, 13.2; vectors manager/quota_validate
+    are not checked (manager spec, 13.2; vectors manager/quota_validate).
     """
     if not quota.tree_id or quota.is_forced or quota.is_tree_root or is_within(quota.min, quota.guaranteed):
         return None
@@ -128,8 +124,7 @@ def validate_quota(
         old: The stored quota; None on CREATE.
         pods: Numbers of pods that use the quotas.
 
-    Source:
-        manager spec, 13.2; vectors manager/quota_validate
+    Source: manager spec, 13.2; vectors manager/quota_validate.
     """
     match operation:
         case Operation.DELETE if old is not None:
@@ -264,8 +259,7 @@ def tree_rules(
         old: The stored quota, or None for a new one.
         pods: Numbers of pods that use the quotas.
 
-    Source:
-        manager spec, 13.2 (table)
+    Source: manager spec, 13.2 (table).
     """
     children = list(quotas.children(quota.name))
     if old is not None:

@@ -68,8 +68,7 @@ def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriori
         usage: Used amount, or None if there is no sample; then the request counts.
         is_lse: Whether its cpu counts with the request and not with the usage.
 
-    Source:
-        manager spec, 5.3
+    Source: manager spec, 5.3.
     """
     if usage is None:
         return HighPriorityUse(request, request, request)
@@ -109,8 +108,7 @@ def compute_batch(
         capacity: Capacity of the whole node.
         pods: `high_priority_pods` of the node.
 
-    Source:
-        manager spec, 5.3; vectors manager/batch_resource
+    Source: manager spec, 5.3; vectors manager/batch_resource.
     """
     reserved = node_reserved(node)
     system = system_usage(report, BATCH_SYSTEM_CLASSES)
@@ -236,8 +234,7 @@ def publish_batch(
         normalization_text: Cpu normalization ratio of the node as text. If None or invalid, cpu is not changed.
         annotations: Annotations of the node; a malformed `thirdPartyAllocations` is ignored.
 
-    Source:
-        manager spec, 5.5; vectors manager/batch_publish
+    Source: manager spec, 5.5; vectors manager/batch_publish.
     """
     if computed is None:
         return PublishedBatch(None, Amount(), Amount())
@@ -257,10 +254,7 @@ def normalized(cpu_milli: int, normalization_text: str | None) -> int:
     """Return milli-cores times the cpu normalization ratio, rounded up.
 
     A ratio that is missing, invalid or below 1 counts as 1. The product is truncated to a millionth of a core before
-    it is rounded up.
-
-    Source:
-        manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)
+    it is rounded up (manager spec, 5.5 (2), 1.1 (mulmilli on the quantity that stands for milli-cores)).
     """
     ratio = parse_normalization_text(normalization_text) if normalization_text else None
     if ratio is None or ratio <= 1:

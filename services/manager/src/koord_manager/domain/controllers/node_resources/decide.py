@@ -74,8 +74,7 @@ def sync_need(
         update_threshold_seconds: Age from which the last publication is too old.
         seconds_since_last: Time since the last publication, or None if there was none.
 
-    Source:
-        manager spec, 5.8; vectors manager/need_sync
+    Source: manager spec, 5.8; vectors manager/need_sync.
     """
     changed = tuple(name for name in COMPARED if differs(old.get(name), new.get(name), diff_threshold))
     return SyncNeed(changed, seconds_since_last is None or seconds_since_last > update_threshold_seconds)
@@ -89,8 +88,7 @@ def differs(old: int | None, new: int | None, threshold: float) -> bool:
         new: New amount, or None if there is none.
         threshold: Share of the old amount.
 
-    Source:
-        manager spec, 5.8
+    Source: manager spec, 5.8.
     """
     if old is None or new is None:
         return old is not new
@@ -129,10 +127,7 @@ class Overcommit(NamedTuple):
 def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, now: datetime) -> str | None:
     """Return the reason why the usage report of a node cannot be used (missing or too old), or None if it is usable.
 
-    A report whose age is exactly `degradeTimeMinutes` can be used.
-
-    Source:
-        manager spec, 5.2
+    A report whose age is exactly `degradeTimeMinutes` can be used (manager spec, 5.2).
     """
     if report is None or report.node_usage is None:
         return "degraded: no metric"
@@ -218,11 +213,7 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
 
 def fingerprint(strategy: ColocationStrategy) -> str:
-    """Return eight hexadecimal digits of a hash of a colocation strategy.
-
-    Source:
-        manager spec, 17.3
-    """
+    """Return eight hexadecimal digits of a hash of a colocation strategy (manager spec, 17.3)."""
     return hashlib.blake2b(codec.encode_canonical(strategy), digest_size=4).hexdigest()
 
 

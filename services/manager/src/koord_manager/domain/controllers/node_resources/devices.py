@@ -72,8 +72,7 @@ def device_event(at: NodeInputs) -> NodeDevicesComputed | None:
     Resources of plugins that do not run stay as published. Without a Device object, the published resources of plugins
     that run are withdrawn. Nothing stays of what was published about an earlier node of the name.
 
-    Source:
-        manager spec, 5.10, 5.11; 18 (11)
+    Source: manager spec, 5.10, 5.11; 18 (11).
     """
     device = at.view.device(at.token)
     if device is None and (at.published is None or not at.published.devices):

@@ -53,8 +53,7 @@ def compute_mid(
         pods: `high_priority_pods` of the node.
         used: Usage of the whole node. If None, there is no sample, and nothing counts as unused.
 
-    Source:
-        manager spec, 5.12; vectors manager/mid_resource
+    Source: manager spec, 5.12; vectors manager/mid_resource.
     """
     if strategy.mid_reclaim_static:
         cpu = _static(capacity.cpu, strategy.mid_static_cpu_reserved_percent, strategy.mid_cpu_threshold_percent)

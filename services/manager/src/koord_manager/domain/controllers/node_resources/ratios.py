@@ -46,8 +46,7 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
         strategy: Strategy of cpu-normalization-config for the node, or None if no configuration was ever accepted.
         info: Model and properties of the processor, or None if the agent has not reported them.
 
-    Source:
-        manager spec, 5.6; vectors manager/cpu_normalization
+    Source: manager spec, 5.6; vectors manager/cpu_normalization.
     """
     if strategy is None:
         return Ratio(None)
@@ -66,8 +65,7 @@ def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]
         strategy: Strategy of resource-amplification-config for the node, or None if no configuration was ever
             accepted.
 
-    Source:
-        manager spec, 5.7; vectors manager/amplification_ratio
+    Source: manager spec, 5.7; vectors manager/amplification_ratio.
     """
     if strategy is None:
         return Ratio(None)
@@ -83,8 +81,7 @@ def ratio_event(at: NodeInputs) -> NodeRatiosComputed | None:
 
     Amplification reads the published normalization, so a new one takes effect in the next cycle.
 
-    Source:
-        manager spec, 5.6, 5.7, 5.9
+    Source: manager spec, 5.6, 5.7, 5.9.
     """
     labels, annotations = at.node.metadata.labels, at.node.metadata.annotations
     old = at.published or NodePolicyState(seq=0)

@@ -47,10 +47,7 @@ def compute_zones(
     """Return zone name -> batch resources before normalization, or None if no zone reports cpu or memory.
 
     System usage and the reservation of the node are divided equally. A pod is divided over the zones of its
-    allocation, or over all zones if it has none.
-
-    Source:
-        manager spec, 5.4; vectors manager/batch_resource_numa
+    allocation, or over all zones if it has none (manager spec, 5.4; vectors manager/batch_resource_numa).
     """
     zones = topology.zones
     capacities = [_capacity(zone) for zone in zones]

@@ -87,8 +87,7 @@ class RecommenderBook:
         Args:
             position: Position of the report in the stream of observations.
 
-        Source:
-            manager spec, 15.4
+        Source: manager spec, 15.4.
         """
         self.position = max(self.position, position)
         self.targets.refresh(view)
@@ -220,10 +219,7 @@ def container_usages(pod: Pod, sample: PodUsage) -> Iterator[tuple[Container, Co
     """Yield each container of a pod with its usage in a sample.
 
     Sidecars count as containers, other init containers do not. If the sample has no usage of containers, yield the
-    usage of the pod for its only container, and nothing for a pod with several containers.
-
-    Source:
-        manager spec, 15.4
+    usage of the pod for its only container, and nothing for a pod with several containers (manager spec, 15.4).
     """
     running = [*pod.spec.containers, *(container for container in pod.spec.init_containers if is_sidecar(container))]
     if sample.containers:

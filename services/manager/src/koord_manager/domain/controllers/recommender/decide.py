@@ -186,8 +186,7 @@ def conditions_of(
         state: Published status, or None if there is none.
         loading: Whether past reports are still being read.
 
-    Source:
-        manager spec, 15.2
+    Source: manager spec, 15.2.
     """
     if wanted.target is None:
         found_conditions = [
@@ -234,8 +233,7 @@ def cause_of(
         "first", "spec" (the object changed), "amounts", "bounds" (by more than 5 %), "conditions", or "refreshed" (the
         published status is at least ten minutes old and there are amounts).
 
-    Source:
-        manager spec, 15.6
+    Source: manager spec, 15.6.
     """
     containers, conditions = found.containers, found.conditions
     if state is None or (not state.target and not state.conditions):

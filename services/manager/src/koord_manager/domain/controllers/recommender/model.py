@@ -97,8 +97,7 @@ class ContainerModel:
             at: Unix time of the report in seconds.
             requested_cores: Requested cpu, from which the weight of the sample is computed.
 
-        Source:
-            manager spec, 15.4
+        Source: manager spec, 15.4.
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not cores >= 0 or (state.last_cpu_at is not None and at <= state.last_cpu_at):
@@ -121,8 +120,7 @@ class ContainerModel:
             used_bytes: Used memory in bytes.
             at: Unix time of the report in seconds.
 
-        Source:
-            manager spec, 15.4
+        Source: manager spec, 15.4.
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not used_bytes >= 0 or (state.last_memory_at is not None and at < state.last_memory_at):
@@ -142,8 +140,7 @@ class ContainerModel:
             at: Unix time of the kill in seconds.
             requested_bytes: Requested memory in bytes.
 
-        Source:
-            manager spec, 15.4
+        Source: manager spec, 15.4.
         """
         state = self.instances.setdefault(instance, InstanceState())
         interval = self.settings.memory_aggregation_interval_seconds
@@ -226,8 +223,7 @@ def estimate(model: ContainerModel, containers: int) -> Estimate:
         model: The histograms of the container.
         containers: Number of containers of its pod, among which the minimum of a pod is divided.
 
-    Source:
-        manager spec, 15.5; vectors manager/recommendation
+    Source: manager spec, 15.5; vectors manager/recommendation.
     """
     settings = model.settings
     confidence = confidence_days(model)

@@ -91,8 +91,7 @@ def assess(
         signals: Name of a signal -> value; signals that could not be measured are missing.
         stale: Whether the usage report is too old. That lowers the weight and never a threshold.
 
-    Source:
-        manager spec, 16.2; vectors manager/slo_adjust
+    Source: manager spec, 16.2; vectors manager/slo_adjust.
     """
     severities = {name: _severity(signals[name], bounds) for name, bounds in policy.signals.items() if name in signals}
     worst = {
@@ -135,8 +134,7 @@ def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresh
         offsets: Percent points to add.
         base: The configured thresholds.
 
-    Source:
-        manager spec, 16.2 (6)
+    Source: manager spec, 16.2 (6).
     """
     return Thresholds(
         cpu_reclaim=max(0, base.cpu_reclaim + offsets.cpu),
@@ -190,8 +188,7 @@ def node_signals(
         published: Last published policies of the node, or None if nothing was published.
         evictions: (RFC 3339 time, number) of the best-effort pods that the agent evicted.
 
-    Source:
-        manager spec, 16.1
+    Source: manager spec, 16.1.
     """
     found = {"beEvictions": float(_recent(evictions, now))}
     if report is None:
@@ -256,8 +253,7 @@ def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Gua
         max_abnormal_ratio: Share of the nodes, from 0 to 1.
         nodes: All assessed nodes.
 
-    Source:
-        manager spec, 16.3; vectors manager/slo_weights
+    Source: manager spec, 16.3; vectors manager/slo_weights.
     """
     everything = list(nodes)
     cap = math.ceil(max_abnormal_ratio * len(everything) - _FLOAT_NOISE)

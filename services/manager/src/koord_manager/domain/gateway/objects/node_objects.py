@@ -173,11 +173,7 @@ def node_metric_status(name: str, report: NodeUsageReported) -> Request:
 
 
 def _used(usage: Usage, gpus: Sequence[GpuUsage]) -> Json:
-    """Return a usage and the GPUs in use as JSON, in the form of a NodeMetric.
-
-    Source:
-        agent spec, 7
-    """
+    """Return a usage and the GPUs in use as JSON, in the form of a NodeMetric (agent spec, 7)."""
     devices = [
         {
             "id": gpu.uuid,
@@ -202,10 +198,7 @@ def pending_zones(view: ManagerView, token: str) -> Request | None:
     """Return the request that writes batch resources into the zones of a node's NodeResourceTopology object.
 
     Return None if they are up to date, or if there are no computed amounts or no such object. Capacity, allocatable and
-    available get the same amount. Other resources of the zones stay.
-
-    Source:
-        manager spec, 5.4
+    available get the same amount. Other resources of the zones stay (manager spec, 5.4).
     """
     name = name_from_token(token)
     policy = view.policy(token)
