@@ -52,7 +52,6 @@ async def begin_anew(
         namespace: Namespace of slo-controller-config and of the ConfigMap with the cluster's epoch.
         config_name: Name of slo-controller-config.
         take_node_metrics: Whether Koordinator's own node agent writes the status of NodeMetric objects.
-        progress: Called with sentences about the progress.
 
     Raises:
         GenesisRefused: The log is not empty, or the API server refused a request.
@@ -85,7 +84,6 @@ async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Instal
     """Return what is installed at an API server.
 
     Args:
-        kubeconfig: Kubeconfig of the API server.
         context: Context of the kubeconfig, or empty for the current one.
         namespace: Namespace of the manager.
 

@@ -83,7 +83,6 @@ def assemble(
     """Add the fold, the loops and the HTTP API of the manager to a service.
 
     Args:
-        bus: Connection to the event log.
         api: API server whose objects are mirrored, or None if objects come by `koord apply`.
         webhooks: Where and with which certificate webhooks are served. If None, the environment variables of the
             process decide.

@@ -35,10 +35,6 @@ def is_enabled(name: str, entries: Sequence[str]) -> bool:
     The entry `NAME` enables it and `-NAME` disables it; the first of these counts. Without such an entry it is
     enabled if the flag contains `*`.
 
-    Args:
-        name: Name of the controller or plugin.
-        entries: Entries of the flag.
-
     Source: manager spec, 2.3.
     """
     for entry in entries:

@@ -71,9 +71,6 @@ async def run_profile_controller(
     While the log is full, it is tried again after 1, 2, 4 ... `FULL_SECONDS`.
 
     Args:
-        context: The services of the manager.
-        policy: Settings of the profile controller.
-        api: Client of the API server, or None if there is none.
         steady: Returns the seconds of a monotonic clock.
     """
     updates = ProfileUpdates(policy)
@@ -107,11 +104,8 @@ async def reconcile_profiles(
     next round. A pod that cannot be changed is tried again after 1, 2, 4 ... 300 seconds.
 
     Args:
-        context: The services of the manager.
-        policy: Settings of the profile controller.
         updates: Earlier updates and the rate limit.
         api: Client of the API server, or None if there is none; then pods are changed in the log.
-        steady: Returns the seconds of a monotonic clock.
 
     Raises:
         LogFull: The log is full.

@@ -152,7 +152,6 @@ class ControllerMetrics:
         """Count the facts of a decision.
 
         Args:
-            events: The events of the facts.
             stored: Whether the log stored them; otherwise it refused them.
         """
         for event in events:
@@ -192,12 +191,7 @@ class ControllerMetrics:
         self._plugins.labels(plugin, _FAILED if failed else _SUCCEEDED, reason).inc()
 
     def wrote(self, purpose: str, meaning: str) -> None:
-        """Count a write of the gateway to the API server; no-op for writes without a metric of Koordinator.
-
-        Args:
-            purpose: Name of the write (`Request.purpose`).
-            meaning: Meaning of the answer (`Meaning`).
-        """
+        """Count a write of the gateway to the API server; no-op for writes without a metric of Koordinator."""
         action = _WRITES.get(purpose)
         if action is None:
             return
@@ -215,7 +209,6 @@ class ControllerMetrics:
         """Set the metrics of the batch and mid resources of a node; those of withdrawn resources are not changed.
 
         Args:
-            found: The computed resources.
             at: The time in seconds.
         """
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
@@ -231,7 +224,6 @@ class ControllerMetrics:
         """Count failed decisions, and set the number of failing objects of each controller.
 
         Args:
-            failures: The failures of the cycle.
             failing: (controller, key) of all objects whose last decision failed.
         """
         for failure in failures:
@@ -261,7 +253,6 @@ class ControllerMetrics:
         """Record the duration of a run of the recommender, and set the numbers of Recommendations and samples.
 
         Args:
-            rounds: The controller with the learned models.
             seconds: Duration of the run.
         """
         self._objects.set(len(rounds.book.targets.all()))

@@ -98,9 +98,7 @@ async def follow_reports(
 
     Args:
         view: Gets the newest report of each node.
-        book: Learns from every report after its position.
         observations: The stream of reports.
-        logger: Logs reports that are skipped.
     """
     newest = await patiently(lambda: observations.latest([AggregateRef("node", token) for token in view.nodes()]))
     for begin in range(0, len(newest), REPORTS_AT_ONCE):

@@ -41,10 +41,7 @@ async def recall(
     one line is logged.
 
     Args:
-        rounds: The controller whose models are loaded.
         snapshots: Store of the checkpoints, or None if there is none.
-        observations: The stream of reports.
-        logger: Logs what was loaded and what was skipped.
     """
     rounds.loading = True
     book, backoff, is_told = rounds.book, Backoff(*_PAUSES), False
@@ -93,10 +90,7 @@ async def keep_checkpoints(
     If a checkpoint cannot be saved, the error is logged. Only the next restart takes longer then.
 
     Args:
-        rounds: The controller with the models.
-        leads: Returns whether this instance leads.
         now: Returns the time, RFC 3339.
-        logger: Logs errors.
         code_version: Version of this program, to store with the checkpoint.
     """
     while True:
@@ -116,9 +110,7 @@ async def save_checkpoint(
     """Save the recommender's present models as a checkpoint.
 
     Args:
-        rounds: The controller with the models.
         taken_at: The time, RFC 3339.
-        logger: Logs the checkpoint.
         code_version: Version of this program, to store with the checkpoint.
     """
     state = (rounds.book.checkpoint(),)

@@ -65,11 +65,7 @@ async def reconcile(
     are folded meanwhile queue their objects again.
 
     Args:
-        context: The services of the manager.
         controller: Name of the queue from which the keys were taken.
-        names: The keys.
-        decide: Returns the groups of facts for one key.
-        now: Time of the cycle.
 
     Returns:
         The facts that were stored.
@@ -201,11 +197,7 @@ def report_failures(context: ManagerContext) -> None:
 
 
 def object_name(view: ManagerView, controller: str, name: str) -> str:
-    """Return the name of an object as users know it: the name of a node, or `default/web (<uid>)` for a workload.
-
-    Args:
-        name: Key of the object in the controller's queue.
-    """
+    """Return the name of an object as users know it: the name of a node, or `default/web (<uid>)` for a workload."""
     if not name:
         return "(the whole controller)"
     if controller in _NODE_CONTROLLERS:

@@ -36,7 +36,6 @@ def mutate_by_profiles(
 
     Args:
         pod: Changed in place, unless the patch of a profile replaces it.
-        namespace: Namespace of the request.
         draw: Random numbers for profiles with a probability.
 
     Returns:
@@ -71,9 +70,6 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
     """Return whether a profile selects a pod: whether its selectors match the labels of the namespace and of the pod.
 
     An invalid selector matches nothing. An unknown namespace matches only a missing or empty namespace selector.
-
-    Args:
-        facts: Cluster state with the labels of the namespaces.
 
     Source: manager spec, 8.2 (1).
     """
@@ -111,8 +107,6 @@ def apply_profile(
 
     Args:
         target: A pod or a Reservation; its metadata is changed in place.
-        pod_spec: Spec of the pod or of the Reservation's template, or None if there is none.
-        classes: Priority classes.
 
     Raises:
         InvalidInput: A value of the profile is invalid.
@@ -225,9 +219,6 @@ def mutate_reservation(
     On other operations than CREATE, the Reservation is returned unchanged. The argument is never changed.
 
     In contrast to pods, namespace selectors and the skip annotation are ignored, and resources are not translated.
-
-    Returns:
-        The Reservation, and the names of the steps that changed it.
 
     Raises:
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be

@@ -131,9 +131,6 @@ def validate_config(
     Other ConfigMaps and deletions are allowed.
 
     Args:
-        operation: What the request does with the ConfigMap.
-        config: The submitted ConfigMap.
-        old: The stored ConfigMap, or None if there is none.
         ours: Namespace and name of slo-controller-config.
         namespace: Namespace of the request, for an object without one.
         nodes: All nodes with their labels, because no two entries of a section may select the same node.
@@ -156,7 +153,6 @@ def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str
     The result is empty for other ConfigMaps.
 
     Args:
-        config: The ConfigMap.
         ours: Namespace and name of slo-controller-config.
         namespace: Namespace of the request, for an object without one.
 
@@ -181,7 +177,6 @@ def check_data(
     Args:
         data: Section key -> JSON text of the submitted ConfigMap.
         old_data: Section key -> JSON text of the stored ConfigMap, or empty if there is none.
-        check_names: Whether the names of node strategies must be set and unique.
     """
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
     if result.allowed or result.reason is None:

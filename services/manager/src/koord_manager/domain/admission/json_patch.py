@@ -68,7 +68,6 @@ def may_hold_secret(place: str, name: str) -> bool:
 
     Args:
         place: Path of the object that contains the field, such as `spec.containers[0]`.
-        name: Name of the field, such as `env`.
     """
     if name in _OF_A_CONTAINER and any(container in place for container in _CONTAINER_PLACES):
         return True

@@ -29,9 +29,7 @@ def amplify_node(operation: Operation, node: JsonObject, old: JsonObject | None)
     the annotation `raw-allocatable`. If the node has no ratio, its amounts stay, and an old annotation is removed.
 
     Args:
-        operation: What the request does with the node.
         node: The submitted node, not changed.
-        old: The stored node, or None if there is none.
 
     Raises:
         InvalidInput: A ratio, the annotation `raw-allocatable` or a quantity is invalid.
@@ -78,12 +76,6 @@ def validate_node(
 
     The result is a list of one or no violation. It is empty on CREATE, if the labels are unchanged, and without
     slo-controller-config.
-
-    Args:
-        operation: What the request does with the node.
-        node: The submitted node.
-        old: The stored node, or None if there is none.
-        config: Data of slo-controller-config, or None if it does not exist.
 
     Raises:
         InvalidInput: The node has the wrong shape.

@@ -48,7 +48,6 @@ def recorded_part(resource: str, document: JsonObject | None) -> JsonObject | No
 
     Args:
         resource: Plural of its kind, such as `pods`.
-        document: The object, or None.
 
     Returns:
         The part as JSON. None if admission has no rules for the kind, if there is no object, if it has the wrong
@@ -106,7 +105,6 @@ def digest_of(resource: str, document: JsonObject | None) -> str:
 
     Args:
         resource: Plural of its kind, such as `pods`.
-        document: The object, or None.
     """
     recorded = recorded_part(resource, document)
     return hashlib.blake2b(codec.encode_canonical(recorded), digest_size=8).hexdigest() if recorded is not None else ""

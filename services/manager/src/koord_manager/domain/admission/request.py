@@ -51,7 +51,6 @@ def violation_of(error: InvalidInput, rule: str) -> Violation:
 
     Args:
         error: The parse error; its path and message become field and message.
-        rule: Id of the rule to report.
     """
     return Violation(rule=rule, field=error.path, message=error.sentence())
 

@@ -137,10 +137,7 @@ def _order(result: JsonObject, field: str, wanted: list[Any], key: str) -> None:
     Items that the directive does not name keep their places.
 
     Args:
-        result: Object that contains the list.
-        field: Name of the list.
         wanted: Items or keys in the order of the directive.
-        key: Field that identifies an item.
     """
     present = result.get(field)
     if not isinstance(present, list):

@@ -26,10 +26,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Return text such as `; did you mean nodeSelector?` with the most similar known name, or "" if none is similar.
 
     The case of letters is ignored.
-
-    Args:
-        name: The unknown name.
-        known: All known names.
     """
     if len(name) > _LONGEST:
         return ""
@@ -110,8 +106,6 @@ def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> 
     """Yield a sentence for each unknown field and policy of an object.
 
     Args:
-        obj: Table of the known fields.
-        value: The object as JSON.
         path: Path of the object, for the sentences.
         more: Further names of fields that are known.
     """

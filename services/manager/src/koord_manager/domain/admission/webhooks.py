@@ -157,7 +157,6 @@ class Address:
         """Return the field `clientConfig` of a webhook entry for a path.
 
         Args:
-            path: HTTP path of the webhook.
             ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
         """
         bundle = {"caBundle": base64.b64encode(ca_bundle).decode()} if ca_bundle else {}
@@ -176,9 +175,7 @@ def configuration(
 
     Args:
         kind: Whether to register the mutating or the validating webhooks.
-        options: Feature gates.
         address: How the API server reaches the webhooks.
-        ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
     """
     entries: list[JsonObject] = []
     for webhook in served(options):
@@ -223,12 +220,6 @@ def reconciled(present: JsonObject, options: Options, address: Address, ca_bundl
     An entry that was installed again with other fields replaces that of the template. If a gate that is off by default
     is on, and its entry was not installed, the entry is added. So `k8s/base/webhooks.yaml` contains the entries of the
     default gates only, and installing it again changes nothing.
-
-    Args:
-        present: The configuration object at the API server.
-        options: Feature gates.
-        address: How the API server reaches the webhooks.
-        ca_bundle: Certificates of the CA as PEM text; empty while there is no certificate.
 
     Raises:
         InvalidInput: The annotation `template` is not valid.

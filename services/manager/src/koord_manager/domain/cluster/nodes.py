@@ -46,9 +46,6 @@ def is_told(state: ClusterState, token: str, published: NodePolicyState | None, 
     True also if no such decision was made, or the node does not exist.
 
     Args:
-        state: The folded state of the cluster.
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
-        published: Last published policies of the node, or None if nothing was published.
         decision: `NodeOvercommitComputed`, `NodeDevicesComputed` or `NodeHealthAssessed`.
     """
     spec, seq = state.of_kind(NodeSpecState).get(token), _decided_at(published, decision)

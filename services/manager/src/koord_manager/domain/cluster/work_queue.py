@@ -101,11 +101,7 @@ class WorkQueue:
             self.add(controller, name)
 
     def resync(self, controller: str, names: Iterable[str]) -> None:
-        """Make all keys of a periodic controller ready, except keys that still wait for a back-off after a failure.
-
-        Args:
-            names: Keys of all its objects.
-        """
+        """Make all keys of a periodic controller ready, except keys that still wait for a back-off after a failure."""
         for name in names:
             if (controller, name) not in self._due or not self.is_backing_off(controller, name):
                 self.add(controller, name)

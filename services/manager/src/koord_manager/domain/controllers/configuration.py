@@ -111,7 +111,6 @@ class NodePolicies:
         Args:
             token: Name of the node, as a part of NATS subjects (`.` is `_`). Not read: all strategies follow from
                 `node`.
-            node: The node, for its labels and annotations.
         """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
@@ -122,10 +121,6 @@ class NodePolicies:
 
     def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
         """Return the colocation strategy of a node, with reclaim thresholds lowered by the health of the node.
-
-        Args:
-            token: Name of the node, as a part of NATS subjects (`.` is `_`).
-            health: Published health of the node, or None if it has none.
 
         Source: manager spec, 16.4.
         """
@@ -144,9 +139,6 @@ class NodePolicies:
 
         If colocation is off on the node, the defaults apply. If the configuration is invalid, the defaults apply to
         nodes without a measuring policy, and the other nodes keep theirs.
-
-        Args:
-            measures_already: Whether a measuring policy is published for the node.
 
         Source: manager spec, 4.2.
         """

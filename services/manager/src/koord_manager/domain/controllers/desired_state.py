@@ -30,7 +30,6 @@ def desired_node(
     """Return the desired state of a node for its agent, or None if the node does not exist.
 
     Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         strategy: Colocation strategy of the node. It gives the measuring policy while none is published.
         binds_pods: Whether an API server binds the pods.
     """

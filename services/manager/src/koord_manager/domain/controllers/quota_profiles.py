@@ -233,9 +233,6 @@ def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRend
 
     The event names only the labels and annotations that the profile sets. Those that others set on the quota object
     belong to them: recorded here, an old value of theirs would later replace a newer one.
-
-    Args:
-        stored: State of the profile object.
     """
     profile = ElasticQuotaProfile()
     try:
@@ -267,12 +264,7 @@ def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
-    """Return whether a computed root quota has to be recorded, because it differs from the recorded one.
-
-    Args:
-        state: Recorded root quota, or None if there is none.
-        event: Computed root quota.
-    """
+    """Return whether a computed root quota has to be recorded, because it differs from the recorded one."""
     if state is None:
         return True
     if event.fault:

@@ -117,7 +117,6 @@ def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) ->
     """Check a pod with the rules of the validating webhook, if its gate is on.
 
     Args:
-        pod: The pod to store.
         old: The stored pod, or None for a new one.
 
     Raises:
@@ -135,11 +134,6 @@ def quota_account(
     view: ManagerView, pod: Pod, old: Pod | None, options: Options, accounts: Accounts | None = None
 ) -> Draft | None:
     """Return the fact with the usage of a pod's quota after the pod is added, or None if no quota is charged.
-
-    Args:
-        pod: The pod to store.
-        old: The stored pod, or None for a new one.
-        accounts: Quota usage that other pods of the same decision have changed and that is not in the log yet.
 
     Raises:
         AdmissionRefused: The pod would exceed the quota, or the quota does not exist.
@@ -199,7 +193,6 @@ def keep_identity(meta: ObjectMeta, old: ObjectMeta | None, uid: str, now: str) 
     Resource version, deletion time and kubectl's copy of the manifest are removed.
 
     Args:
-        meta: Metadata of the object to store.
         old: Metadata of the stored object, whose uid and time are kept, or None for a new object.
         now: Creation time for a new object, RFC 3339.
     """

@@ -51,7 +51,6 @@ def decide_apply(
     Args:
         manifest: A manifest whose fields have the right types. The rules of its kind are checked after admission.
         now: Creation time of a new object, RFC 3339.
-        options: Feature gates and flags of admission; None for the defaults.
 
     Raises:
         InvalidManifest: The document is refused.
@@ -252,12 +251,7 @@ def _apply_config(view: ManagerView, config: kube.ConfigMap, now: str, options: 
 
 
 def _with_every_fault(data: Mapping[str, str], violations: list[InvalidInput]) -> InvalidManifest:
-    """Return an error with all violations of a configuration, so that a user can correct them at once.
-
-    Args:
-        data: Section key -> JSON text.
-        violations: Violations found so far.
-    """
+    """Return an error with all violations of a configuration, so that a user can correct them at once."""
     faults = config_faults(data)
     told = {fault.path for fault in faults}
     return InvalidManifest([*faults, *(violation for violation in violations if violation.path not in told)])
@@ -293,9 +287,6 @@ def decide_delete(view: ManagerView, target: Target, options: Options | None = N
 
     The workload controller deletes the pods of a deleted workload. The scheduler returns the resources of a deleted
     pod to its node.
-
-    Args:
-        options: Feature gates and flags of admission; None for the defaults.
 
     Raises:
         InvalidManifest: Admission denies the deletion.

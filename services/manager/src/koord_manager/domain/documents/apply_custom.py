@@ -35,7 +35,6 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
     """Decide `koord apply` of a custom resource: return the fact that mirrors it.
 
     Args:
-        custom: The manifest.
         now: Creation time of a new object, RFC 3339.
 
     Raises:

@@ -179,8 +179,6 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
     The gateway then records no further fact when it observes the bound pod.
 
     Args:
-        binding: The binding that was sent.
-        settled: Its final outcome.
         answered_at: Time of the API server's answer, by its clock.
 
     Returns:
@@ -207,10 +205,6 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
 def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBound | None:
     """Return the fact for a bound pod that was observed, and whose binding was not answered.
 
-    Args:
-        old: The pod in the log.
-        found: The pod as the API server has it.
-
     Returns:
         None if our pending binding does not explain all that has changed.
     """
@@ -227,10 +221,6 @@ def is_same_binding(old: Pod, found: Pod) -> bool:
 
     The log has the time of the answer to the binding. The API server sets the condition `PodScheduled` before, at most
     30 seconds. With a longer difference, return False.
-
-    Args:
-        old: The pod in the log.
-        found: The pod as the API server has it.
     """
     was, at = _scheduled(old), _scheduled(found)
     if was is None or at is None or not was.last_transition_time or not at.last_transition_time:
@@ -290,11 +280,8 @@ def lock_request(
     A lock that has expired, or whose pod does not exist any more, is replaced.
 
     Args:
-        view: The fold, which knows the pods that exist.
         binding: The binding; it needs a lock.
         status: HTTP status of reading the node; 0 stands for no answer.
-        body: The node as JSON.
-        now: The present time.
 
     Returns:
         The request that sets the lock. None if the pod holds the lock already. `Settled` if the binding failed,

@@ -101,11 +101,8 @@ def step_of_claim(
     """Return the next step for a claim, after it was read.
 
     Args:
-        view: The fold, which knows volumes and nodes.
-        binding: The binding of the pod.
         wanted: The claim, and the volume or node that the scheduler chose for it.
         status: HTTP status of reading the claim; 0 stands for no answer.
-        body: The claim as JSON.
         is_written: Whether this gateway wrote the choice before.
 
     Returns:
@@ -149,10 +146,7 @@ def step_of_volume(
     """Return the next step for a claim, after the volume that was chosen for it was read.
 
     Args:
-        wanted: The claim, and the volume that the scheduler chose for it.
-        claim: The claim as it was read.
         status: HTTP status of reading the volume; 0 stands for no answer.
-        body: The volume as JSON.
         is_written: Whether this gateway reserved the volume for the claim before.
 
     Returns:

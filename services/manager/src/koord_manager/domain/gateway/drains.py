@@ -38,12 +38,7 @@ def drain_ref(plural: str, name: str) -> AggregateRef:
 
 
 def drain_status(name: str, state: DrainState) -> Json:
-    """Return `status` of a DrainNode.
-
-    Args:
-        name: Name of the DrainNode.
-        state: Its folded facts.
-    """
+    """Return `status` of a DrainNode."""
     return {
         "phase": state.phase,
         "message": state.message,

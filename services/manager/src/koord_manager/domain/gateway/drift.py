@@ -64,7 +64,6 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
     """Return the fact that the drift of an aggregate is over, or None if no open drift is recorded.
 
     Args:
-        ref: Aggregate of the mirrored object.
         how: How the drift ended, for the fact.
     """
     where = drift_ref(ref)

@@ -72,9 +72,6 @@ def migration_patch(found: Json, state: MigrationState) -> Json:
     """Return the merge patch by which the facts change metadata and spec of a PodMigrationJob.
 
     It sets the result of the arbitration, the Reservation of the job, and the uid of its pod.
-
-    Args:
-        state: Its folded facts.
     """
     meta, spec = found["metadata"], found.get("spec", {})
     annotations: Json = meta.get("annotations") or {}
@@ -108,10 +105,6 @@ _EVICTING: Final = "Evicting"
 def answer_event(uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> KubernetesEvent | None:
     """Return the event about the API server's answer to an eviction that the descheduler requested.
 
-    Args:
-        request: The request of the descheduler.
-        answer: The outcome of the call.
-
     Returns:
         The event that the pod was evicted, or that the eviction by a job failed. None if the pod was gone already, or
         if an eviction without a job failed.
@@ -130,7 +123,6 @@ def migration_events(
     """Yield the events that a fact of a migration job causes.
 
     Args:
-        uid: Uid of the job.
         state: State of the migration; None if it is dropped. It knows the name of the job for facts without it.
     """
     job = state.job if isinstance(state, MigrationState) else "" if isinstance(event, MigrationAdvanced) else event.job

@@ -63,10 +63,6 @@ _STORAGE: Final[Mapping[str, type[KubeStruct]]] = {
 def trimmed_part(plural: str, found: Json) -> Json:
     """Return the part of an object, besides its metadata, that enters the log.
 
-    Args:
-        plural: Plural name of its kind.
-        found: The object as the API server has it.
-
     Raises:
         DecodeError: The spec, or a field of a storage object, has a wrong type.
     """

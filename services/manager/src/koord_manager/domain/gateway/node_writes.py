@@ -70,9 +70,6 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
     Return None if they are up to date, if nothing was computed for the node, or if the node has neither capacity nor
     allocatable yet.
-
-    Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
@@ -93,9 +90,6 @@ def pending_metadata(view: ManagerView, token: str) -> Request | None:
     """Return the request that patches the computed annotations and labels of a node; others stay.
 
     Return None if they are up to date, or if nothing was computed for the node.
-
-    Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:

@@ -218,9 +218,6 @@ class PendingWrites:
         """Record that a disruption budget refuses an eviction; a change of a budget in its namespace retries it.
 
         The first call for a pod also queues the Kubernetes event `EvictionBlocked`.
-
-        Args:
-            why: The answer of the API server.
         """
         held = self._held.setdefault(event.namespace, {})
         if uid not in held:
@@ -230,11 +227,7 @@ class PendingWrites:
         self._held_in[uid] = event.namespace
 
     def answered(self, uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> None:
-        """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it.
-
-        Args:
-            answer: The outcome of the call.
-        """
+        """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it."""
         event = answer_event(uid, request, answer) if request.initiator == DESCHEDULER else None
         if event is not None:
             self.events.append(event)

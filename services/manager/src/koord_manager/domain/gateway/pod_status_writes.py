@@ -97,11 +97,7 @@ def device_health(
 
 
 def left_out(about: Involved, problem: str) -> KubernetesEvent:
-    """Return the Kubernetes event that an object is not mirrored, because it cannot be decoded.
-
-    Args:
-        problem: What is wrong with it.
-    """
+    """Return the Kubernetes event that an object is not mirrored, because it cannot be decoded."""
     message = f"Koordstream leaves this object out: {problem}"
     return KubernetesEvent(about, "NotMirrored", message[:MOST_MESSAGE], "Warning", MANAGER)
 
@@ -161,7 +157,6 @@ def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
 
     Args:
         now: The time, RFC 3339 in whole seconds.
-        count: How often it happened.
     """
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(event.involved.namespace)}/{event.name}"
@@ -172,7 +167,6 @@ def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominate
     """Return the request that sets the pod's condition PodScheduled to False with the reason Unschedulable.
 
     Args:
-        message: Sentence of the scheduler.
         now: The time, RFC 3339.
         nominated: Node to write as the nominated node as well, or empty.
     """

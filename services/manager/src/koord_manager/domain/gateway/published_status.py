@@ -84,7 +84,6 @@ def with_published_status(state: ClusterState, plural: str, document: Json) -> J
 
     Args:
         state: The folded state of the cluster, now or at a past moment.
-        plural: Plural of its kind.
         document: The object, not changed.
     """
     if plural == RESERVATIONS:

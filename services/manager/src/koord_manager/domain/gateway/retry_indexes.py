@@ -42,8 +42,6 @@ class ProfilesByQuota:
 
         Args:
             profile: Aggregate `quotaprofile.<namespace>=<name>` of the profile.
-            namespace: Namespace of the root quota.
-            name: Name of the root quota.
         """
         if self._quota_of.get(profile) != (namespace, name):
             self._forget(profile)

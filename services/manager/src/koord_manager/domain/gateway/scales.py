@@ -122,7 +122,6 @@ def replicas_in(scale: bytes, uid: str) -> int | None:
     """Return the replicas of a Scale; None if it is that of another object, which has the controller's name now.
 
     Args:
-        scale: The answer of the API server.
         uid: Uid of the controller.
 
     Raises:
@@ -136,7 +135,6 @@ def scale_draft(view: ManagerView, controller: Controller, replicas: int | None)
     """Return the fact that brings the log up to date about the scale of a controller; None if nothing has changed.
 
     Args:
-        view: The fold.
         replicas: Its replicas; None if the log should not have a number, for example without a scale.
     """
     ref = custom_ref(SCALES, controller.namespace, controller.uid)

@@ -35,10 +35,6 @@ def explanation_writes(found: Json, computed: ScheduleExplanationComputed) -> li
     """Return the request that writes the status of a ScheduleExplanation, or that deletes it if it expired.
 
     Return an empty list if the status is up to date, or if the object was created again after the scheduler answered.
-
-    Args:
-        found: The object at the API server.
-        computed: The scheduler's answer.
     """
     uid = str(found["metadata"].get("uid", ""))
     if uid != computed.uid:
@@ -60,12 +56,7 @@ def topology_status(computed: ClusterTopologyComputed) -> Json:
 
 
 def topology_writes(found: Json, computed: ClusterTopologyComputed) -> list[Request]:
-    """Return the request that writes the status of the ClusterNetworkTopology, or an empty list if it is up to date.
-
-    Args:
-        found: The object at the API server.
-        computed: The computed domains.
-    """
+    """Return the request that writes the status of the ClusterNetworkTopology, or an empty list if it is up to date."""
     status = topology_status(computed)
     if found.get("status") == status:
         return []
@@ -162,9 +153,6 @@ def migration_writes(view: ManagerView, ref: AggregateRef, state: MigrationState
     """Return the requests that write the facts of a job to its object; empty if it is up to date.
 
     A user may set the phase Aborted at any time. Until the descheduler has recorded this, nothing is written.
-
-    Args:
-        state: Its folded facts.
     """
     stored = view.custom(JOBS, "", state.job)
     found: Json | None = None if stored is None else stored.object

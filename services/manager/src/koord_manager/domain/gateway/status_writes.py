@@ -222,9 +222,6 @@ def quota_refused(view: ManagerView, request: Request, message: str) -> Kubernet
 
     Return None if the request was not about a root quota.
 
-    Args:
-        message: Text of the API server's answer.
-
     Source: manager spec, 14, 17.2.
     """
     reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)

@@ -71,11 +71,7 @@ class AdmissionFate(NamedTuple):
 
 
 class AdmissionDecisions:
-    """Repeats the admission decisions of a what-if run, and collects the differences.
-
-    Args:
-        view: The view of the recording, which the run folds.
-    """
+    """Repeats the admission decisions of a what-if run, and collects the differences."""
 
     def __init__(
         self, view: ManagerView, decisions: Sequence[StoredEvent], tried: AdmissionTried | None = None, since: str = ""
@@ -83,9 +79,7 @@ class AdmissionDecisions:
         """Prepare to repeat the retained decisions.
 
         Args:
-            view: The view of the recording.
             decisions: Retained admission decisions in order.
-            tried: What to try.
             since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
         """
         self.view = view

@@ -150,7 +150,6 @@ def fact_case(
 
     Args:
         view: The view at the position of the decision.
-        record: The recorded decisions.
         since: Time of the oldest retained decision, RFC 3339, or empty if all are retained.
 
     Returns:

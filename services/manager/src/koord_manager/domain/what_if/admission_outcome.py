@@ -132,7 +132,6 @@ def delete_again(view: ManagerView, plural: str, namespace: str, name: str, opti
     """Repeat `koord delete` of one object, and return the outcome.
 
     Args:
-        plural: Plural of its kind.
         namespace: Its namespace, or empty.
     """
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
@@ -287,7 +286,6 @@ class Record:
         Each decision is returned only once, also for pods with a generated name.
 
         Args:
-            pod: The pod as it was observed.
             at: Time when it was first observed, RFC 3339.
         """
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS

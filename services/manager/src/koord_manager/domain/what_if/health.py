@@ -60,8 +60,6 @@ def repeat_guard(
     """Repeat the check whether more nodes look abnormal than may be lowered, with the health of the re-run.
 
     Args:
-        policies: Configuration of the re-run.
-        in_force: Node token -> policies of the re-run.
         recorded: The recorded event, from which the names of example nodes are taken.
     """
     tokens = view.nodes()
@@ -87,9 +85,6 @@ class TriedHealth:
     """Assesses the health of all nodes in a what-if run that tries another `slo-adjust-config`.
 
     The inputs are the usage reports that the stream still has.
-
-    Args:
-        policies: The tried configuration.
     """
 
     def __init__(self, view: ManagerView, policies: NodePolicies) -> None:
@@ -101,11 +96,7 @@ class TriedHealth:
         self._last: datetime | None = None
 
     def is_tried(self, in_force: NodePolicies) -> bool:
-        """Return whether the tried `slo-adjust-config` differs from the recorded one.
-
-        Args:
-            in_force: The recorded configuration.
-        """
+        """Return whether the tried `slo-adjust-config` differs from the recorded one."""
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
@@ -127,8 +118,6 @@ class TriedHealth:
         If the tried section switches health off, every unhealthy node becomes healthy.
 
         Args:
-            in_force: Node token -> policies of the re-run.
-            newest: Node token -> newest usage report.
             now: The time, RFC 3339.
         """
         self._last = datetime.fromisoformat(now)

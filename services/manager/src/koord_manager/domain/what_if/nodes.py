@@ -116,10 +116,8 @@ class NodeDecisions:
     """Repeats the decisions about nodes in a what-if run, and keeps the policies that the re-run would publish.
 
     Args:
-        view: The view of the recording, which the run folds.
         reports: Retained usage reports in order.
         chosen: Data of slo-controller-config to try, or None for the recorded one.
-        flags: Flags of the recorded manager.
     """
 
     def __init__(
@@ -206,9 +204,6 @@ class NodeDecisions:
 
         If the node is gone, or the controller did not run by the flags, the re-run takes the recorded result. It also
         does so if the report is not retained and the tried configuration does not concern the node.
-
-        Args:
-            stored: The recorded fact.
         """
         self.tally.recorded += 1
         token, decision = stored.ref.id, _DECISION_OF.get(type(recorded))
@@ -284,7 +279,6 @@ class NodeDecisions:
         """Apply an event to the policies of a node in the re-run, as if it had been published.
 
         Args:
-            token: Name of the node, as a part of NATS subjects (`.` is `_`).
             stored: Recorded fact that gives position and time.
         """
         state = evolve(self.rerun.get(token), event, stored)

@@ -53,11 +53,7 @@ class RecommendationFate:
 
 
 class RecommendationDecisions:
-    """Repeats the recommendations of a what-if run, and keeps the statuses that the re-run would publish.
-
-    Args:
-        view: The view of the recording, which the run folds.
-    """
+    """Repeats the recommendations of a what-if run, and keeps the statuses that the re-run would publish."""
 
     def __init__(
         self,
@@ -70,7 +66,6 @@ class RecommendationDecisions:
         """Prepare to repeat recommendations with the samples of a checkpoint and of the retained reports.
 
         Args:
-            view: The view of the recording.
             reports: Retained reports in order.
             settings: Settings to try, or None for those in force.
             checkpoint: Checkpoint of the recorded recommender, or None to learn from the reports alone.
@@ -126,9 +121,6 @@ class RecommendationDecisions:
         """Update the re-run after a fact was folded.
 
         The fact may change which pods a Recommendation selects, or it may name the recorded settings.
-
-        Args:
-            event: The event, or None if it was ignored.
         """
         if stored.ref.kind in _MATCHING:
             self._pods = None

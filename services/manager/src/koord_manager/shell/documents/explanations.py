@@ -107,14 +107,7 @@ class Occasion(NamedTuple):
 
 
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
-    """Publish what admission changed in a document of `koord apply`.
-
-    Args:
-        context: Where to publish.
-        work: The document.
-        applied: The result of applying it.
-        occasion: Time and state of the decision.
-    """
+    """Publish what admission changed in a document of `koord apply`."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []
@@ -122,14 +115,7 @@ async def record_applied(context: Teller, work: Work, applied: Applied, occasion
 
 
 async def record_refused(context: Teller, work: Work, decision: AdmissionDecision, occasion: Occasion) -> None:
-    """Publish why a document of `koord apply` was denied; no-op for a dry run.
-
-    Args:
-        context: Where to publish.
-        work: The document.
-        decision: The denial.
-        occasion: Time and state of the decision.
-    """
+    """Publish why a document of `koord apply` was denied; no-op for a dry run."""
     if not work.dry_run:
         operation = "DELETE" if isinstance(work.subject, Target) else "APPLY"
         await tell(context, _subject(work, operation), decision, (), occasion)
@@ -141,10 +127,7 @@ async def tell(
     """Publish one admission decision to the stream of explanations, without waiting for its answer, and log a denial.
 
     Args:
-        context: Where to publish.
-        subject: The object and the request.
         patch: RFC 6902 operations that describe what changed.
-        occasion: Time and state of the decision.
     """
     rules, fields = recorded_violations(decision.violations)
     shown, name, uid = subject.shown[:MAX_NAME], subject.name[:MAX_NAME], subject.uid[:MAX_NAME]

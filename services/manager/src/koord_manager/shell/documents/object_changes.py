@@ -49,7 +49,6 @@ class ObjectChanges:
 
     Args:
         intake: Queue of documents, for a cluster without an API server.
-        api: Client of the API server; None if there is none.
     """
 
     def __init__(

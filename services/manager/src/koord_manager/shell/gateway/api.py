@@ -152,11 +152,7 @@ class KubernetesApi:
         """Send a request (once more after a 401, with new credentials) and return its response, whatever its status.
 
         Args:
-            method: HTTP method.
-            parameters: Query parameters.
             body: JSON value, or None for no body.
-            content_type: Content type of the body.
-            seconds: Timeout.
             limited: Whether the request waits for the rate limit; requests of leader elections do not. Kubernetes
                 events have a rate limit of their own.
 
@@ -217,8 +213,6 @@ class KubernetesApi:
         If the API server answers with an error, yield the response instead.
 
         Args:
-            path: Path of the collection.
-            parameters: Query parameters.
             idle_seconds: If no line arrives for this time, the watch is closed.
 
         Raises:
@@ -335,7 +329,6 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
         kubeconfig: Path of the kubeconfig, or None for the service account of the pod.
         context: Context of the kubeconfig, or empty for the current one.
         qps: Maximum number of requests per second, or 0 for no limit.
-        burst: Maximum number of requests at once.
 
     Raises:
         Unreachable: There are no credentials.

@@ -34,7 +34,6 @@ class EpochCheck:
         view: The folded log, which contains its own epoch.
         leadership: The lease that is given up if the log is outdated.
         clock: Gives the time of the Kubernetes event about an outdated log.
-        logger: Logs problems.
         instance: Name of this process in that event.
         namespace: Namespace of the ConfigMap with the cluster's epoch.
     """
@@ -72,9 +71,6 @@ class EpochCheck:
 
         If the cluster has a newer log, give up the lease, wait until the own log is the newest, and return False. If
         the epoch of the cluster is unknown, return False after a pause.
-
-        Args:
-            term: The present term of this instance.
         """
         try:
             self._outdated = await self._compare()

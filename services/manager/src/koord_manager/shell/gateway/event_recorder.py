@@ -42,9 +42,6 @@ class EventRecorder:
 
     Args:
         pending_writes: Its events and nominated nodes are taken and written.
-        explanations: The scheduler's explanations of pods without a node.
-        clock: Gives the times in events and conditions.
-        logger: Logs refused writes.
         instance: Name of this process in the events.
         counted: Called with purpose and meaning of the answer of each write.
         errors: Catches errors about one object; None for a new one.

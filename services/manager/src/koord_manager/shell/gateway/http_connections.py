@@ -102,7 +102,6 @@ class HttpConnections:
 
     Args:
         url: Base URL, `https://host:port` or `http://host:port`, with or without a path.
-        tls: TLS settings for `https`.
         server_name: Name in the server's certificate; "" for the host of the URL.
     """
 
@@ -123,7 +122,6 @@ class HttpConnections:
         Args:
             target: Path and query below the base URL, encoded as in a URL.
             headers: Header lines, each with its end of line.
-            body: Body, or b"".
 
         Raises:
             OSError: No connection, or no answer. It is unknown whether the request took effect.

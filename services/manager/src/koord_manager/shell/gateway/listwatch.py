@@ -68,8 +68,6 @@ class OutageLog:
 
         Args:
             cause: Kind of the problem, which is the name of the line: `watch_<cause>`.
-            resource: Resource that cannot be listed or watched.
-            problem: Description.
         """
         now, step = self._now(), self._steps.get(cause)
         if step is not None and now < step.ends:

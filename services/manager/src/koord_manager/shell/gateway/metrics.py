@@ -67,17 +67,12 @@ class GatewayMetrics:
 
         Args:
             purpose: Name of the write (`Request.purpose`).
-            meaning: Meaning of the answer (`Meaning`).
         """
         self._writes.labels(purpose, meaning).inc()
         self._wrote(purpose, meaning)
 
     def scale_read(self, meaning: str) -> None:
-        """Count a read of the scale of a controller.
-
-        Args:
-            meaning: Meaning of the answer (`Meaning`).
-        """
+        """Count a read of the scale of a controller."""
         self._scales.labels(meaning).inc()
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:

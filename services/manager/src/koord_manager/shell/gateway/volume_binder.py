@@ -29,11 +29,6 @@ class VolumeBinder:
     async def bind(self, view: ManagerView, binding: Binding, now: datetime) -> Settled | Later | None:
         """Take the next step for each claim of a binding.
 
-        Args:
-            view: The fold.
-            binding: The binding of a pod that is not bound yet.
-            now: The present time.
-
         Returns:
             None if all claims are bound, `Later` if they have to be looked at again, `Settled` if the pod cannot be
             bound to its node.

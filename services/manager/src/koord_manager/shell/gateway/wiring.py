@@ -73,7 +73,6 @@ def make_gateway(
     """Create the gateway of this instance.
 
     Args:
-        bus: Connection to the event log.
         folded: Waits until the event at a position is folded.
         slo_config: Namespace and name of slo-controller-config.
         other_configs: Namespace and name of further ConfigMaps to mirror.
@@ -106,12 +105,7 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """Return the settings of the gateway, from the settings of the service.
-
-    Args:
-        slo_config: Namespace and name of slo-controller-config.
-        other_configs: Namespace and name of further ConfigMaps to mirror.
-    """
+    """Return the settings of the gateway, from the settings of the service."""
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,

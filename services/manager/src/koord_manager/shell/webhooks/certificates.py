@@ -80,7 +80,6 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
     """Return the reason why a bundle has to be renewed, or None if it is valid for at least six more months.
 
     Args:
-        bundle: The bundle, or None if there is none.
         host: DNS name or IP that the API server calls; the certificate has to contain it.
         now: The time in UTC.
 
@@ -112,7 +111,6 @@ def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = Non
     If the previous authority is valid for another year, it signs the certificate. Otherwise a new authority is made.
 
     Args:
-        host: DNS name or IP that the API server calls.
         now: The time in UTC.
         previous: The bundle until now, or None if there is none.
 

@@ -123,9 +123,7 @@ async def review(desk: Desk, kind: Kind, body: bytes) -> bytes:
     the request is denied with status 500.
 
     Args:
-        desk: The services that the webhooks use.
         kind: "mutate" or "validate".
-        body: The AdmissionReview as JSON.
 
     Raises:
         InvalidInput: The body is not an AdmissionReview of version v1 or v1beta1.

@@ -69,7 +69,6 @@ class WebhookMetrics:
     """Prometheus metrics of the webhooks: numbers and durations of requests by kind of object and decision.
 
     Args:
-        registry: Receives the metrics.
         has_quota: Whether the fold has a quota of a name.
         now: Returns the seconds of a monotonic clock.
     """
@@ -108,8 +107,6 @@ class WebhookMetrics:
 
         Args:
             kind: "mutate" or "validate".
-            resource: Plural of the object's kind.
-            operation: Operation of the request, such as CREATE.
             plugin: First step or rule that decided.
             status: "allowed" or "rejected".
         """

@@ -79,9 +79,7 @@ class QuotaGate:
     """Quota admission of the webhook: admits pods to their quotas in batches, and writes the usage to the API server.
 
     Args:
-        policy: Settings of the retries.
         uniform: Returns a random number from 0 to below 1, for the jitter.
-        logger: Logs unexpected errors.
     """
 
     def __init__(self, api: ObjectsApi, policy: UpdatePolicy, uniform: Callable[[], float], logger: Logger) -> None:

@@ -105,9 +105,6 @@ def write_review(
     """Return the JSON of the AdmissionReview that answers a request.
 
     Args:
-        asked: The review with the request.
-        allowed: Whether the request is allowed.
-        message: Message of a denial.
         code: HTTP status of a denial.
         patch: RFC 6902 operations that change the object, or None if nothing changes.
         warnings: Warnings for the user; the API server truncates long ones.

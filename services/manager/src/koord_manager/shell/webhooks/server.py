@@ -31,7 +31,6 @@ class WebhookRoutes:
     """The HTTP routes of the webhook server.
 
     Args:
-        desk: The services that the webhooks use.
         unready: Returns the reason why requests cannot be answered yet, or None if they can.
     """
 

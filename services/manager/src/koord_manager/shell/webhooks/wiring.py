@@ -29,12 +29,7 @@ from koord_manager.shell.webhooks.server import WebhookRoutes
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
-    """Return whether this process serves webhooks: `--webhooks=on`, or `auto` with an API server, and the gate is on.
-
-    Args:
-        options: Feature gates.
-        api: Client of the API server, or None if there is none.
-    """
+    """Return whether this process serves webhooks: `--webhooks=on`, or `auto` with an API server, and the gate is on."""
     if not options.enabled("WebhookFramework") or settings.webhooks == "off":
         return False
     return settings.webhooks == "on" or api is not None
@@ -60,8 +55,6 @@ def add_webhooks(
     """Add the webhook server to the service, as the last component, so that it is stopped first.
 
     Args:
-        bus: Connection to the event log.
-        api: Client of the API server, or None if there is none.
         unready: Returns the reason why requests cannot be answered yet, or None if they can.
         environment: Settings of the webhook server, or None to read the environment variables of the process.
     """

@@ -220,11 +220,7 @@ def read_quota_profile(document: JsonObject) -> QuotaProfile:
 
 
 class ProfileIndex:
-    """Colocation profiles, indexed by a label that their pod selector requires.
-
-    Args:
-        profiles: Name of a profile -> profile.
-    """
+    """Colocation profiles, indexed by a label that their pod selector requires."""
 
     def __init__(self, profiles: Mapping[str, ColocationProfile]) -> None:
         self.all: tuple[ColocationProfile, ...] = tuple(profiles[name] for name in sorted(profiles))

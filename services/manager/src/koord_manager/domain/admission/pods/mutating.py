@@ -210,7 +210,6 @@ def mutate_pod(
     If no step changed the pod, the submitted pod itself is returned. No step runs on UPDATE.
 
     Args:
-        operation: What the request does with the pod.
         pod: The submitted pod, not changed.
         namespace: Namespace of the request, for a pod without one.
         draw: Random numbers for profiles with a probability.

@@ -112,7 +112,6 @@ def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> l
 
     Args:
         old: The stored pod on UPDATE; None on CREATE.
-        skip_validating_priority: Whether the priority rules are skipped.
 
     Raises:
         InvalidInput: A requested quantity is invalid.
@@ -261,8 +260,6 @@ def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: Boun
     """Apply the rules about users who bind pods in order, and return the decision of the first rule that applies.
 
     Args:
-        policy: Rules about the users who may bind pods.
-        user: User of the request.
         pod: The pod, or None if it could not be read; then the binding is allowed.
 
     Source: manager spec, 10.7.

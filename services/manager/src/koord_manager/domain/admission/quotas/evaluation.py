@@ -160,9 +160,6 @@ def evaluate_quota(quota: Quota, requests: Sequence[ResourceList]) -> Evaluation
     The usage before the batch is the quota's annotation `child-request`. The limit is its annotation `admission`, or
     spec.max without the annotation.
 
-    Args:
-        requests: Amounts of each pod, in order of arrival.
-
     Raises:
         InvalidInput: An annotation of the quota is not a valid resource list.
 
@@ -188,9 +185,6 @@ def evaluate(
 
     Args:
         names: spec.max of the quota. Only resources that it names are counted.
-        used: Usage before the batch.
-        limit: Upper limit of the usage.
-        requests: Amounts of each pod, in order of arrival.
         shown: `<ns>/<name>` of the quota for messages.
 
     Source: manager spec, 10.4 (1) to (4); vectors manager/quota_evaluate.

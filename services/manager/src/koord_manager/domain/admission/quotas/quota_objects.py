@@ -119,10 +119,8 @@ def validate_quota(
     An UPDATE is allowed without a check if it changes none of: parent, is-parent, tree id, namespaces, min, max.
 
     Args:
-        operation: What the request does with the quota.
         quota: The quota to store; None on DELETE.
         old: The stored quota; None on CREATE.
-        pods: Numbers of pods that use the quotas.
 
     Source: manager spec, 13.2; vectors manager/quota_validate.
     """
@@ -255,9 +253,7 @@ def tree_rules(
     The specification does not name the rule `parent-cycle`: a quota must not be its own ancestor.
 
     Args:
-        quota: The quota to store.
         old: The stored quota, or None for a new one.
-        pods: Numbers of pods that use the quotas.
 
     Source: manager spec, 13.2 (table).
     """

@@ -125,9 +125,6 @@ def compute_terms(
 
     Args:
         capacity: Capacity of the node or zone.
-        system: System usage.
-        reserved: Reservation of the node.
-        use: Sums over the high-priority pods.
     """
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
@@ -181,12 +178,8 @@ def _terms(
     """Return the terms of the formula for one resource, all amounts in milli-cores or bytes.
 
     Args:
-        capacity: Capacity of the node or zone.
         reclaim_percent: Reclaim threshold: percentage of the capacity that may be used.
-        system: System usage.
-        reserved: Reservation of the node.
         use: Sums over high-priority pods: usage, requests, and the larger of both.
-        policy: Sum that is deducted.
         cap_percent: Upper limit of the result as a percentage of the capacity; None for no limit.
     """
     used, request, max_usage_request = use

@@ -84,8 +84,6 @@ def differs(old: int | None, new: int | None, threshold: float) -> bool:
     """Return whether an amount appears, disappears, or changes by more than `threshold` times the old amount.
 
     Args:
-        old: Old amount, or None if there was none.
-        new: New amount, or None if there is none.
         threshold: Share of the old amount.
 
     Source: manager spec, 5.8.
@@ -164,7 +162,6 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
     there is no fresh report, the event withdraws what is published.
 
     Args:
-        look: The inputs.
         config_version: Position of the accepted configuration, for the event.
         based_on: Positions of the facts and reports that were read, for the event.
     """

@@ -36,7 +36,6 @@ def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> Device
     """Return the resources and labels that a node gets from its Device object; empty if it has no healthy device.
 
     Args:
-        device: The Device object, or None if there is none.
         sync_shared_gpus: Whether to include `gpu.shared`, 100 for each GPU (gate EnableSyncGPUSharedResource).
     """
     if device is None:

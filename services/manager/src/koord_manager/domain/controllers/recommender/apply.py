@@ -50,7 +50,6 @@ def apply_to_new_pod(
     policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores.
 
     Args:
-        targets: Finds the Recommendations that select the pod.
         document: A Pod as JSON, after the colocation profiles were applied.
         tells_usage: Whether to add the annotation `recommended-usage` for the scheduler, in every mode.
 
@@ -160,10 +159,6 @@ def replacement_drafts(
     The mode of the Recommendation must be Recreate or Auto, and its status needs a day of history. One pod is evicted
     at a time. There must be at least two live pods, and all of them must have a node. The eviction respects disruption
     budgets.
-
-    Args:
-        pods: Uid and state of its pods, oldest first.
-        state: Published status of the Recommendation, or None if there is none.
     """
     if wanted.mode not in REPLACING or state is None or not is_confident(state):
         return []
@@ -198,9 +193,6 @@ def why_replace(spec: PodSpecState, wanted: Wanted, state: RecommendationState, 
     A pod is replaced if a request is outside of the bounds. It is also replaced if it is older than 12 hours and its
     requests differ from the targets by more than 10 % in sum over containers and resources. Other pods than prod pods
     are never replaced.
-
-    Args:
-        state: Published status of the Recommendation.
     """
     pod = spec.object
     if priority_class(pod) is not PriorityBand.PROD:

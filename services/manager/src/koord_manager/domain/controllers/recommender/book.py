@@ -109,7 +109,6 @@ class RecommenderBook:
         """Return name of the container -> model for one target, in order of name.
 
         Args:
-            namespace: Namespace of the target.
             target: Key of the target (`Target.key`).
         """
         if self._of_target is None:

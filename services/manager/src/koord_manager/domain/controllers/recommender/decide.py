@@ -93,13 +93,7 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """Return the status of a Recommendation to publish, or None if the published one is good enough.
-
-    Args:
-        pods: Uid and state of its pods, oldest first.
-        state: Published status, or None if there is none.
-        loading: Whether past reports are still being read, so that the models are incomplete.
-    """
+    """Return the status of a Recommendation to publish, or None if the published one is good enough."""
     found = current_status(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -114,13 +108,7 @@ def current_status(
     *,
     loading: bool = False,
 ) -> RecommendationComputed:
-    """Return the present status of a Recommendation, whether it has to be published or not, with the cause "refreshed".
-
-    Args:
-        pods: Uid and state of its pods, oldest first.
-        state: Published status, or None if there is none.
-        loading: Whether past reports are still being read, so that the models are incomplete.
-    """
+    """Return the present status of a Recommendation, whether it has to be published or not, with the cause "refreshed"."""
     containers = container_recommendations(book, wanted, pods)
     return RecommendationComputed(
         namespace=wanted.namespace,
@@ -181,10 +169,7 @@ def conditions_of(
     """Return the conditions of a Recommendation, each with the time of its last change.
 
     Args:
-        containers: Recommended amounts of its containers.
         pods: Number of its live pods.
-        state: Published status, or None if there is none.
-        loading: Whether past reports are still being read.
 
     Source: manager spec, 15.2.
     """
@@ -224,10 +209,6 @@ def cause_of(
     wanted: Wanted, found: RecommendationComputed, state: RecommendationState | None, now: datetime
 ) -> str | None:
     """Return why a computed status has to be published, or None if the published one is good enough.
-
-    Args:
-        found: The computed status.
-        state: Published status, or None if there is none.
 
     Returns:
         "first", "spec" (the object changed), "amounts", "bounds" (by more than 5 %), "conditions", or "refreshed" (the

@@ -92,7 +92,6 @@ class ContainerModel:
         A negative sample, and one that is not newer than the last sample of the instance, is ignored.
 
         Args:
-            instance: Key of the instance.
             cores: Average usage in cores.
             at: Unix time of the report in seconds.
             requested_cores: Requested cpu, from which the weight of the sample is computed.
@@ -116,7 +115,6 @@ class ContainerModel:
         new peak of the day changes the histogram.
 
         Args:
-            instance: Key of the instance.
             used_bytes: Used memory in bytes.
             at: Unix time of the report in seconds.
 
@@ -136,7 +134,6 @@ class ContainerModel:
         whose peak is collected is ignored.
 
         Args:
-            instance: Key of the instance.
             at: Unix time of the kill in seconds.
             requested_bytes: Requested memory in bytes.
 
@@ -220,7 +217,6 @@ def estimate(model: ContainerModel, containers: int) -> Estimate:
     """Compute the recommended requests of a container from its histograms.
 
     Args:
-        model: The histograms of the container.
         containers: Number of containers of its pod, among which the minimum of a pod is divided.
 
     Source: manager spec, 15.5; vectors manager/recommendation.

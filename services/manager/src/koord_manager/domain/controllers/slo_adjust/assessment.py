@@ -86,7 +86,6 @@ def assess(
     """Assess a node once more, and return its new health.
 
     Args:
-        policy: The section slo-adjust-config.
         previous: State after the previous assessment, or None for the first one.
         signals: Name of a signal -> value; signals that could not be measured are missing.
         stale: Whether the usage report is too old. That lowers the weight and never a threshold.
@@ -131,8 +130,6 @@ def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresh
 
     Args:
         policy: The section slo-adjust-config, with the floors.
-        offsets: Percent points to add.
-        base: The configured thresholds.
 
     Source: manager spec, 16.2 (6).
     """
@@ -183,9 +180,6 @@ def node_signals(
     minutes.
 
     Args:
-        report: The newest usage report, or None if none was received.
-        capacity: Capacity of the node, or None if unknown.
-        published: Last published policies of the node, or None if nothing was published.
         evictions: (RFC 3339 time, number) of the best-effort pods that the agent evicted.
 
     Source: manager spec, 16.1.
@@ -251,7 +245,6 @@ def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Gua
 
     Args:
         max_abnormal_ratio: Share of the nodes, from 0 to 1.
-        nodes: All assessed nodes.
 
     Source: manager spec, 16.3; vectors manager/slo_weights.
     """

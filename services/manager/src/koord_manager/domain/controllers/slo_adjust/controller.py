@@ -116,9 +116,6 @@ def health_drafts(policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str,
     """Return the facts of one complete run: the changed health of nodes.
 
     A further fact follows if it changed whether more nodes look abnormal than `maxAbnormalRatio` permits to lower.
-
-    Args:
-        seen: Node token -> assessment.
     """
     guarded = guard(policy, seen)
     drafts = [
@@ -140,12 +137,7 @@ def health_drafts(policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str,
 
 
 def guard(policy: SloAdjustPolicy, seen: Mapping[str, Seen]) -> Guarded:
-    """Limit the number of nodes with a lowered weight to `maxAbnormalRatio` of the assessed nodes.
-
-    Args:
-        policy: The section slo-adjust-config.
-        seen: Node token -> assessment.
-    """
+    """Limit the number of nodes with a lowered weight to `maxAbnormalRatio` of the assessed nodes."""
     return guard_weights(
         policy.max_abnormal_ratio,
         [

@@ -66,9 +66,6 @@ def reset_drafts(view: ManagerView, token: str) -> list[Draft]:
     """Return the fact that a node which returned is healthy, if an earlier node of its name was left unhealthy.
 
     The fact is due also while health is switched off, because a deleted node is not reset then.
-
-    Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
     """
     published = view.policy(token)
     health = published.health if published is not None else None
@@ -94,10 +91,6 @@ def switched_off_drafts(view: ManagerView) -> list[Draft]:
 
 
 def draft_of(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
-    """Return a fact about the health of a node.
-
-    Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
-    """
+    """Return a fact about the health of a node."""
     ref = AggregateRef("nodepolicy", token)
     return Draft(ref, event, view.state.last_seq(ref))

@@ -220,11 +220,7 @@ class Budgets:
         return ""
 
     def status_draft(self, view: ManagerView, id_: str) -> list[Draft]:
-        """Return the fact that updates the status of a PodDisruptionBudget, or nothing if it is up to date.
-
-        Args:
-            id_: Id of its aggregate.
-        """
+        """Return the fact that updates the status of a PodDisruptionBudget, or nothing if it is up to date."""
         state = view.state.of_kind(CustomObjectState).get(id_)
         budget = self._by_id.get(id_)
         if budget is None or state is None:

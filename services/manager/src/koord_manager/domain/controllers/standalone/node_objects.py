@@ -29,7 +29,6 @@ def node_object_drafts(view: ManagerView, token: str, now: str) -> list[Draft]:
     and the next call the batch resources. If the node is gone, return the facts that delete the objects it owned.
 
     Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         now: Creation time of a new object, RFC 3339.
     """
     if view.node(token) is None:

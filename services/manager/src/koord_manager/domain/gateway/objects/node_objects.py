@@ -45,7 +45,6 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
     return None. Keys in `extensions` that the manager does not know stay.
 
     Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeSLO object at the API server.
     """
     name = name_from_token(token)
@@ -67,7 +66,6 @@ def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known
     Only the spec is compared. The object is deleted if the node does not exist any more.
 
     Args:
-        token: Name of the node, as a part of NATS subjects (`.` is `_`).
         known: Name -> NodeMetric object at the API server.
     """
     name = name_from_token(token)

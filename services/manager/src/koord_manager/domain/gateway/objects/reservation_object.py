@@ -159,11 +159,7 @@ class ReservationNames:
         return self._names.values()
 
     def concerned(self, ref: AggregateRef, event: Event) -> list[str]:
-        """Fold one fact and return the names of the Reservations whose status may have changed.
-
-        Args:
-            ref: Aggregate of the fact.
-        """
+        """Fold one fact and return the names of the Reservations whose status may have changed."""
         match event:
             case CustomObjectObserved() if plural_of(ref.id) == PLURAL:
                 return [self._observe(event.object["metadata"])]

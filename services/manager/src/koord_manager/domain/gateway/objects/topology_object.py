@@ -86,7 +86,6 @@ def metadata_operations(
     JSON texts of annotations are compared by value.
 
     Args:
-        metadata: Metadata of the stored object.
         labels: Labels to set; other labels stay.
         annotations: Annotations to set; other annotations stay.
         managed: Keys of labels and annotations that are removed if they are not to be set.
