@@ -9,7 +9,6 @@ from koord_manager.settings import ManagerSettings
 
 
 def main() -> None:
-    """Run the manager until it is stopped."""
     sys.exit(run_service(ManagerSettings, compose))
 
 

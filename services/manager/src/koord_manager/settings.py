@@ -75,13 +75,10 @@ class KubernetesSettings(ElectedSettings):
 
     @property
     def with_kubernetes(self) -> bool:
-        """Whether the gateway runs."""
         return self.gateway or self.kubeconfig is not None
 
 
 class ManagerSettings(KubernetesSettings):
-    """Settings of `koord-manager`: its command-line flags and environment variables, with their defaults."""
-
     service: ClassVar[str] = "manager"
     about: ClassVar[str] = (
         "Admits and mirrors objects, computes batch resources from usage reports, renders the policy of each node. "
@@ -184,7 +181,6 @@ class ManagerSettings(KubernetesSettings):
 
 
 def config_names(settings: ManagerSettings) -> ConfigNames:
-    """Return the names of the ConfigMaps that the manager reads, from its flags."""
     return ConfigNames(
         slo_namespace=settings.config_namespace,
         slo_name=settings.slo_config_name,
@@ -194,12 +190,10 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
 
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
-    """Return the settings of the recommender, from the flag --recommender-settings."""
     return read_settings(",".join(settings.recommender_settings))
 
 
 def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
-    """Return the settings of the profile controller, from the flags --colocation-profile-*."""
     return ControllerPolicy(
         by_default=settings.colocation_profile_reconcile_by_default,
         interval=settings.colocation_profile_reconcile_interval,
@@ -211,7 +205,6 @@ def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
 
 
 def admission_options(settings: ManagerSettings) -> Options:
-    """Return the feature gates and flags of admission."""
     return Options(
         gates=dict(settings.feature_gates.values),
         check_strategy_names=settings.node_strategy_name_need_check,

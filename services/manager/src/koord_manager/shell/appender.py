@@ -30,8 +30,6 @@ WORTH_A_BATCH = 32
 
 
 class Decision(NamedTuple):
-    """Facts to append together or not at all."""
-
     drafts: list[Draft]  # The facts
     origin: Origin  # Headers that the facts share: writer, cause, and the position on which they are based
 

@@ -270,7 +270,6 @@ def _preconditioned(change: dict[str, Any], document: dict[str, Any]) -> dict[st
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Return the RFC 7386 merge patch that turns `before` into `after`."""
     change: dict[str, Any] = {name: None for name in before if name not in after}
     for name, value in after.items():
         if name not in before or before[name] != value:

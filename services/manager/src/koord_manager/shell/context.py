@@ -21,8 +21,6 @@ from koord_manager.shell.intake import Intake
 
 @dataclass(slots=True)
 class TermState:
-    """State of this process in its present term of leadership."""
-
     # Tokens of the nodes whose desired state this process has written in this term.
     nodes: set[str] = field(default_factory=set[str])
     # Time of the last write of collected changes of desired states, in seconds of the event loop's clock.
@@ -31,8 +29,6 @@ class TermState:
 
 
 class ManagerContext(NamedTuple):
-    """The services that the loops of the manager use."""
-
     view: ManagerView
     intake: Intake  # Documents of `koord apply` and `koord delete` that wait
     log: EventLog

@@ -144,7 +144,6 @@ class ControllerMetrics:
         self._mass = gauge("koord_manager_slo_mass_abnormal", "1 if more nodes look abnormal than may be lowered")
 
     def set_up(self, plugins: Iterable[str]) -> None:
-        """Count the start of each node resource plugin that runs in this process."""
         for plugin in plugins:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
@@ -202,7 +201,6 @@ class ControllerMetrics:
         self._reconciled[what].labels(_SUCCEEDED if done else _FAILED, reason).inc()
 
     def not_found(self) -> None:
-        """Count a node that was deleted before its resources were computed."""
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
@@ -266,7 +264,6 @@ class ControllerMetrics:
         )
 
     def assessed(self, view: ManagerView) -> None:
-        """Set the number of existing nodes with each health level, from the published health."""
         counts = dict.fromkeys(Level, 0)
         for token in view.nodes():
             policy = view.policy(token)
@@ -299,11 +296,9 @@ class QueueMetrics(Collector):
         self._sources.append(source)
 
     def taken(self, name: str, seconds: float) -> None:
-        """Record that a key of the queue `name` was ready for `seconds` before its controller took it."""
         self._duration.labels(name).observe(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all work queues, for the Prometheus client."""
         depth = GaugeMetricFamily("workqueue_depth", "Current number of ready keys", labels=["name"])
         adds = CounterMetricFamily("workqueue_adds", "Number of keys added", labels=["name"])
         retries = CounterMetricFamily("workqueue_retries", "Number of retries with back-off", labels=["name"])

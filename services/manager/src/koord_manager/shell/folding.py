@@ -38,24 +38,19 @@ class ViewFold:
         self._view = view
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event of the log to the view, and return it decoded, or None if it was ignored."""
         return self._view.fold(stored)
 
     def skip(self, seq: int) -> None:
-        """Continue behind an event that an operator has ordered to skip; `seq` is its position."""
         self._view.state.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Yield the state of the view as chunks of bytes, for the snapshot store."""
         return self._view.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """Empty the view, so that the log is read again from its first event, and return this object."""
         self._view.load(ClusterState())
         return self
 
     def restore(self, data: bytes) -> "ViewFold":
-        """Load the state of a snapshot into the view, and return this object."""
         self._view.load(ClusterState.restore(data))
         return self
 

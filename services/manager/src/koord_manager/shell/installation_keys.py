@@ -35,17 +35,11 @@ class NotKept(Exception):
 
 
 class SecretsApi(Protocol):
-    """The method of the API server's client that reads and writes Secrets."""
-
-    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse:
-        """Send one request and return its response, whatever its status. See `KubernetesApi.request`."""
-        ...
+    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySecrets:
-    """The Secrets of one installation."""
-
     api: SecretsApi
     installation: Installation  # The installation that uses the keys; its folder is a temporary copy of the Secrets
     namespace: str  # Namespace of the servers and services
@@ -123,11 +117,7 @@ NODE: Final = "authentication.kubernetes.io/node-name"
 
 
 class ReviewsApi(Protocol):
-    """The method of the API server's client that sends a TokenReview."""
-
-    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse:
-        """Send one request and return its response, whatever its status. See `KubernetesApi.request`."""
-        ...
+    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse: ...
 
 
 class TokenReviews:

@@ -24,16 +24,12 @@ WorkSubject: TypeAlias = Manifest | Target | ChangeNode | PatchObject
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One reason why a document was refused: the field, the rule that it breaks, and its value."""
-
     field: str
     rule: str
     value: str
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of `koord apply` or `koord delete` for one document."""
-
     # created, configured, unchanged, deleted, not-found, refused, or failed. It failed if the log could not store it,
     # if this instance does not lead or is stopping, or if the decision raised an error.
     action: str

@@ -46,8 +46,6 @@ def pause_while_full(context: ManagerContext, controller: str, full: LogFull) ->
 
 
 class Decided(NamedTuple):
-    """New facts about one object, which are appended together."""
-
     name: str  # Key of the object in the work queue
     drafts: list[Draft]  # The facts; there is at least one
 

@@ -71,8 +71,6 @@ class BindingPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Feature gates and flags of admission."""
-
     # Gate -> whether it is on. A gate that is missing has its default.
     gates: Mapping[str, bool] = field(default_factory=dict[str, bool])
     check_strategy_names: bool = False  # Whether names of node strategies are checked (--node-strategy-name-need-check)

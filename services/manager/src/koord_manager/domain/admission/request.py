@@ -15,8 +15,6 @@ JsonObject = dict[str, Any]
 
 
 class Operation(StrEnum):
-    """Operation of a request on its object: CREATE, UPDATE, DELETE or CONNECT."""
-
     CREATE = "CREATE"
     UPDATE = "UPDATE"
     DELETE = "DELETE"
@@ -24,8 +22,6 @@ class Operation(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An admission request for one object."""
-
     uid: str  # Uid of the request, from which the random numbers for profiles with a probability derive
     operation: Operation  # What the request does with the object
     resource: str  # Plural name, such as `pods`
@@ -39,8 +35,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of admission that an object breaks."""
-
     rule: str  # Id of the rule, such as `required-labels`
     field: str  # Path of the field, such as `labels.koordinator.sh/qosClass`
     message: str  # Sentence for the user, with the text that the API server shows
@@ -70,8 +64,6 @@ def joined(violations: list[Violation]) -> str:
 
 
 class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of admission for one request."""
-
     object: JsonObject | None  # The changed object, or the submitted one if no step changed it
     steps: tuple[str, ...] = ()  # Names of the steps that changed it, in order
     violations: list[Violation] = []  # Broken rules, or empty if the object is allowed
@@ -79,7 +71,6 @@ class AdmissionDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allowed(self) -> bool:
-        """Whether the object may be stored."""
         return not self.violations
 
     @property

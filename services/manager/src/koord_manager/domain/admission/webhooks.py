@@ -45,7 +45,6 @@ class Webhook:
 
     @property
     def entry_name(self) -> str:
-        """Name of the webhook's entry in the configuration object at the API server."""
         return self.name + _DOMAIN
 
 

@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    """A decision about one object that raised an error."""
-
     controller: str  # Name of the controller that decided
     name: str  # Key of the object, or empty for the controller as a whole
     error: Exception
@@ -208,7 +206,6 @@ class WorkQueue:
         return decided
 
     def is_backing_off(self, controller: str, name: str) -> bool:
-        """Return whether a key has a back-off that has not expired."""
         back_off = self._back_offs.get((controller, name))
         return back_off is not None and self.now < back_off.due
 
@@ -221,12 +218,10 @@ class WorkQueue:
         yield from (key for key, back_off in self._back_offs.items() if back_off.is_failure)
 
     def take_failures(self) -> list[Failure]:
-        """Return the failures since the last call of this method."""
         failures, self._failures = self._failures, []
         return failures
 
     def depth(self, controller: str) -> int:
-        """Return the number of ready keys of a controller."""
         return len(self._ready.get(controller, ()))
 
     def longest_wait(self, controller: str) -> float:
@@ -235,7 +230,6 @@ class WorkQueue:
         return max(0.0, self.now - next(iter(ready.values()))) if ready else 0.0
 
     def controllers(self) -> Iterator[str]:
-        """Yield the names of the controllers that ever had a key."""
         yield from self._adds
 
     @property

@@ -41,8 +41,6 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
-    """The field `spec` of an ElasticQuotaProfile."""
-
     quota_name: str = ""  # Name of the root quota
     quota_labels: dict[str, str] = {}  # Labels of the root quota
     resource_ratio: str | None = None  # Factor for the resources of the nodes, as text, or None for 1
@@ -57,8 +55,6 @@ class ElasticQuotaProfile(KubeStruct):
 
 
 class RootQuota(NamedTuple):
-    """The computed root quota of an ElasticQuotaProfile."""
-
     namespace: str
     name: str
     tree_id: str
@@ -264,7 +260,6 @@ def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
-    """Return whether a computed root quota has to be recorded, because it differs from the recorded one."""
     if state is None:
         return True
     if event.fault:
@@ -290,7 +285,6 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that corrects the ElasticQuota object, or an empty list if it equals the recorded root quota."""
     stored = view.custom(QUOTAS, state.quota_namespace, state.quota_name)
     existing: dict[str, Any] = stored.object if stored else {}
     document = with_root_quota(existing, state)

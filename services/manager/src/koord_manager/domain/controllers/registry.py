@@ -15,8 +15,6 @@ from koord_manager.domain.controllers.standalone.evictions import Budgets
 
 @dataclass(slots=True, kw_only=True)
 class Controllers:
-    """The controllers of one process, with the state that they keep between cycles."""
-
     enabled: frozenset[str] = frozenset(CONTROLLERS)  # Names of the controllers that run, from `enabled.CONTROLLERS`
     policies: NodePolicies = field(default_factory=NodePolicies)  # The slo-controller-config in force
     health: HealthController = field(default_factory=HealthController)  # Assesses the health of nodes

@@ -56,8 +56,6 @@ class AdmissionRefused(InvalidManifest):
 
 
 class CreatedPod(NamedTuple):
-    """A new pod after admission."""
-
     pod: Pod  # The pod as it enters the log
     steps: tuple[str, ...]  # Names of the steps of admission that changed it
     given: dict[str, Any]  # The document before the steps, with the priority of its class
@@ -225,7 +223,6 @@ def resolve_priority(view: ManagerView, spec: PodSpec) -> None:
 
 
 def pod_document(pod: Pod) -> dict[str, Any]:
-    """Return a typed pod as a JSON document."""
     return {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}
 
 

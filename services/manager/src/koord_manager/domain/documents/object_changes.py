@@ -111,14 +111,12 @@ def _pod(view: ManagerView, change: PatchObject) -> Applied:
 
 
 def is_present(view: ManagerView, document: Mapping[str, Any]) -> bool:
-    """Return whether an object with kind, namespace and name of a document exists."""
     metadata: Mapping[str, Any] = document.get("metadata") or {}
     names = (str(document.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", "")))
     return uid_of(view, *names) is not None
 
 
 def uid_of(view: ManagerView, kind: str, namespace: str, name: str) -> str | None:
-    """Return the uid of a pod or custom resource; None if it does not exist."""
     if kind == "Pod":
         found = view.pod(namespace, name)
         return None if found is None else found[0]
@@ -197,7 +195,6 @@ def _path(kind: str, namespace: str, name: str = "") -> str:
 
 
 def node_path(name: str) -> str:
-    """Return the path of a node in the API of the API server."""
     return f"/api/v1/nodes/{name}"
 
 

@@ -39,8 +39,6 @@ COPIED_LABELS: Final = frozenset(("topology.kubernetes.io/zone", "topology.kuber
 
 
 class Binding(NamedTuple):
-    """A binding that has to be sent to the API server."""
-
     uid: str
     namespace: str
     name: str
@@ -55,7 +53,6 @@ class Binding(NamedTuple):
 
     @property
     def node_token(self) -> str:
-        """Token of the node, by which the view knows it."""
         return name_token(self.node)
 
 
@@ -68,8 +65,6 @@ class Settled(NamedTuple):
 
 
 class Later(NamedTuple):
-    """The outcome of a binding is not known yet."""
-
     # Whether the caller has to read the pod to find out. Otherwise it sends the binding again later.
     look: bool = False
 
@@ -118,7 +113,6 @@ def outcome_of_pod(binding: Binding, pod: Pod) -> Settled | None:
 
 
 def binding_request(binding: Binding) -> Request:
-    """Return the HTTP request that binds a pod to its node."""
     meta: Json = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
     if binding.annotations:
         meta["annotations"] = binding.annotations
@@ -251,7 +245,6 @@ def _bound(view: ManagerView, binding: Binding, at: str) -> PodBound:
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Return the path of a pod in the API of the API server."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
@@ -268,7 +261,6 @@ class _Node(msgspec.Struct):
 
 
 def look_request(binding: Binding) -> Request:
-    """Return the request that reads the node of a binding."""
     return Request("read-node", "GET", _path(binding), None)
 
 

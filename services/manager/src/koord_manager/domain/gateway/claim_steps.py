@@ -37,15 +37,11 @@ CLAIMS: Final = "persistentvolumeclaims"
 
 
 class Progress(Enum):
-    """Progress of the binding of a claim, if no write is necessary."""
-
     BOUND = "bound"  # The claim is bound to a volume that the pod's node can use
     WAITS = "waits"  # The choice is written, and the controllers of the cluster have not bound the claim yet
 
 
 class LookAtVolume(NamedTuple):
-    """The chosen volume has to be read to know the next step."""
-
     claim: PersistentVolumeClaim  # The claim as it was read
 
 
@@ -78,7 +74,6 @@ def _outcome(view: ManagerView, binding: Binding, claim: PersistentVolumeClaim) 
 
 
 def can_use(node: Node, volume: PersistentVolume) -> bool:
-    """Return whether a node matches the node affinity of a volume; True for a volume that requires none."""
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity is not None else None
     labels, name = node.metadata.labels, node.metadata.name
@@ -86,12 +81,10 @@ def can_use(node: Node, volume: PersistentVolume) -> bool:
 
 
 def claim_request(wanted: ClaimBinding) -> Request:
-    """Return the request that reads a claim."""
     return Request("read-claim", "GET", claim_path(wanted.namespace, wanted.claim), None)
 
 
 def volume_request(wanted: ClaimBinding) -> Request:
-    """Return the request that reads the volume that was chosen for a claim."""
     return Request("read-volume", "GET", volume_path(wanted.volume), None)
 
 
@@ -220,10 +213,8 @@ def failed(cause: str) -> Settled:
 
 
 def claim_path(namespace: str, name: str) -> str:
-    """Return the path of a claim in the API of the API server."""
     return f"/api/v1/namespaces/{namespace}/{CLAIMS}/{name}"
 
 
 def volume_path(name: str) -> str:
-    """Return the path of a volume in the API of the API server."""
     return f"/api/v1/{VOLUMES}/{name}"

@@ -33,12 +33,10 @@ _WITH_JOB: Final = frozenset({"Migrating", "Succeed", "Failed"})
 
 
 def drain_ref(plural: str, name: str) -> AggregateRef:
-    """Return the aggregate with the facts of a DrainNode or a DrainNodeGroup."""
     return AggregateRef(DRAIN_KINDS[plural], name_token(name))
 
 
 def drain_status(name: str, state: DrainState) -> Json:
-    """Return `status` of a DrainNode."""
     return {
         "phase": state.phase,
         "message": state.message,
@@ -52,7 +50,6 @@ def drain_status(name: str, state: DrainState) -> Json:
 
 
 def group_status(state: DrainGroupState) -> Json:
-    """Return `status` of a DrainNodeGroup from its folded facts."""
     return {
         "phase": state.phase,
         "message": state.message,
@@ -66,14 +63,12 @@ def group_status(state: DrainGroupState) -> Json:
 
 
 def with_drain_status(folded: ClusterState, plural: str, document: Json) -> Json:
-    """Return a DrainNode or DrainNodeGroup with the status that follows from its facts; unchanged without facts."""
     meta: Json = document["metadata"]
     status = status_of_drain(folded, plural, str(meta.get("name", "")), str(meta.get("uid", "")))
     return document if status is None else {**document, "status": status}
 
 
 def status_of_drain(folded: ClusterState, plural: str, name: str, uid: str) -> Json | None:
-    """Return the status of a DrainNode or DrainNodeGroup; None if there are no facts about the object with this uid."""
     state = folded.get(drain_ref(plural, name))
     if isinstance(state, DrainState) and state.object_uid == uid:
         return drain_status(name, state)

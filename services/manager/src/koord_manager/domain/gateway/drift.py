@@ -22,15 +22,12 @@ HEAL_AT: Final = 3
 
 
 class Drift(NamedTuple):
-    """A difference between the folded log and the API server in one object."""
-
     seen: Seen  # The object as the API server has it
     difference: str  # "missing-in-api", "missing-in-log" or "differs"
     fingerprint: str  # Digest of both versions. If the next sweep finds the same digest, it is the same difference.
 
 
 def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
-    """Return the difference between the folded log and an object of the API server, or None if they agree."""
     draft = next_draft(view, seen)
     if draft is None:
         return None
@@ -43,12 +40,10 @@ def find_drift(view: ManagerView, seen: Seen) -> Drift | None:
 
 
 def drift_ref(ref: AggregateRef) -> AggregateRef:
-    """Return the aggregate (`drift.<kind>=<id>`) that records the drifts of another aggregate."""
     return AggregateRef("drift", f"{ref.kind}={ref.id}")
 
 
 def drift_draft(view: ManagerView, drift: Drift) -> Draft:
-    """Return the fact `DriftObserved`, which records that a sweep found a drift."""
     ref = drift_ref(drift.seen.ref)
     event = DriftObserved(aggregate=str(drift.seen.ref), difference=drift.difference, fingerprint=drift.fingerprint)
     return Draft(ref, event, view.state.last_seq(ref))
@@ -74,5 +69,4 @@ def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None
 
 
 def open_drifts(view: ManagerView) -> list[AggregateRef]:
-    """Return the aggregates of mirrored objects whose recorded drift is not over."""
     return [AggregateRef(*id_.split("=", 1)) for id_, state in view.state.of_kind(DriftState).items() if state.times]

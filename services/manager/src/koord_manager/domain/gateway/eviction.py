@@ -25,16 +25,12 @@ _DELAYS: Final = {0: "NoAnswer", 401: "Unauthorized", 408: "NoAnswer", 429: "Too
 
 
 class Eviction(NamedTuple):
-    """An eviction that was requested in the log and that the gateway has to carry out."""
-
     uid: str
     request: PodEvictionRequested  # The event that requested it
     requested_at: str  # Time of that event, RFC 3339
 
 
 class Evicted(NamedTuple):
-    """Outcome of an eviction: the pod is evicted."""
-
     gone: bool = False  # Whether the pod did not exist any more, so that no eviction was necessary
 
 
@@ -46,14 +42,11 @@ class GivenUp(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Outcome of an attempt to evict: it has to be retried."""
-
     reason: str  # Reason in one word, for the fact
     why: str  # Explanation, for example the disruption budget that refuses it
 
 
 def pending_eviction(view: ManagerView, uid: str) -> Eviction | None:
-    """Return the eviction that has to be carried out for a pod, or None if none is requested and open."""
     state = view.state.of_kind(EvictionState).get(uid)
     return Eviction(uid, state.request, state.requested_at) if state is not None else None
 
@@ -72,7 +65,6 @@ def expired(view: ManagerView, uid: str, now: datetime) -> GivenUp | None:
 
 
 def eviction_request(eviction: Eviction) -> Request:
-    """Return the HTTP request that evicts the pod, or that deletes it for the method `delete`."""
     asked = eviction.request
     preconditions = {"uid": eviction.uid, **asked.delete_options.get("preconditions", {})}
     options: Json = {

@@ -39,8 +39,6 @@ _FINISHED: Final = ("Succeeded", "Failed")
 
 
 class _Found(NamedTuple):
-    """A pod, or the reserve pod of a Reservation, that has a node."""
-
     uid: str
     pod: Pod
     placed: PodPlaced
@@ -139,7 +137,6 @@ def _using(placed: PodPlaced, used: ReservationUse) -> PodPlaced:
 
 
 def _placement(uid: str, pod: Pod, now: str) -> list[_Found]:
-    """Return the placement of a pod that runs on a node; empty for all others."""
     if not pod.spec.node_name or pod.status.phase in _FINISHED:
         return []
     try:

@@ -104,7 +104,6 @@ class Seen(NamedTuple):
 
     @property
     def ref(self) -> AggregateRef:
-        """Aggregate of the log that mirrors the object, such as `podspec.<uid>`."""
         return mirrored_ref(self.resource, self.object)
 
 
@@ -137,7 +136,6 @@ def cleaned(resource: Mirrored, found: Object) -> Object:
 
 
 def is_unbound_pod(found: Object) -> bool:
-    """Return whether the object is a pod that has no node yet."""
     return isinstance(found, Pod) and not found.spec.node_name
 
 
@@ -148,7 +146,6 @@ def clean_meta(meta: ObjectMeta) -> None:
 
 
 def name_of(found: Object) -> tuple[str, str, str]:
-    """Return the namespace, name and uid of an object."""
     if isinstance(found, dict):
         meta: Json = found["metadata"]
         return str(meta.get("namespace", "")), str(meta["name"]), str(meta.get("uid", ""))
@@ -156,7 +153,6 @@ def name_of(found: Object) -> tuple[str, str, str]:
 
 
 def mirrored_ref(resource: Mirrored, found: Object) -> AggregateRef:
-    """Return the aggregate that mirrors an object of the API server, such as `podspec.<uid>`."""
     return named_ref(resource, *name_of(found))
 
 

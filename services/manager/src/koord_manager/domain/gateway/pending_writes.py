@@ -237,7 +237,6 @@ class PendingWrites:
         self.queue.add_all(EVICTION, self._held.get(namespace, ()))
 
     def _note_claim(self, ref: AggregateRef) -> None:
-        """Add the keys of the placed pods that wait for a claim."""
         self.queue.add_all(BINDING, self._by_claim.of(*namespaced_from_token(ref.id.partition("=")[2])))
 
     def _note_end_of_eviction(self, uid: str) -> None:
@@ -280,7 +279,6 @@ class PendingWrites:
             self._note_root_quota(ref)
 
     def _note_root_quota(self, ref: AggregateRef) -> None:
-        """Add the key of the profile whose root quota somebody changed or deleted."""
         if plural_of(ref.id) == "elasticquotas":
             for profile in self._profiles.of(*namespaced_from_token(ref.id.partition("=")[2])):
                 self._add_status(profile)

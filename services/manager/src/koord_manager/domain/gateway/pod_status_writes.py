@@ -28,8 +28,6 @@ MOST_MESSAGE: Final = 1024
 
 
 class Involved(NamedTuple):
-    """Reference to the object that a Kubernetes event is about."""
-
     kind: str
     api_version: str
     namespace: str
@@ -38,8 +36,6 @@ class Involved(NamedTuple):
 
 
 class KubernetesEvent(NamedTuple):
-    """A Kubernetes event to record about an object."""
-
     involved: Involved
     reason: str  # Reason in one word, such as `FailedScheduling`
     message: str  # Sentence for the user
@@ -59,12 +55,10 @@ class KubernetesEvent(NamedTuple):
 
 
 def about_pod(uid: str, namespace: str, name: str) -> Involved:
-    """Return the reference that a Kubernetes event about a pod contains."""
     return Involved("Pod", "v1", namespace, name, uid)
 
 
 def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent:
-    """Return the Kubernetes event that the pod was bound to a node."""
     return KubernetesEvent(
         about_pod(uid, namespace, name), "Scheduled", f"Successfully assigned {namespace}/{name} to {node}"
     )
@@ -79,7 +73,6 @@ def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> Kube
 
 
 def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """Return the Kubernetes event that the pod is evicted for a pod of higher priority."""
     return KubernetesEvent(about_pod(uid, namespace, name), "Preempted", message[:MOST_MESSAGE])
 
 
@@ -97,7 +90,6 @@ def device_health(
 
 
 def left_out(about: Involved, problem: str) -> KubernetesEvent:
-    """Return the Kubernetes event that an object is not mirrored, because it cannot be decoded."""
     message = f"Koordstream leaves this object out: {problem}"
     return KubernetesEvent(about, "NotMirrored", message[:MOST_MESSAGE], "Warning", MANAGER)
 

@@ -122,7 +122,6 @@ def _token(namespace: str, name: str) -> str:
 
 
 def pod_group_status(computed: GangPhaseChanged) -> Json:
-    """Return `status` of a PodGroup from the event with the phase of its gang."""
     status: Json = {
         "phase": computed.phase,
         "occupiedBy": computed.occupied_by,
@@ -140,7 +139,6 @@ def quota_annotations(computed: QuotaStatusComputed) -> dict[str, dict[str, str]
 
 
 def list_text(amounts: Mapping[str, str]) -> str:
-    """Return a resource list (resource -> quantity) as the JSON text of an annotation."""
     return json.dumps(amounts, separators=(",", ":"))
 
 
@@ -158,7 +156,6 @@ def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def recommendation_status(computed: RecommendationState) -> Json:
-    """Return `status` of a Recommendation from its folded state."""
     return {
         "podStatus": {
             "containerStatuses": [

@@ -18,8 +18,6 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 
 class Request(NamedTuple):
-    """An HTTP request to the API server."""
-
     # Name of the request in metrics and logs, such as `bind`. For the root quota of a profile (`create-quota`, `update-
     # quota`) it also chooses the reason of the Kubernetes event about a refusal.
     purpose: str
@@ -30,8 +28,6 @@ class Request(NamedTuple):
 
 
 class Meaning(StrEnum):
-    """Meaning of the API server's answer for the write that was sent."""
-
     DONE = "done"  # The write took effect, now or in an earlier attempt
     CONFLICT = "conflict"  # The object has changed and has to be read again
     GONE = "gone"  # The object or its parent does not exist

@@ -13,8 +13,6 @@ _STORAGE = "storage.k8s.io"
 
 
 class Intake(StrEnum):
-    """Treatment of an observed object of a resource by the gateway."""
-
     TYPED = "typed"  # Write a fact with a typed part of the object (pods, nodes ...)
     CUSTOM = "custom"  # Write a fact with the object as JSON
     # Write a fact with metadata and only those fields that placement reads (owners, services, storage).
@@ -26,8 +24,6 @@ class Intake(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirrored:
-    """One resource of the API server that is listed and watched."""
-
     group: str  # API group, or empty for the core group
     version: str
     plural: str  # Plural name of the kind in the ids of its facts
@@ -42,12 +38,10 @@ class Mirrored:
 
     @property
     def api_version(self) -> str:
-        """API version of the resource, such as `v1` or `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Path of the resource's collection in the API of the API server."""
         return collection_path(self, self.namespace)
 
     @property

@@ -34,7 +34,6 @@ class ProfilesByQuota:
                     self.rendered(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
 
     def of(self, namespace: str, name: str) -> Iterable[AggregateRef]:
-        """Return the profiles whose root quota is the quota with this namespace and name."""
         return tuple(self._profiles.get((namespace, name), ()))
 
     def rendered(self, profile: AggregateRef, namespace: str, name: str) -> None:
@@ -100,5 +99,4 @@ class PodsByClaim:
                 del self._waiting[each.namespace, each.claim]
 
     def of(self, namespace: str, claim: str) -> Iterable[str]:
-        """Return the uids of the pods that wait for a claim."""
         return self._waiting.get((namespace, claim), ())

@@ -38,8 +38,6 @@ _VERSION: Final = re.compile(rf"({_NAME.pattern}/)?{_NAME.pattern}")
 
 
 class Controller(NamedTuple):
-    """The controller of a pod, from the pod's owner reference."""
-
     namespace: str
     api_version: str
     kind: str
@@ -87,14 +85,11 @@ class _Scale(KubeStruct):
 
 
 class ScaledResource(NamedTuple):
-    """A resource that has scales, by its plural name."""
-
     plural: str
     is_namespaced: bool
 
 
 def version_path(api_version: str) -> str:
-    """Return the path of an API version, where the API server lists its resources."""
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 

@@ -21,7 +21,6 @@ _SCHEDULING: Final = "/apis/scheduling.koordinator.sh/v1alpha1"
 
 
 def explanation_status(computed: ScheduleExplanationComputed) -> Json:
-    """Return `status` of a ScheduleExplanation from the event that contains the scheduler's answer."""
     return {
         "schedulable": computed.schedulable,
         "schedulableAfterPreemption": computed.schedulable_after_preemption,
@@ -51,12 +50,10 @@ def explanation_writes(found: Json, computed: ScheduleExplanationComputed) -> li
 
 
 def topology_status(computed: ClusterTopologyComputed) -> Json:
-    """Return `status` of the ClusterNetworkTopology from the event with the computed domains."""
     return {"detailStatus": [_topology_domain(each) for each in computed.domains]}
 
 
 def topology_writes(found: Json, computed: ClusterTopologyComputed) -> list[Request]:
-    """Return the request that writes the status of the ClusterNetworkTopology, or an empty list if it is up to date."""
     status = topology_status(computed)
     if found.get("status") == status:
         return []

@@ -51,13 +51,10 @@ class AdmissionTried:
     gates: Mapping[str, bool]  # Gates that override the recorded ones
 
     def __bool__(self) -> bool:
-        """Return whether profiles or gates are tried."""
         return self.profiles is not None or bool(self.gates)
 
 
 class AdmissionFate(NamedTuple):
-    """An object whose repeated admission result differs from the recorded one."""
-
     resource: str
     namespace: str
     name: str

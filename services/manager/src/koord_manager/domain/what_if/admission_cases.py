@@ -60,8 +60,6 @@ _NEW_WITHIN_SECONDS: Final = 60
 
 @dataclass(slots=True)
 class AdmissionContext:
-    """The cluster and the settings under which an admission decision is repeated."""
-
     view: ManagerView
     options: Options
     # Quota usage that earlier pods of the same decision have changed.
@@ -72,8 +70,6 @@ Again = Callable[[AdmissionContext], Outcome]
 
 
 class Case(NamedTuple):
-    """An admission decision that can be repeated."""
-
     resource: str
     namespace: str
     name: str
@@ -268,7 +264,6 @@ def _created(context: AdmissionContext, template: JsonObject, namespace: str, ui
 
 
 def _controller_case(stored: StoredEvent, pod: Pod, view: ManagerView) -> Case:
-    """Return the case of a profile that the profile controller applied to a waiting pod."""
     _, name, _, uid, *_ = stored.causation_id.split("/")
     spec = view.state.of_kind(PodSpecState).get(uid)
     before = spec.object if spec is not None else pod

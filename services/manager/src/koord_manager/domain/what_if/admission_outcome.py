@@ -37,8 +37,6 @@ _OURS: Final = (APPLIED_DIGEST, LAST_APPLIED)
 
 
 class Outcome(NamedTuple):
-    """The result of admission for one object, in the form in which results are compared."""
-
     allowed: bool
     steps: tuple[str, ...] = ()  # Names of the steps that changed the object
     rules: tuple[str, ...] = ()  # Ids of the broken rules
@@ -79,7 +77,6 @@ def request_of(event: AdmissionDecided) -> Request:
 
 
 def plural_of(event: AdmissionDecided) -> str:
-    """Return the plural of the resource of a recorded decision, without its subresource."""
     return event.resource.removesuffix(f"-{event.subresource}") if event.subresource else event.resource
 
 
@@ -222,7 +219,6 @@ def _changes(before: Any, after: Any, at: str) -> Iterator[Change]:
 
 
 def _are_objects(value: Any) -> bool:
-    """Return whether a value is absent or a list of objects."""
     if value is None:
         return True
     return isinstance(value, list) and all(isinstance(item, dict) for item in cast("list[Any]", value))
@@ -242,8 +238,6 @@ _ONE_REQUEST_SECONDS = 30
 
 
 class RecordedDecision(NamedTuple):
-    """A recorded admission decision."""
-
     based_on: int  # Position up to which the log was folded when the decision was made
     at: str  # Time of the decision, RFC 3339
     event: AdmissionDecided

@@ -96,7 +96,6 @@ class TriedHealth:
         self._last: datetime | None = None
 
     def is_tried(self, in_force: NodePolicies) -> bool:
-        """Return whether the tried `slo-adjust-config` differs from the recorded one."""
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:

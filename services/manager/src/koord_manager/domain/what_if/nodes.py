@@ -102,8 +102,6 @@ _DECISION_OF: Final[Mapping[type[Event], NodeDecision]] = {each.event: each for 
 
 @dataclass(slots=True)
 class _Taken:
-    """The retained reports, and how many of them were used so far."""
-
     ordered: Sequence[Report]
     # (node token, time of the report) -> the report.
     of: dict[tuple[str, str], NodeUsageReported] = field(default_factory=dict[tuple[str, str], NodeUsageReported])
@@ -242,7 +240,6 @@ class NodeDecisions:
             self.tally.same += is_guarded_alike(found, recorded)
 
     def repeat_warnings(self, _: StoredEvent, recorded: ConfigWarned) -> None:
-        """Repeat the recorded warnings about slo-controller-config, and count the result."""
         self.tally.recorded += 1
         state = slo_config_state(self.view)
         present = state is not None and state.object is not None
@@ -340,7 +337,6 @@ class NodeDecisions:
             self._decide_changed_node(token, now)
 
     def _decide_changed_node(self, token: str, now: str) -> None:
-        """Decide a node on which the tried configuration has another effect than the recorded one."""
         if self._chosen is None or not self._runs(OVERCOMMITTED) or not self._is_changed(token):
             return
         at = self._at(token, self._chosen, now)
@@ -348,7 +344,6 @@ class NodeDecisions:
             self._publish(token, OVERCOMMITTED.decide(at), now)
 
     def _is_changed(self, token: str) -> bool:
-        """Return whether the tried configuration changes the batch or mid resources of a node."""
         tried = self._at(token, self._chosen or self._in_force, "0001-01-01")
         if self._chosen is None or tried is None:
             return False

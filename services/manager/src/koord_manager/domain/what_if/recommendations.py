@@ -101,7 +101,6 @@ class RecommendationDecisions:
         return self.settings.learning != self.in_force.learning
 
     def _recorded_by(self, recorded: RecommendationComputed) -> None:
-        """Use the settings that a recorded recommendation names as the recorded ones."""
         self.in_force = settings_from(recorded.settings)
         if self.settings != self._book.settings:
             self._book.use(self.settings)
@@ -129,7 +128,6 @@ class RecommendationDecisions:
             self._take_in(None, event.observed_to)
 
     def begin(self) -> None:
-        """Start the window: the re-run begins with the recorded statuses of all Recommendations."""
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
@@ -192,7 +190,6 @@ class RecommendationDecisions:
     def _found(
         self, wanted: Wanted, state: RecommendationState | None, recorded: RecommendationComputed, now: datetime
     ) -> RecommendationComputed | None:
-        """Return the repeated recommendation, or None if its samples are not retained."""
         if recorded.observed_to < self._known_from:
             return None
         found = current_status(self._book, wanted, self._pods_of(wanted), state, now, loading=_was_loading(recorded))
@@ -284,7 +281,6 @@ class RecommendationDecisions:
             return  # as the manager, which then learns from the reports that are kept
 
     def _take_in(self, before: Moment | None, upto: int) -> None:
-        """Learn from the reports up to a position and up to a time."""
         while self._taken < len(self._reports):
             report = self._reports[self._taken]
             if report.seq > upto or (before is not None and report.moment > before):
@@ -306,7 +302,6 @@ class RecommendationDecisions:
             self._book.forget(self.view, datetime.fromisoformat(stored.occurred_at).timestamp())
 
     def _pods_of(self, wanted: Wanted) -> Pods:
-        """Return the live pods of a Recommendation, oldest first."""
         if self._pods is None:
             targets, specs = self._book.targets, self.view.state.of_kind(PodSpecState)
             self._pods = {}

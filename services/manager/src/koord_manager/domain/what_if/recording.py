@@ -24,8 +24,6 @@ def moment_of(stored: StoredEvent) -> Moment:
 
 
 class Report(NamedTuple):
-    """One retained usage report."""
-
     seq: int  # Position in the stream of observations
     moment: Moment  # Moment when it was stored
     reported_at: str  # Time of the report, RFC 3339

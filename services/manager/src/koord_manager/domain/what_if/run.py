@@ -37,8 +37,6 @@ LOOKAHEAD: Final = 50_000
 
 
 class ManagerWhatIf:
-    """A re-run of the manager's decisions in a window of the log."""
-
     def __init__(
         self,
         view: ManagerView,
@@ -102,7 +100,6 @@ class ManagerWhatIf:
         self._fold(stored)
 
     def begin(self) -> None:
-        """Start the window at the position that is folded now."""
         self._begin = self.view.state.position
         self.nodes.begin(self._now)
         self.recommendations.begin()
@@ -142,7 +139,6 @@ class ManagerWhatIf:
         self.recommendations.end(moment_of(until) if until is not None else None, self._now)
 
     def recommendation_fates(self) -> list[RecommendationFate]:
-        """Return the Recommendations that differ between recording and re-run at the end of the window, by id."""
         return self.recommendations.fates(self._now)
 
     def _expect(self, stored: StoredEvent) -> None:

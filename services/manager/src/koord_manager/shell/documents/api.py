@@ -73,7 +73,6 @@ class ManagerApi:
         self._standalone = standalone
 
     def routes(self) -> list[Route]:
-        """Return the routes for the HTTP server of the service."""
         return [
             Route("/v1/apply", self.apply, methods=["POST"]),
             Route("/v1/delete", self.delete, methods=["POST"]),
@@ -84,14 +83,12 @@ class ManagerApi:
         ]
 
     async def apply(self, request: Request) -> Response:
-        """Handle `POST /v1/apply`: apply every document in the body, and return one result for each."""
         documents = await _documents(request)
         results = await self._intake.submit(documents, _begin(request), dry_run=_is_dry_run(request))
         request.scope[OBJECTS] = [_name_of(result) for result in results]
         return _json({"results": results}, _status(results))
 
     async def delete(self, request: Request) -> Response:
-        """Handle `POST /v1/delete`: delete the objects that the body names, and return one result for each."""
         documents = await _documents(request)
         targets: list[object] = []
         results: dict[int, Result] = {}
@@ -144,7 +141,6 @@ class ManagerApi:
             yield _Item.of_document(state.object, partial(self._shown_custom, resource, state.object))
 
     async def get_object(self, request: Request) -> Response:
-        """Handle `GET /v1/objects/{kind}/{name}`: return one object, or status 404 if it does not exist."""
         kind, name = _kind(request), request.path_params["name"]
         namespace = request.query_params.get("namespace", "default") if _is_namespaced(kind) else ""
         resource = None if kind in AGGREGATES else resource_of_kind(kind)
@@ -207,15 +203,12 @@ class ManagerApi:
 
 
 class _Item(NamedTuple):
-    """An object of a list."""
-
     namespace: str  # Its namespace; "" for none
     name: str
     shown: Callable[[], dict[str, Any]]
 
     @classmethod
     def of_document(cls, document: dict[str, Any], shown: Callable[[], dict[str, Any]]) -> "_Item":
-        """Return the item of a custom resource."""
         meta = document["metadata"]
         return cls(meta.get("namespace", ""), meta.get("name", ""), shown)
 
@@ -240,7 +233,6 @@ def _unchanged(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_policy(node: dict[str, Any], policy: NodePolicyState) -> None:
-    """Add the computed resources, annotations and labels of a node to its object."""
     lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
     status: dict[str, Any] = node.setdefault("status", {})
     for field in ("capacity", "allocatable"):

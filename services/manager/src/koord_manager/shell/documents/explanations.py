@@ -51,29 +51,19 @@ class Teller(Protocol):
     """
 
     @property
-    def explanations(self) -> ObservationLog | None:
-        """Stream of explanations, or None if decisions are not published."""
-        ...
+    def explanations(self) -> ObservationLog | None: ...
 
     @property
-    def actor(self) -> str:
-        """Name of this service in the events that it publishes."""
-        ...
+    def actor(self) -> str: ...
 
     @property
-    def logger(self) -> Logger:
-        """Logger for denied objects."""
-        ...
+    def logger(self) -> Logger: ...
 
     @property
-    def options(self) -> Options:
-        """Feature gates and flags of admission, which the published decision records."""
-        ...
+    def options(self) -> Options: ...
 
 
 class Subject(NamedTuple):
-    """The object of an admission decision, and the request about it."""
-
     uid: str  # Uid of the request
     source: str  # "webhook", "apply", or "change" if another service asked for it
     resource: str  # Plural of its kind, such as `pods`
@@ -94,8 +84,6 @@ class Subject(NamedTuple):
 
 
 class Occasion(NamedTuple):
-    """Time of an admission decision, and the state that it was based on."""
-
     now: str  # Time, RFC 3339
     traceparent: str  # Trace of the request
     based_on: int  # Position of the log that was folded
@@ -107,7 +95,6 @@ class Occasion(NamedTuple):
 
 
 async def record_applied(context: Teller, work: Work, applied: Applied, occasion: Occasion) -> None:
-    """Publish what admission changed in a document of `koord apply`."""
     operation = "CREATE" if applied.action == "created" else "UPDATE"
     decision = AdmissionDecision(object=applied.made, steps=applied.steps)
     patch = json_patch(applied.given, applied.made) if applied.given and applied.made else []

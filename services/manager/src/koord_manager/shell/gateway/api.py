@@ -42,8 +42,6 @@ class Unreachable(Exception):
 
 
 class ApiResponse(NamedTuple):
-    """Response of the API server."""
-
     status: int  # HTTP status; 0 stands for no answer (`send`)
     body: bytes
     retry_after: float | None = None  # Header Retry-After in seconds, or None if it is absent
@@ -51,7 +49,6 @@ class ApiResponse(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def answered_at(self) -> datetime | None:
@@ -129,11 +126,9 @@ class KubernetesApi:
 
     @property
     def host(self) -> str:
-        """Address of the API server."""
         return str(self._configuration.host)
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._connections is not None:
             self._connections.close()
         await self._rest.close()
@@ -182,7 +177,6 @@ class KubernetesApi:
         content_type: str,
         seconds: float,
     ) -> ApiResponse:
-        """Send a request once and return its response. See `request`."""
         if self._connections is None:
             response = await self._send(method, path, parameters, body, content_type, seconds)
             return ApiResponse(
@@ -310,7 +304,6 @@ def _uses_proxy(configuration: Any) -> bool:
 
 
 def _connections(configuration: Any) -> HttpConnections:
-    """Return connections with the TLS settings of a configuration."""
     tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
@@ -361,7 +354,6 @@ async def connect_api(kubeconfig: Path | None, *, context: str = "", qps: float,
 
 
 def _is_about_events(path: str) -> bool:
-    """Whether a path is that of Kubernetes events in a namespace."""
     return path.partition("/namespaces/")[2].split("/")[1:2] == ["events"]
 
 

@@ -83,7 +83,6 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every event, condition and nominated node is written."""
         waiting = self._pending_writes.events or self._pending or self._pending_writes.nominated
         return not (waiting or self._in_flight or self._pods_in_flight)
 
@@ -232,7 +231,6 @@ class EventRecorder:
         _remember(self._counts, word.name, count)
 
     async def _send(self, request: Request) -> ApiResponse:
-        """Send a request up to `ATTEMPTS` times, and return the last response; its status is 0 without an answer."""
         backoff = Backoff(0.2, 5.0)
         answer = await send(self._api, request)
         for _ in range(ATTEMPTS - 1):
@@ -251,6 +249,5 @@ class EventRecorder:
 
 
 def _remember(memory: Newest[str, V], key: str, value: V) -> None:
-    """Set a value, and make its key the newest one."""
     memory.pop(key, None)
     memory[key] = value

@@ -47,7 +47,7 @@ now; if it was stored, it is folded."""
 
 
 class NotLeading(Exception):
-    """Raised if this instance does not lead any more, so that it must not write."""
+    pass
 
 
 class FactAppender:
@@ -235,7 +235,6 @@ class ErrorBoundary:
 
     @contextlib.contextmanager
     def __call__(self, about: object) -> Generator[None]:
-        """Catch, log and count an error about one object, whose name is `about`; `NotLeading` is raised."""
         try:
             yield
         except NotLeading:

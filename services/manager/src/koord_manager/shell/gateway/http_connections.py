@@ -18,8 +18,6 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class HttpAnswer(NamedTuple):
-    """Answer of the server."""
-
     status: int
     headers: Mapping[bytes, bytes]  # Headers by their names in lower case
     body: bytes

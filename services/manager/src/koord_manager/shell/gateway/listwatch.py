@@ -97,8 +97,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The end of a complete list of a resource."""
-
     resource: Mirrored
     refs: frozenset[AggregateRef]  # Aggregates of the listed objects, also of those that could not be decoded
     served: bool = True  # Whether the API server has the resource. A CRD may not be installed.
@@ -119,8 +117,6 @@ Sighting = Listed | Complete
 
 @dataclass(slots=True)
 class WatchFigures:
-    """Numbers about the list-watch of one resource, for metrics and the log."""
-
     lists: int = 0  # Lists that were begun
     watches: int = 0  # Opened watches
     errors: int = 0  # Errors of lists and watches

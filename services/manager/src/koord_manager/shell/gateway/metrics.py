@@ -72,7 +72,6 @@ class GatewayMetrics:
         self._wrote(purpose, meaning)
 
     def scale_read(self, meaning: str) -> None:
-        """Count a read of the scale of a controller."""
         self._scales.labels(meaning).inc()
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:

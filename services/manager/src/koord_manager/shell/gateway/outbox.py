@@ -119,12 +119,10 @@ class Outbox:
         self._in_flight: dict[str, set[str]] = {name: set() for name in QUEUES}
 
     def wake(self) -> None:
-        """Tell the outbox that there may be new pending writes."""
         self._news.set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no write is pending, in flight, or waits for a retry."""
         return self._pending_writes.queue.is_empty and not any(self._in_flight.values())
 
     async def run(self) -> None:
@@ -152,7 +150,6 @@ class Outbox:
             raise NotLeading
 
     async def _wait(self) -> None:
-        """Wait until `wake` is called or a retry is due."""
         due = self._pending_writes.queue.next_due
         delay = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):

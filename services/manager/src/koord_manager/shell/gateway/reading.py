@@ -67,22 +67,17 @@ class _Line(msgspec.Struct):
 
 
 class Unreadable(NamedTuple):
-    """An object that could not be decoded."""
-
     namespace: str  # Its namespace, or ""
     name: str  # Its name, or "" if not even its metadata can be decoded
     uid: str
     problem: str  # The decoding error as a sentence
 
     def __str__(self) -> str:
-        """Return a description for the log."""
         path = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{path or 'an object without a name'}: {self.problem}"
 
 
 class Page(NamedTuple):
-    """One page of a list of the API server."""
-
     objects: list[Object]  # The decoded objects, reduced by `cleaned`
     version: str  # Version of the list, from which a watch can start
     following: str  # Token of the next page, or empty for the last one
@@ -98,8 +93,6 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The change that one line of a watch describes."""
-
     version: str
     # The object, reduced by `cleaned`; None for a bookmark, and if the object could not be decoded. If it was deleted,
     # and only its names could be decoded, it has no more than these.
@@ -135,8 +128,6 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 class ResourceDecoder:
-    """Decodes lists and watches of one resource to typed objects."""
-
     def __init__(self, resource: Mirrored) -> None:
         self._resource = resource
         self._model: type[Any] = _MODELS[resource.kind] if resource.intake is Intake.TYPED else dict[str, Any]
@@ -237,8 +228,6 @@ PAGE: Final = 500
 
 
 class RequestRefused(Exception):
-    """Raised if the API server answers a list or a watch with an error."""
-
     def __init__(self, answer: ApiResponse) -> None:
         super().__init__(f"{answer.status}: {answer.message()}")
         self.answer = answer

@@ -67,8 +67,6 @@ class GatewaySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayContext:
-    """The services that the gateway uses."""
-
     api: KubernetesApi
     view: ManagerView
     log: EventLog
@@ -130,7 +128,6 @@ class Gateway:
             self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
 
     async def run(self) -> None:
-        """Mirror and write whenever this instance leads, until cancelled."""
         context = self._context
         stopped = Backoff(1.0, MISCONFIGURED_SECONDS)
         while True:
@@ -156,7 +153,6 @@ class Gateway:
                 await stopped.wait()
 
     async def _lead(self, work: "_TermOfGateway", term: Term) -> None:
-        """Run the tasks of one term until it is over."""
         working = asyncio.create_task(work.run())
         lost = asyncio.create_task(self._context.leadership.lost(term))
         try:
@@ -171,8 +167,6 @@ class Gateway:
 
 
 class _TermOfGateway:
-    """The state and the tasks of one term of leadership."""
-
     def __init__(self, context: GatewayContext, settings: GatewaySettings) -> None:
         self._context = context
         self._settings = settings
@@ -254,12 +248,10 @@ class _TermOfGateway:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be mirrored, written or recorded."""
         return self._outbox.is_idle and self._words.is_idle and self._queue.empty()
 
     @property
     def queue(self) -> WorkQueue:
-        """Keys of the objects with writes that have to be decided."""
         return self._pending_writes.queue
 
     def note(self, folded: list[tuple[AggregateRef, Event]]) -> None:
@@ -274,7 +266,6 @@ class _TermOfGateway:
         self._words.wake()
 
     async def run(self) -> None:
-        """Run all tasks until cancelled, or until one of them fails; `NotLeading` means that the term is over."""
         tasks = [watch.run() for watch in self._watches]
         tasks += [self._ingest.run(), self._write_out(), self._words.say(), self._listen(), self._watch_figures()]
         tasks.append(self._scales.run())
@@ -356,7 +347,6 @@ class _TermOfGateway:
                         self._reported[token] = known.uid, report.updated_at
 
     async def _watch_figures(self) -> None:
-        """Update the metrics of the watches once a second."""
         while True:
             self._context.metrics.watches({watch.resource.name: watch.figures for watch in self._watches})
             await asyncio.sleep(1.0)

@@ -33,8 +33,6 @@ MOST_REFUSED: Final = 1024
 
 
 class _Later(Exception):
-    """Raised if the API server did not answer, or asks to wait."""
-
     def __init__(self, answer: ApiResponse) -> None:
         super().__init__(answer.message())
         self.retry_after = answer.retry_after
@@ -73,7 +71,6 @@ class ScaleReader:
             self._news.set()
 
     async def run(self) -> None:
-        """Ask for one controller after the other, until cancelled."""
         self._turns.seed(self._facts.view, _now())
         backoff = Backoff(0.5, 30.0)
         while True:

@@ -65,7 +65,6 @@ class VolumeBinder:
         return after
 
     def _written_for(self, binding: Binding) -> set[str]:
-        """Return the claims of a placement whose choice this instance has written."""
         placement, claims = self._written.get(binding.uid, (0, set[str]()))
         if placement != binding.placement:
             placement, claims = binding.placement, set[str]()

@@ -105,7 +105,6 @@ def make_gateway(
 def gateway_settings(
     settings: KubernetesSettings, slo_config: tuple[str, str], other_configs: tuple[tuple[str, str], ...]
 ) -> GatewaySettings:
-    """Return the settings of the gateway, from the settings of the service."""
     return GatewaySettings(
         resources=mirrored_resources(
             slo_config=slo_config,

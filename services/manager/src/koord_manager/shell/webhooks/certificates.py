@@ -272,7 +272,6 @@ class WebhookEnvironment:
 
     @property
     def address(self) -> Address:
-        """Address at which the API server calls this server."""
         return Address(namespace=self.namespace, service=self.service, host=self.host, port=self.port)
 
 

@@ -46,8 +46,6 @@ Publish = Callable[[], Awaitable[None]]
 
 
 class ExplanationQueue:
-    """Explanations of admission decisions that wait to be published, in order."""
-
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
         self._pending: deque[Publish] = deque()
@@ -59,7 +57,6 @@ class ExplanationQueue:
         self._news.set()
 
     async def run(self) -> None:
-        """Publish queued explanations, several at once, until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHER_SECONDS)
@@ -88,8 +85,6 @@ _MOST_PENDING: Final = 20
 
 
 class Desk(NamedTuple):
-    """The services that the webhooks use."""
-
     view: ManagerView
     options: Options
     pending: PendingQuotas  # Accepted quotas that were not observed yet

@@ -45,8 +45,6 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class WatchingApi(Protocol):
-    """The method of the API server's client that `watch_object` needs."""
-
     def lines(
         self, path: str, parameters: Mapping[str, str], *, idle_seconds: float
     ) -> contextlib.AbstractAsyncContextManager[ApiResponse | AsyncIterator[list[bytes]]]:
@@ -100,7 +98,7 @@ _CURRENT: Final = "current"
 
 
 class KeptApi(ObjectsApi, WatchingApi, Protocol):
-    """A client that reads, writes and watches objects of the API server."""
+    pass
 
 
 class NotKept(Exception):
@@ -144,7 +142,6 @@ class Keeper:
 
     @property
     def key_file(self) -> Path:
-        """Path of the key of the server certificate."""
         return self._environment.directory / _CURRENT / "tls.key"
 
     async def start(self) -> None:
@@ -184,7 +181,6 @@ class Keeper:
                 await asyncio.sleep(LEAST_PAUSE_SECONDS)
 
     def _watched(self) -> Iterator[tuple[str, str]]:
-        """Yield the path of the collection and the name of each maintained object."""
         yield from self._configurations()
         if self._environment.writer == "secret":
             yield f"/api/v1/namespaces/{self._environment.namespace}/secrets", self._environment.secret

@@ -43,7 +43,6 @@ class QuotaWeights(Collector):
         """Name of a quota -> the resources that have a weight."""
 
     def set(self, quota: str, weights: Mapping[str, float]) -> None:
-        """Set the weights of a quota by resource, instead of those that it had before."""
         self._remove(quota)
         if weights:
             for resource, weight in weights.items():
@@ -52,11 +51,9 @@ class QuotaWeights(Collector):
             self._lifetime.touch(quota)
 
     def describe(self) -> Iterable[Metric]:
-        """Return the metric without values."""
         return self._gauge.describe()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metric, without the series of quotas that are gone."""
         self._lifetime.forget_gone()
         return self._gauge.collect()
 

@@ -41,8 +41,6 @@ _CONFLICT: Final = 409
 
 
 class ObjectsApi(Protocol):
-    """The method of the API server's client that the webhooks need to read and write objects."""
-
     async def request(
         self,
         method: str,
@@ -189,7 +187,6 @@ class QuotaGate:
         return min(3 + int(math.log2(changed)), self._policy.max_retries)
 
     async def _write(self, key: tuple[str, str], document: JsonObject, evaluation: Evaluation) -> ApiResponse | None:
-        """Write the usage and return None, or the response if the API server refused it."""
         metadata = cast("JsonObject", document.get("metadata") or {})
         change: dict[str, Any] = {
             "metadata": {
@@ -216,7 +213,6 @@ class QuotaGate:
         return None
 
     async def _read(self, key: tuple[str, str]) -> JsonObject | str:
-        """Return the quota object, or the reason why it cannot be read."""
         self._written.pop(key, None)
         try:
             answer = await self._api.request("GET", _path(*key))

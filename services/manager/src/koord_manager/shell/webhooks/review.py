@@ -51,8 +51,6 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A decoded AdmissionReview."""
-
     api_version: str  # Version of the AdmissionReview, which the answer has to have too
     request: Request  # The admission request in it
 

@@ -39,7 +39,6 @@ class WebhookRoutes:
         self._unready = unready
 
     def posts(self) -> dict[str, JsonPost]:
-        """Return path -> handler of the admission webhooks whose gates are on."""
         webhooks = served(self._desk.options)
         return {webhook.path: _Review(self._desk, webhook.kind, self._unready) for webhook in webhooks}
 
@@ -69,15 +68,12 @@ class WebhookRoutes:
         return Response(codec.encode(answer), media_type=_JSON)
 
     async def quotas(self, request: Request) -> Response:
-        """Handle `GET /elasticQuota`: return name -> quota, as admission reads them."""
         del request
         tree = self._desk.view.admission.quotas
         return Response(codec.encode({quota.name: _shown(quota) for quota in tree.all()}), media_type=_JSON)
 
 
 class _Review:
-    """The handler of one webhook."""
-
     def __init__(self, desk: Desk, kind: Kind, unready: Callable[[], str | None]) -> None:
         self.__name__ = kind  # what metrics call it
         self._desk = desk

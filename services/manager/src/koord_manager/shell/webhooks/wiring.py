@@ -29,15 +29,13 @@ from koord_manager.shell.webhooks.server import WebhookRoutes
 
 
 def are_wanted(settings: ManagerSettings, options: Options, api: ObjectsApi | None) -> bool:
-    """Return whether this process serves webhooks: `--webhooks=on`, or `auto` with an API server, and the gate is on."""
+    """Return whether webhooks are served: `--webhooks=on`, or `auto` with an API server, and the gate is on."""
     if not options.enabled("WebhookFramework") or settings.webhooks == "off":
         return False
     return settings.webhooks == "on" or api is not None
 
 
 class Webhooks(NamedTuple):
-    """The webhook server, and the keeper of its certificate and configuration objects."""
-
     server: HttpServer
     keeper: Keeper
 

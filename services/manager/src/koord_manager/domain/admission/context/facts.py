@@ -61,7 +61,7 @@ class ConfigNames:
 
 
 class Facts:
-    """The cluster state that admission reads: profiles, quotas, namespaces, priority classes, nodes and configuration."""
+    """Profiles, quotas, namespaces, priority classes, nodes and configuration of the cluster."""
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
         self.names = names  # Names of the ConfigMaps that the manager reads
@@ -136,21 +136,18 @@ class Facts:
                 pass
 
     def namespace_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a namespace; None removes the namespace."""
         if labels is None:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
 
     def priority_class_observed(self, name: str, priority_class: PriorityClass | None) -> None:
-        """Set the PriorityClass of a name; None removes it."""
         if priority_class is None:
             self._priority_classes.pop(name, None)
         else:
             self._priority_classes[name] = priority_class
 
     def node_observed(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Set the labels of a node; None removes the node."""
         if labels is None:
             self._nodes.pop(name, None)
         else:
@@ -192,7 +189,6 @@ class Facts:
     # -- looking up --------------------------------------------------------------------------------------------------
 
     def profiles(self) -> ProfileIndex:
-        """Return the index of all valid colocation profiles."""
         if self._profile_index is None:
             self._profile_index = ProfileIndex(self._profiles)
         return self._profile_index
@@ -202,7 +198,6 @@ class Facts:
         return self._namespaces.get(name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        """Return the PriorityClass of a name, or None if there is none."""
         return self._priority_classes.get(name)
 
     def quota_profile_of_tree(self, tree_id: str) -> QuotaProfile | None:
@@ -222,7 +217,6 @@ class Facts:
         return self._pods_of_quota.get(name, 0)
 
     def pods_of_namespace(self, name: str) -> int:
-        """Return the number of pods in a namespace."""
         return self._pods_of_namespace.get(name, 0)
 
 

@@ -28,8 +28,6 @@ class ZoneShape(NamedTuple):
 
 
 class GpuShape(NamedTuple):
-    """Numbers of healthy GPUs of a node."""
-
     node: int = 0
     zone: int = 0  # Most GPUs in one of its NUMA zones
     switch: int = 0  # Most GPUs under one of its PCIe switches
@@ -46,7 +44,6 @@ class _Shapes(Generic[S]):
         self._count: Counter[S] = Counter()
 
     def put(self, node: str, shape: S | None) -> None:
-        """Set the shape of a node; None removes it."""
         before = self._of_node.pop(node, None)
         if before is not None:
             self._count[before] -= 1

@@ -59,7 +59,6 @@ class Match:
         return self.valid and (self.selector is None or not self.selector.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the selector matches labels."""
         return self.valid and (self.selector is None or self.selector.matches(labels))
 
 
@@ -175,8 +174,6 @@ def _probability(written: int | float | str | None) -> int | InvalidInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaProfile:
-    """The fields of an ElasticQuotaProfile that admission of pods reads."""
-
     namespace: str
     name: str
     tree_id: str  # Id of the quota tree that the profile maintains

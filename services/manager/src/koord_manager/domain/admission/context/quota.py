@@ -146,9 +146,7 @@ class QuotaTree(Protocol):
         """Return the quota of a name, or None if there is none; names are unique in the cluster."""
         ...
 
-    def children(self, name: str) -> Iterable[Quota]:
-        """Return the children of a quota, in order of name."""
-        ...
+    def children(self, name: str) -> Iterable[Quota]: ...
 
     def of_namespace(self, namespace: str) -> Quota | None:
         """Return the quota whose annotation `namespaces` contains a namespace, or None if there is none.
@@ -200,7 +198,6 @@ class Quotas:
         return self._by_name.get(name)
 
     def children(self, name: str) -> list[Quota]:
-        """Return the children of a quota, in order of name. See `QuotaTree.children`."""
         return [self._by_name[child] for child in sorted(self._children.get(name, ()))]
 
     def of_namespace(self, namespace: str) -> Quota | None:
@@ -212,7 +209,6 @@ class Quotas:
         return self._by_name[min(names)] if names else None
 
     def all(self) -> list[Quota]:
-        """Return every quota, in order of name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
 
@@ -243,7 +239,6 @@ class QuotasWithPending:
         return self._pending[name] if name in self._pending else self._observed.get(name)
 
     def children(self, name: str) -> list[Quota]:
-        """Return the children of a quota, in order of name. See `QuotaTree.children`."""
         found = [quota for quota in self._observed.children(name) if quota.name not in self._pending]
         found += [quota for quota in self._pending.values() if quota is not None and quota.parent == name]
         return sorted(found, key=lambda quota: quota.name)

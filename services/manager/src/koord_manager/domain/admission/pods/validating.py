@@ -237,16 +237,12 @@ def validate_pod(
 
 @dataclass(frozen=True, slots=True)
 class BoundPod:
-    """Labels and annotations of the pod that a binding request names."""
-
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class BindingDecision:
-    """Result of the check whether a user may bind a pod."""
-
     allowed: bool
     decision: str  # Name of the rule that decided, such as `excluded_ns`; a label of the metric
 

@@ -91,15 +91,12 @@ _TERMINATED: Final = frozenset(("Succeeded", "Failed"))
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """Result of the check whether one pod fits into its quota."""
-
     # Names of the resources that the pod would exceed, in order of name; empty if it fits.
     exceeded: tuple[str, ...] = ()
     message: str = ""  # Sentence with the requested, used and limiting amounts, or empty if the pod fits
 
     @property
     def allowed(self) -> bool:
-        """Whether the pod fits into the quota."""
         return not self.exceeded
 
 

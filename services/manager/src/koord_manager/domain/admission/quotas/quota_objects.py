@@ -101,9 +101,7 @@ class PodCounts(Protocol):
         """Return the number of pods whose quota label has this name."""
         ...
 
-    def pods_of_namespace(self, name: str) -> int:
-        """Return the number of pods in a namespace."""
-        ...
+    def pods_of_namespace(self, name: str) -> int: ...
 
 
 def validate_quota(
@@ -156,7 +154,6 @@ def _annotation(key: str) -> str:
 
 
 def _is_same(quota: Quota, old: Quota) -> bool:
-    """Return whether all fields that the rules read are unchanged."""
     labels = (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_TREE_ID)
     return (
         all(quota.labels.get(key, "") == old.labels.get(key, "") for key in labels)

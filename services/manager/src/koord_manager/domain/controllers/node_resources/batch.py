@@ -44,7 +44,6 @@ class HighPriorityUse(NamedTuple):
     max_usage_request: Amount = Amount()  # The larger of usage and request of each pod
 
     def plus(self, other: "HighPriorityUse") -> "HighPriorityUse":
-        """Return the sums over two groups of pods together."""
         return HighPriorityUse(
             self.used.plus(other.used),
             self.request.plus(other.request),
@@ -53,8 +52,6 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The computed batch resources of a node."""
-
     cpu_milli: int  # CPU in milli-cores
     memory_bytes: int  # Memory in bytes
     # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
@@ -210,8 +207,6 @@ _MILLI = 1000
 
 
 class PublishedBatch(NamedTuple):
-    """Batch resources of a node as they are published."""
-
     batch: Amount | None  # The resources, or None to remove them from the node
     origin: Amount  # The resources before the deduction (annotation originExtendedAllocatable)
     third_party: Amount  # The deducted amounts, which other systems hold

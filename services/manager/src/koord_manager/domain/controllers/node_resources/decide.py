@@ -51,8 +51,6 @@ COMPARED: Final = (
 
 
 class SyncNeed(NamedTuple):
-    """Reasons to publish the extended resources of a node again."""
-
     changed: tuple[str, ...]  # Names of the resources that changed by more than the threshold
     expired: bool  # Whether the last publication is older than the limit, or nothing was published
 
@@ -97,8 +95,6 @@ _MILLI = 1000
 
 
 class NodeLook(NamedTuple):
-    """The inputs from which the overcommitted resources of a node are computed."""
-
     node: Node
     # Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
     pods: Iterable[tuple[Pod, amounts.PodFacts]]
@@ -114,8 +110,6 @@ class NodeLook(NamedTuple):
 
 
 class Overcommit(NamedTuple):
-    """The computed resources of a node."""
-
     # Event that publishes them, or None if the published ones are up to date.
     event: NodeOvercommitComputed | None = None
     batch: Batch | None = None  # Batch resources, or None if they are withdrawn
@@ -151,7 +145,6 @@ def overcommit(at: NodeInputs) -> Overcommit:
 
 
 def overcommit_event(at: NodeInputs) -> NodeOvercommitComputed | None:
-    """Return the event of `overcommit`."""
     return overcommit(at).event
 
 

@@ -24,8 +24,6 @@ _WITH_WHOLE_GPUS: Final = ("", keys.NVIDIA)
 
 
 class DeviceResources(NamedTuple):
-    """Resources and labels that a node gets from its Device object."""
-
     # Resource name -> whole units, summed over healthy devices. `device_event` decides what happens to other device
     # resources that the node has.
     resources: dict[str, int]
@@ -90,7 +88,6 @@ def device_event(at: NodeInputs) -> NodeDevicesComputed | None:
 
 
 def _enabled_devices(plugins: frozenset[str], new: dict[str, int], old: dict[str, int]) -> dict[str, int]:
-    """Return the new resources of plugins that run, and the present resources of plugins that do not."""
     return {
         name: amount
         for source, runs_for in ((new, True), (old, False))

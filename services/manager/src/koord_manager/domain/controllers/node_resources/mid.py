@@ -29,8 +29,6 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    """The computed mid resources of a node."""
-
     cpu_milli: int  # CPU in milli-cores
     memory_bytes: int  # Memory in bytes
     terms: dict[str, MidTerms]  # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`

@@ -71,7 +71,6 @@ def compute_zones(
 
 
 def _zones_of(pod: Pod) -> frozenset[int]:
-    """Return the NUMA zones that were allocated to a pod, or an empty set if there are none."""
     return frozenset(zone.zone for zone in allocation_of(pod.metadata.annotations).zones)
 
 

@@ -93,7 +93,6 @@ def computed(
     *,
     loading: bool = False,
 ) -> RecommendationComputed | None:
-    """Return the status of a Recommendation to publish, or None if the published one is good enough."""
     found = current_status(book, wanted, pods, state, now, loading=loading)
     cause = cause_of(wanted, found, state, now)
     return msgspec.structs.replace(found, cause=cause) if cause is not None else None
@@ -108,7 +107,7 @@ def current_status(
     *,
     loading: bool = False,
 ) -> RecommendationComputed:
-    """Return the present status of a Recommendation, whether it has to be published or not, with the cause "refreshed"."""
+    """Return the present status, whether it has to be published or not, with the cause "refreshed"."""
     containers = container_recommendations(book, wanted, pods)
     return RecommendationComputed(
         namespace=wanted.namespace,

@@ -79,7 +79,6 @@ class ContainerModel:
 
     @classmethod
     def empty(cls, settings: RecommenderSettings) -> "ContainerModel":
-        """Return a model of a container without samples, with empty histograms."""
         return cls(
             settings=settings,
             cpu=DecayingHistogram(cpu_options(settings)),

@@ -61,7 +61,6 @@ DEFAULT_SETTINGS: Final = RecommenderSettings()
 
 
 def settings_from(changed: dict[str, float]) -> RecommenderSettings:
-    """Return the default settings with these values changed: name -> value."""
     return msgspec.convert(changed, RecommenderSettings) if changed else DEFAULT_SETTINGS
 
 

@@ -28,8 +28,6 @@ _MIRRORED_OWNERS: Final = {
 
 
 class Wanted(NamedTuple):
-    """A parsed Recommendation object."""
-
     id: str  # Id of its aggregate, `<namespace>=<name>`
     version: int  # Position of the object in the log
     namespace: str
@@ -129,7 +127,6 @@ class Targets:
         return [self._wanted[id_] for id_ in sorted(self._wanted)]
 
     def one(self, id_: str) -> Wanted | None:
-        """Return a Recommendation by id (`<namespace>=<name>`), or None if there is none."""
         return self._wanted.get(id_)
 
     def of_pod(self, view: ManagerView, uid: str) -> tuple[Wanted, ...]:

@@ -40,8 +40,6 @@ DIMENSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Level(StrEnum):
-    """Health level of a node: Healthy, Warning or Critical."""
-
     HEALTHY = "Healthy"
     WARNING = "Warning"
     CRITICAL = "Critical"
@@ -55,8 +53,6 @@ class Offsets(NamedTuple):
 
 
 class HealthState(NamedTuple):
-    """State of a node's health that one assessment passes to the next."""
-
     abnormality: float  # Smoothed abnormality, from 0 to 1
     level: Level
     offsets: Offsets  # Percent points that are added to thresholds
@@ -73,8 +69,6 @@ class Thresholds(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """The result of one assessment of a node."""
-
     state: HealthState  # State for the next assessment
     weight: int  # Weight of the node, of 100; 100 if it is healthy
     severities: dict[str, float]  # Name of a signal -> severity above 0 and up to 1, worst first
@@ -226,8 +220,6 @@ class NodeWeight(NamedTuple):
 
 
 class Guarded(NamedTuple):
-    """The weights of all nodes after the number of nodes with a lowered weight was limited."""
-
     weights: dict[str, int]  # Name of a node -> weight to publish. Nodes beyond the limit have the full weight, 100.
     abnormal: list[str]  # Names of all nodes whose computed weight is lower than 100, worst first
     cap: int  # Maximum number of nodes with a lowered weight

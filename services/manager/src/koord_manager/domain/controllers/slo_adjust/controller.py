@@ -161,7 +161,6 @@ def offsets_of(health: NodeHealth | None) -> assessment.Offsets:
 
 
 def look_at_health(at: NodeInputs) -> Seen:
-    """Assess the health of a node, and return the assessment with its inputs."""
     published = at.published
     if published is not None and not is_told(at.view.state, at.token, published, NodeHealthAssessed):
         published = msgspec.structs.replace(published, health=None)  # that of an earlier node of the name
@@ -176,7 +175,6 @@ def look_at_health(at: NodeInputs) -> Seen:
 
 
 def previous_state(published: NodePolicyState | None) -> assessment.HealthState | None:
-    """Return the published health of a node as the start of its next assessment, or None if it has none."""
     health = published.health if published else None
     if health is None:
         return None

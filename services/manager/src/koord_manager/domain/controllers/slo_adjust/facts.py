@@ -91,6 +91,5 @@ def switched_off_drafts(view: ManagerView) -> list[Draft]:
 
 
 def draft_of(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
-    """Return a fact about the health of a node."""
     ref = AggregateRef("nodepolicy", token)
     return Draft(ref, event, view.state.last_seq(ref))

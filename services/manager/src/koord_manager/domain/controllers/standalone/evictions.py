@@ -49,8 +49,6 @@ _MOST_DIGITS: Final = 9
 
 @dataclass(slots=True, kw_only=True)
 class Budget:
-    """One PodDisruptionBudget with its computed numbers of pods."""
-
     id: str  # Id of its aggregate
     written: PodDisruptionBudget
     seq: int  # Position of its last event
@@ -64,7 +62,6 @@ class Budget:
     selected: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def selects(self, pod: Pod) -> bool:
-        """Return whether the budget selects a pod of its namespace."""
         return self.selector is not None and self.selector.matches(pod.metadata.labels)
 
 
@@ -77,7 +74,6 @@ class _Pods:
         self._known: dict[str, tuple[str, list[str]]] = {}
 
     def put(self, uid: str, pod: Pod | None) -> None:
-        """Add or change a pod. Remove it if it is None."""
         if uid in self._known:
             namespace, owners = self._known.pop(uid)
             _discard(self._in, namespace, uid)
@@ -91,15 +87,12 @@ class _Pods:
                 self._owned.setdefault(owner, set()).add(uid)
 
     def namespace(self, uid: str) -> str | None:
-        """Return the namespace of a pod, or None for an unknown pod."""
         return self._known[uid][0] if uid in self._known else None
 
     def of_namespace(self, namespace: str) -> set[str]:
-        """Return the uids of the pods in a namespace."""
         return self._in.get(namespace, set())
 
     def of_owner(self, owner: str) -> set[str]:
-        """Return the uids of the pods that name an owner."""
         return self._owned.get(owner, set())
 
 
@@ -173,7 +166,6 @@ class Budgets:
                 self._stale.update(budget.id for budget in self._with(owned, pods.namespace(owned)))
 
     def _with(self, uid: str, namespace: str | None) -> list[Budget]:
-        """Return the budgets that select a pod."""
         if namespace is None:
             return []
         return [budget for budget in self._by_namespace.get(namespace, {}).values() if uid in budget.pods]

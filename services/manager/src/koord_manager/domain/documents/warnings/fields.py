@@ -51,7 +51,6 @@ def unknown_fields(document: object) -> Iterator[str]:
 
 
 def _of_type(name: str, value: object, path: str) -> Iterator[str]:
-    """Yield the unknown fields of a value of a Kubernetes type, or of each item of a list."""
     if isinstance(value, list):
         for index, item in enumerate(cast("list[object]", value)):
             yield from _of_type(name, item, f"{path}[{index}]")
@@ -68,7 +67,6 @@ def _of_type(name: str, value: object, path: str) -> Iterator[str]:
 
 
 def _of_definition(resource: ResourceVersion, schema: Schema, value: object, path: str) -> Iterator[str]:
-    """Yield the unknown fields of a value with a schema, or of each item of a list."""
     embedded = "ObjectMeta" if path == "metadata" else _EMBEDDED.get((resource.kind, path))
     if embedded is not None:
         yield from _of_type(embedded, value, path)

@@ -26,7 +26,6 @@ _NOTHING: Final = Holder({}, {})
 
 
 def _known_keys() -> frozenset[str]:
-    """Return every label and annotation key of the protocol in its own domains."""
     values = [value for module in (keys, recommendations) for value in vars(module).values()]
     domains = (_OWN, keys.POD_GROUP)
     found = {value for value in values if isinstance(value, str) and value.partition("/")[0].endswith(domains)}
@@ -89,7 +88,6 @@ def _misunderstood(place: str, value: object, rule: MetadataRule) -> Iterator[st
 
 @lru_cache(maxsize=4096)
 def _meant(key: str) -> str | None:
-    """Return the known key that an unknown key probably means, or None if none is similar."""
     domain, _, name = key.partition("/")
     if key in KNOWN or not name or len(key) > _LONGEST_KEY or key.startswith(keys.SYNC_BARRIER_PREFIX):
         return None
@@ -101,7 +99,6 @@ def _meant(key: str) -> str | None:
 
 
 def _alike(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known keys whose names are similar to a name."""
     matcher = SequenceMatcher(None, b=name.lower())
     found: list[str] = []
     for each in known:
@@ -113,7 +110,6 @@ def _alike(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _places(document: object) -> Iterator[_Metadata]:
-    """Yield the metadata of the document itself and of its pods."""
     fields = _object(document)
     kind, spec = str(fields.get("kind")), _object(fields.get("spec"))
     yield _metadata("metadata", _object(fields.get("metadata")), HOLDERS.get(kind, _NOTHING))

@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 
 class MetadataRule(NamedTuple):
-    """The rule for the value of one label or annotation."""
-
     check: Callable[[str], object]  # Function that raises InvalidInput for a value that is not valid
     # Sentence about the effect of an invalid value, for example that it is ignored; empty if that depends on the value.
     effect: str = ""
@@ -119,7 +117,6 @@ def _json_list(*allowed: str) -> Callable[[str], None]:
 
 
 def _parsed(key: str, text: str, parse: Callable[[Mapping[str, str]], T]) -> T:
-    """Return what `parse` makes of the text. The path of an error starts below the key."""
     try:
         return parse({key: text})
     except InvalidInput as error:

@@ -32,8 +32,6 @@ _SLO_GROUP = "slo.koordinator.sh/v1alpha1"
 
 
 class Known(NamedTuple):
-    """A NodeSLO or NodeMetric object at the API server: its uid and its spec."""
-
     uid: str
     spec: Json
 
@@ -110,7 +108,6 @@ def _without_none(value: Any) -> Any:
 
 
 def node_metric_status(name: str, report: NodeUsageReported) -> Request:
-    """Return the request that writes a usage report of our agent as the status of a NodeMetric object."""
     status: Json = {
         "updateTime": report.updated_at,
         "podsMetric": [

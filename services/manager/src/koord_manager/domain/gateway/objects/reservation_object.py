@@ -32,7 +32,6 @@ _PATH: Final = f"/apis/scheduling.koordinator.sh/v1alpha1/{PLURAL}"
 
 
 def status_document(status: ReservationStatus) -> Json:
-    """Return the field `status` of a Reservation object, as JSON, for a computed status."""
     return {
         "phase": status.phase,
         "nodeName": status.node,
@@ -155,7 +154,6 @@ class ReservationNames:
                     self._used[uid] = entry.allocation.reservation.uid
 
     def all(self) -> Iterable[str]:
-        """Return the names of all Reservations that the folded facts contain."""
         return self._names.values()
 
     def concerned(self, ref: AggregateRef, event: Event) -> list[str]:

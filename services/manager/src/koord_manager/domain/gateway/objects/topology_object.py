@@ -71,7 +71,6 @@ def _document(name: str, node: Node, report: NodeTopologyReported) -> Json:
 
 
 def owned_by(node: Node) -> Json:
-    """Return the `ownerReferences` that make a node the owner of an object, or {} if the node has no uid."""
     if not node.metadata.uid:
         return {}
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.metadata.name, "uid": node.metadata.uid}
@@ -151,7 +150,6 @@ def _resources(zone: Json) -> dict[str, Json]:
 
 
 def _amounts(zone: TopologyZone, name: str) -> tuple[Quantity, Quantity]:
-    """Return the capacity and the allocatable of a resource in a zone."""
     allocatable = zone.allocatable[name]
     return quantity_of(name, zone.capacity.get(name, allocatable)), quantity_of(name, allocatable)
 
@@ -164,7 +162,6 @@ def _says(entry: Mapping[str, Any], field: str, amount: Quantity) -> bool:
 
 
 def _same_text(present: str | None, wanted: str) -> bool:
-    """Return whether two texts of an annotation are equal as JSON values."""
     if present is None or present == wanted:
         return present is not None
     try:
@@ -174,5 +171,4 @@ def _same_text(present: str | None, wanted: str) -> bool:
 
 
 def _escaped(key: str) -> str:
-    """Return a key as a part of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
