@@ -148,11 +148,7 @@ class ControllerMetrics:
             self._plugins.labels(plugin, _SUCCEEDED, "Setup").inc()
 
     def decided(self, events: Iterable[Event], *, stored: bool) -> None:
-        """Count the facts of a decision.
-
-        Args:
-            stored: Whether the log stored them; otherwise it refused them.
-        """
+        """Count the facts of a decision. `stored`: whether the log stored them; otherwise it refused them."""
         for event in events:
             self._part_decided(event)
             action = _ACTIONS.get(type(event))

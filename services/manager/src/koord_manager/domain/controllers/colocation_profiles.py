@@ -61,11 +61,7 @@ class ProfileUpdates:
         return at is None or now - at >= self._policy.force_update
 
     def has_room(self, now: float) -> bool:
-        """Return whether the rate limit allows another update now.
-
-        Args:
-            now: Time of a monotonic clock in seconds.
-        """
+        """Return whether the rate limit allows another update now. `now`: time of a monotonic clock in seconds."""
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
         self._filled_at = now

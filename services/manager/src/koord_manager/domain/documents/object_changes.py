@@ -156,11 +156,7 @@ def request_of(change: objects.CreateObject | objects.DeleteObject | objects.Pat
 
 
 def outcome_of(change: objects.ObjectChange, status: int, message: str) -> objects.ChangeOutcome | None:
-    """Return how a change ended; None if it has to be repeated.
-
-    Args:
-        status: HTTP status of the answer.
-    """
+    """Return how a change ended; None if it has to be repeated. `status`: HTTP status of the answer."""
     match meaning_of(status):
         case Meaning.DONE:
             return objects.ChangeOutcome(result=objects.ChangeResult.DONE)

@@ -109,11 +109,7 @@ def admit_again(view: ManagerView, request: Request, options: Options) -> Outcom
 
 
 def apply_again(view: ManagerView, document: JsonObject, options: Options, *, uid: str, now: str) -> Outcome:
-    """Repeat `koord apply` of one document, and return the outcome.
-
-    Args:
-        now: Time of the application, RFC 3339.
-    """
+    """Repeat `koord apply` of one document, and return the outcome. `now`: time of the application, RFC 3339."""
     try:
         applied = decide_apply(view, shape_manifest(document), new_uid=uid, now=now, options=options)
     except InvalidManifest as refused:
@@ -126,11 +122,7 @@ def apply_again(view: ManagerView, document: JsonObject, options: Options, *, ui
 
 
 def delete_again(view: ManagerView, plural: str, namespace: str, name: str, options: Options) -> Outcome:
-    """Repeat `koord delete` of one object, and return the outcome.
-
-    Args:
-        namespace: Its namespace, or empty.
-    """
+    """Repeat `koord delete` of one object, and return the outcome. `namespace`: its namespace, or empty."""
     kind = next((found.kind for found in accepted_kinds() if found.plural == plural), "")
     try:
         decide_delete(view, Target(kind, namespace, name), options)

@@ -64,11 +64,7 @@ class OutageLog:
         self._steps: dict[str, _Step] = {}
 
     def note(self, cause: str, resource: str, problem: str) -> None:
-        """Log or count a problem.
-
-        Args:
-            cause: Kind of the problem, which is the name of the line: `watch_<cause>`.
-        """
+        """Log or count a problem. `cause`: kind of the problem, which is the name of the line: `watch_<cause>`."""
         now, step = self._now(), self._steps.get(cause)
         if step is not None and now < step.ends:
             step.others.add(resource)

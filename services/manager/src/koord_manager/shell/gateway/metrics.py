@@ -63,11 +63,7 @@ class GatewayMetrics:
         self._failures.labels(part).inc()
 
     def written(self, purpose: str, meaning: str) -> None:
-        """Count a write to the API server.
-
-        Args:
-            purpose: Name of the write (`Request.purpose`).
-        """
+        """Count a write to the API server. `purpose`: name of the write (`Request.purpose`)."""
         self._writes.labels(purpose, meaning).inc()
         self._wrote(purpose, meaning)
 

@@ -117,10 +117,7 @@ _ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
-    """Return the decoded value.
-
-    Raise codec.DecodeError for bytes of any wrong kind.
-    """
+    """Return the decoded value. Raise codec.DecodeError for bytes of any wrong kind."""
     try:
         return decoder.decode(body)
     except (UnicodeDecodeError, RecursionError) as error:

@@ -284,10 +284,7 @@ class _TermOfGateway:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _write_out(self) -> None:
-        """Start to write after every resource was listed.
-
-        Writes are compared with the objects of the API server.
-        """
+        """Start to write after every resource was listed. Writes are compared with the objects of the API server."""
         while self.problem is not None:
             self._ingest.progress.clear()
             await self._ingest.progress.wait()

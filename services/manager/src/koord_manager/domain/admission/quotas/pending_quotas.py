@@ -26,11 +26,7 @@ class PendingQuotas:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}
 
     def accept(self, name: str, quota: Quota | None, now: float) -> None:
-        """Remember an accepted quota, or None for an accepted deletion.
-
-        Args:
-            now: Time of a monotonic clock in seconds.
-        """
+        """Remember an accepted quota, or None for an accepted deletion. `now`: time of a monotonic clock in seconds."""
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
