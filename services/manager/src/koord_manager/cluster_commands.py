@@ -81,11 +81,7 @@ class Installed:
 
 
 async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Installed:
-    """Return what is installed at an API server.
-
-    Args:
-        context: Context of the kubeconfig, or empty for the current one.
-        namespace: Namespace of the manager.
+    """Return what is installed at an API server. `namespace`: that of the manager; `context`: "" for the current one.
 
     Raises:
         Unreachable: The API server does not answer or refuses the request, or there are no credentials.

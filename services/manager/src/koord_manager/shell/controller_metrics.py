@@ -200,11 +200,7 @@ class ControllerMetrics:
         self._reconciled["node_resource"].labels(_FAILED, "reconcileNodeNotFound").inc()
 
     def lent(self, node: str, found: Overcommit, at: float) -> None:
-        """Set the metrics of the batch and mid resources of a node; those of withdrawn resources are not changed.
-
-        Args:
-            at: The time in seconds.
-        """
+        """Set the metrics of a node's batch and mid resources (`at`: seconds); withdrawn ones are not changed."""
         for plugin, result in (("BatchResource", found.batch), ("MidResource", found.mid)):
             self._ran(plugin, "ResourceCalculate" if result else "ResourceReset", failed=False)
             self._ran(plugin, "NodeStatusCheck", failed=False)
@@ -215,11 +211,7 @@ class ControllerMetrics:
                 self._lent_at[node] = at
 
     def failed(self, failures: Iterable[Failure], failing: Iterable[tuple[str, str]]) -> None:
-        """Count failed decisions, and set the number of failing objects of each controller.
-
-        Args:
-            failing: (controller, key) of all objects whose last decision failed.
-        """
+        """Count failed decisions, and set the number of failing objects (controller, key) of each controller."""
         for failure in failures:
             self._failures.labels(failure.controller).inc()
             if failure.controller == "nodemetric":
@@ -244,11 +236,7 @@ class ControllerMetrics:
                 self._lent.remove(node, f"kubernetes.io/{name}-memory", "byte")
 
     def recommended(self, rounds: RecommenderController, view: ManagerView, seconds: float) -> None:
-        """Record the duration of a run of the recommender, and set the numbers of Recommendations and samples.
-
-        Args:
-            seconds: Duration of the run.
-        """
+        """Record the duration of a run of the recommender, and set the numbers of Recommendations and samples."""
         self._objects.set(len(rounds.book.targets.all()))
         self._samples.set(rounds.book.samples)
         self._loop.observe(seconds)

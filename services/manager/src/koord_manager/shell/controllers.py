@@ -64,10 +64,7 @@ async def reconcile_node_objects(context: ManagerContext, controllers: Controlle
 
 
 async def reconcile_configuration(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Put a changed slo-controller-config into force, queue every node, and return the number of appended facts.
-
-    The facts are warnings about the configuration. No-op if the ConfigMap did not change.
-    """
+    """Put a changed slo-controller-config into force, queue every node, and record warnings about it."""
 
     def decide(_: str) -> list[list[Draft]]:
         view, policies = context.view, controllers.policies
@@ -88,7 +85,7 @@ MAX_PODS_PER_CYCLE: Final = 500
 
 
 async def reconcile_workloads(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Create and delete pods of queued workloads, at most `MAX_PODS_PER_CYCLE`, and return the number of pods."""
+    """Create and delete pods of queued workloads, at most `MAX_PODS_PER_CYCLE`."""
     view, queue = context.view, context.view.queue
     room = MAX_PODS_PER_CYCLE
 
@@ -114,10 +111,7 @@ async def reconcile_workloads(context: ManagerContext, _: Controllers, now: date
 
 
 async def reconcile_node_policies(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Return the number of appended facts.
-
-    The keys of controllers that are switched off are dropped.
-    """
+    """Publish NodeSLO, metric collection, ratios and devices of queued nodes. Drop keys of controllers that are off."""
     view, policies = context.view, controllers.policies
     rendered = 0
     for decision in RENDERED:
@@ -133,10 +127,7 @@ async def reconcile_node_policies(context: ManagerContext, controllers: Controll
 
 
 async def reconcile_overcommit(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute batch and mid resources of queued nodes, and of nodes whose usage report became too old.
-
-    Return the number of appended facts.
-    """
+    """Compute batch and mid resources of queued nodes, and of nodes whose usage report became too old."""
     view, policies, metrics = context.view, controllers.policies, context.metrics
     tokens = view.queue.take(OVERCOMMIT)
     if OVERCOMMITTED.enabled_as not in controllers.enabled:
@@ -164,7 +155,7 @@ async def reconcile_overcommit(context: ManagerContext, controllers: Controllers
 
 
 async def reconcile_health(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Reset the health of nodes that returned, assess all nodes if a run is due, and return the number of facts.
+    """Reset the health of nodes that returned, and assess all nodes if a run is due.
 
     Policies of nodes whose health changed are computed in the next cycle.
     """
@@ -177,7 +168,7 @@ async def reconcile_health(context: ManagerContext, controllers: Controllers, no
 
 
 async def reconcile_quota_profiles(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Update the root quotas of ElasticQuotaProfiles if a run is due, and return the number of appended facts."""
+    """Update the root quotas of ElasticQuotaProfiles if a run is due."""
     if QUOTA_PROFILE not in controllers.enabled:
         context.view.queue.take(QUOTA_PROFILE)
         return 0
@@ -190,10 +181,7 @@ async def reconcile_quota_profiles(context: ManagerContext, controllers: Control
 
 
 async def reconcile_recommendations(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Compute every Recommendation if a run is due, and request to evict one outdated pod at a time.
-
-    Return the number of appended facts.
-    """
+    """Compute every Recommendation if a run is due, and request to evict one outdated pod at a time."""
     recommender = controllers.recommender
     if not recommender.is_due(now):
         return 0
@@ -212,10 +200,7 @@ MAX_EVICTIONS_PER_CYCLE: Final = 200
 
 
 async def reconcile_evictions(context: ManagerContext, controllers: Controllers, now: datetime) -> int:
-    """Carry out requested evictions that disruption budgets allow, and return the number of appended facts.
-
-    Not called with an API server, where the gateway carries them out.
-    """
+    """Carry out requested evictions that disruption budgets allow. With an API server, the gateway does it."""
     view, queue, budgets = context.view, context.view.queue, controllers.budgets
     budgets.refresh(view, now.timestamp())
 
@@ -232,10 +217,7 @@ async def reconcile_evictions(context: ManagerContext, controllers: Controllers,
 
 
 async def bind_claims(context: ManagerContext, _: Controllers, now: datetime) -> int:
-    """Bind claims to volumes, make volumes, and free those of deleted claims. Return the number of changed objects.
-
-    Not called with an API server, whose controllers do this.
-    """
+    """Bind claims, make volumes, and free those of deleted claims. An API server has controllers for this."""
     keys = context.view.queue.take(VOLUME_CLAIM)
 
     def decide(key: str) -> list[list[Draft]]:

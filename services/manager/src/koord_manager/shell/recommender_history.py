@@ -107,12 +107,7 @@ async def keep_checkpoints(
 async def save_checkpoint(
     rounds: RecommenderController, snapshots: SnapshotStore, taken_at: str, logger: Logger, *, code_version: str
 ) -> None:
-    """Save the recommender's present models as a checkpoint.
-
-    Args:
-        taken_at: The time, RFC 3339.
-        code_version: Version of this program, to store with the checkpoint.
-    """
+    """Save the recommender's present models as a checkpoint. `taken_at`: RFC 3339."""
     state = (rounds.book.checkpoint(),)
     snapshot = Snapshot(
         fold=CHECKPOINT_FOLD,

@@ -57,16 +57,10 @@ Decide = Callable[[str], list[list[Draft]] | None]
 async def reconcile(
     context: ManagerContext, controller: str, names: Sequence[str], decide: Decide, now: datetime
 ) -> list[Draft]:
-    """Decide keys of a controller, append the facts, and wait until they are folded.
+    """Decide keys of a queue, append the facts, wait until they are folded, and return those that were stored.
 
     Other tasks run after every `KEYS_AT_ONCE` keys, so admission answers while a whole cluster is decided. Facts that
     are folded meanwhile queue their objects again.
-
-    Args:
-        controller: Name of the queue from which the keys were taken.
-
-    Returns:
-        The facts that were stored.
 
     Raises:
         LogFull: The log has refused facts, because it is full.

@@ -75,8 +75,8 @@ def surroundings(
 def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
     """Run the mutating webhook for the kind of the request's object, and return its decision.
 
-    If the kind has no mutating webhook, or if its gate is off, the object is allowed unchanged. If the webhook fails,
-    the decision contains a violation.
+    Without such a webhook, or if its gate is off, the object is allowed unchanged. If the webhook fails, the decision
+    contains a violation.
     """
     step = _MUTATORS.get((request.resource, request.subresource))
     if step is None or request.object is None:
@@ -94,10 +94,8 @@ def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def validate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Run the validating webhook for the kind of the request's object, and return its decision.
-
-    If the kind has no validating webhook, or if its gate is off, the object is allowed. The decision never changes
-    the object.
+    """Run the validating webhook for the kind of the request's object, and return its decision, which never changes the
+    object. Without such a webhook, or if its gate is off, the object is allowed.
     """
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:
@@ -152,10 +150,7 @@ def admit(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def read_pod(document: JsonObject, what: str = "a pod") -> Pod:
-    """Convert a pod from JSON to a typed object.
-
-    Args:
-        what: Name of the object in error messages.
+    """Convert a pod from JSON to a typed object. `what`: its name in error messages.
 
     Raises:
         InvalidInput: A field has the wrong shape. The error has its path.

@@ -30,22 +30,14 @@ TRANSLATION: Final = "ResourceTranslation"
 def mutate_by_profiles(
     pod: JsonObject, namespace: str, facts: Facts, options: Options, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Apply the matching profiles to a pod in order of name, then translate its cpu and memory.
+    """Apply the matching profiles to a pod in order of name, then replace its cpu and memory by batch or mid resources.
 
-    The translation replaces cpu and memory by batch or mid resources.
-
-    Args:
-        pod: Changed in place, unless the patch of a profile replaces it.
-        draw: Random numbers for profiles with a probability.
-
-    Returns:
-        The pod, and the names of the steps that were run: one for each applied profile, and one for the translation.
+    Return the pod (changed in place, unless a patch replaces it) and the names of the steps that were run: one for each
+    applied profile, and one for the translation.
 
     Raises:
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
             applied.
-
-    Source: manager spec, 8.2.
     """
     # 1. matching is decided on the pod as submitted
     labels = texts(pod, "metadata", "labels")
@@ -67,11 +59,10 @@ def mutate_by_profiles(
 
 
 def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
-    """Return whether a profile selects a pod: whether its selectors match the labels of the namespace and of the pod.
+    """Return whether the selectors of a profile match the labels of the namespace and of the pod (manager spec, 8.2
+    (1)).
 
     An invalid selector matches nothing. An unknown namespace matches only a missing or empty namespace selector.
-
-    Source: manager spec, 8.2 (1).
     """
     if not profile.pods.matches(labels):
         return False
@@ -82,12 +73,10 @@ def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str,
 
 
 def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
-    """Return whether a profile applies to this request by its probability: whether `draw` is below its percentage.
+    """Return whether `draw` is below the percentage of the profile (manager spec, 8.2 (3)).
 
     Raises:
         InvalidInput: The probability of the profile is not a valid percentage.
-
-    Source: manager spec, 8.2 (3).
     """
     if isinstance(profile.probability, InvalidInput):
         raise profile.probability.at(f"ClusterColocationProfile[{profile.name}]")
@@ -99,19 +88,14 @@ def is_drawn(profile: ColocationProfile, draw: Draw) -> bool:
 def apply_profile(
     target: JsonObject, profile: ColocationProfile, *, pod_spec: JsonObject | None, classes: Facts
 ) -> JsonObject:
-    """Return the object after one profile has changed it.
+    """Return the object after one profile has changed it (manager spec, 8.2 (4), 8.4).
 
     A profile sets labels, annotations, key mappings, label suffixes, scheduler, QoS class, priority, and at last
     applies a patch. A key mapping copies the value of the old key to the new key, or "" if the old key is missing. A
-    suffix is added to a label that exists.
-
-    Args:
-        target: A pod or a Reservation; its metadata is changed in place.
+    suffix is added to a label that exists. The metadata of `target`, a pod or a Reservation, is changed in place.
 
     Raises:
         InvalidInput: A value of the profile is invalid.
-
-    Source: manager spec, 8.2 (4), 8.4.
     """
     metadata = child(target, "metadata")
     if profile.labels or profile.label_keys_mapping or profile.label_suffixes or profile.qos_class:
@@ -170,8 +154,6 @@ def translate(pod: JsonObject) -> bool:
 
     Raises:
         InvalidInput: The pod has the wrong shape, or a quantity is invalid.
-
-    Source: manager spec, 8.3.
     """
     try:
         mapping = NATIVE_TO_EXTENDED.get(priority_class(pod_from_json(pod)))
@@ -214,17 +196,14 @@ def pod_namespace(pod: JsonObject, namespace: str) -> str:
 def mutate_reservation(
     operation: Operation, reservation: JsonObject, facts: Facts, draw: Draw
 ) -> tuple[JsonObject, list[str]]:
-    """Apply every colocation profile whose pod selector matches the labels of a new Reservation, by its probability.
+    """Apply the profiles whose pod selector matches the labels of a new Reservation, by their probability.
 
-    On other operations than CREATE, the Reservation is returned unchanged. The argument is never changed.
-
-    In contrast to pods, namespace selectors and the skip annotation are ignored, and resources are not translated.
+    Return the Reservation and the names of the steps that changed it. The argument is never changed. In contrast to
+    pods, namespace selectors and the skip annotation are ignored, and resources are not translated.
 
     Raises:
         InvalidInput: A probability or quantity is invalid, a priority class does not exist, or a patch cannot be
             applied.
-
-    Source: manager spec, 8.4.
     """
     labels = texts(reservation, "metadata", "labels")
     if operation is not Operation.CREATE:

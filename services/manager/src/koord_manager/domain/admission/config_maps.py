@@ -25,18 +25,11 @@ SLO_CONFIG_NAME = "slo-controller-config"
 def check_slo_config(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels]
 ) -> list[InvalidInput]:
-    """Return the violations in the sections of slo-controller-config, or an empty list if all are valid.
+    """Return the violations in the sections of slo-controller-config; their paths begin with the key of the section.
 
-    If sections cannot be read, return one violation for each of them. Otherwise return the first broken rule only.
-
-    Args:
-        old_data: The data in force, whose unchanged sections are not checked again.
-        nodes: Every existing node, because no two entries of a section may select the same node.
-
-    Returns:
-        Violations whose path begins with the key of the section.
-
-    Source: protocol spec, 6.2 and 6.11.
+    If sections cannot be read, return one violation for each of them, otherwise the first broken rule only (protocol
+    spec, 6.2, 6.11). Sections that are equal in `old_data` are not checked again. No two entries of a section may
+    select the same of the `nodes`.
     """
     unreadable = [
         InvalidInput(
@@ -63,8 +56,8 @@ _RECLAIM = ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent")
 def config_warnings(config: SloControllerConfig) -> dict[str, str]:
     """Return warnings about valid values of the colocation strategies that are probably wrong: field -> sentence.
 
-    The cluster strategy and the strategies of all node entries are checked, even if an entry selects no node. The
-    result is empty if colocation is not configured, or disabled in the cluster strategy.
+    All node entries are checked, even if one selects no node. Empty if colocation is not configured or disabled in the
+    cluster strategy.
     """
     section = config.section(SectionName.COLOCATION)
     if section is None or not section.cluster["enable"]:
@@ -105,12 +98,9 @@ def _last(path: str) -> str:
 
 
 def cautions(data: Mapping[str, str]) -> tuple[str, ...]:
-    """Return warnings about values of slo-controller-config that are valid and probably wrong, or ignored.
+    """Return warnings `field: sentence` about values that are valid and probably wrong, or ignored.
 
-    Each warning is a text `field: sentence`. A section that is not valid has no warnings.
-
-    Args:
-        data: Section key -> JSON text.
+    A section that is not valid has no warnings. `data`: section key -> JSON text.
     """
     found = config_warnings(read_config_map(None, data).config)
     return (*unread(data), *(f"{field}: {sentence}" for field, sentence in found.items()))
@@ -126,14 +116,13 @@ def validate_config(
     nodes: Iterable[NodeLabels],
     check_names: bool,
 ) -> list[Violation]:
-    """Return the first violation in a changed section of slo-controller-config, as a list of one or no violation.
+    """Return the first violation in a changed section of slo-controller-config, as a list of one or none.
 
     Other ConfigMaps and deletions are allowed.
 
     Args:
         ours: Namespace and name of slo-controller-config.
         namespace: Namespace of the request, for an object without one.
-        nodes: All nodes with their labels, because no two entries of a section may select the same node.
         check_names: Whether the names of node strategies must be set and unique (--node-strategy-name-need-check).
 
     Raises:
@@ -148,13 +137,7 @@ def validate_config(
 
 
 def config_cautions(config: JsonObject, *, ours: tuple[str, str], namespace: str) -> tuple[str, ...]:
-    """Return the warnings about values of an slo-controller-config that are valid and probably wrong.
-
-    The result is empty for other ConfigMaps.
-
-    Args:
-        ours: Namespace and name of slo-controller-config.
-        namespace: Namespace of the request, for an object without one.
+    """Return the warnings about slo-controller-config (`ours`: its namespace and name); none for other ConfigMaps.
 
     Raises:
         InvalidInput: The ConfigMap has the wrong shape.
@@ -170,14 +153,7 @@ def _is(config: JsonObject, ours: tuple[str, str], namespace: str) -> bool:
 def check_data(
     data: Mapping[str, str], old_data: Mapping[str, str], nodes: Sequence[NodeLabels], *, check_names: bool
 ) -> list[Violation]:
-    """Check the sections that differ between `old_data` and `data`.
-
-    Return the first violation as a list of one or none.
-
-    Args:
-        data: Section key -> JSON text of the submitted ConfigMap.
-        old_data: Section key -> JSON text of the stored ConfigMap, or empty if there is none.
-    """
+    """Return the first violation of a section that differs between `old_data` and `data`, as a list of one or none."""
     result = validate_config_map(data, old_data, nodes, check_names=check_names, require_both_bounds=True)
     if result.allowed or result.reason is None:
         return []

@@ -74,13 +74,10 @@ def validate_node(
 ) -> list[Violation]:
     """Return a violation if changed labels make a node match two entries of one section of slo-controller-config.
 
-    The result is a list of one or no violation. It is empty on CREATE, if the labels are unchanged, and without
-    slo-controller-config.
+    A list of one or none; none on CREATE.
 
     Raises:
         InvalidInput: The node has the wrong shape.
-
-    Source: manager spec, 11.2.
     """
     labels = texts(node, "metadata", "labels")
     if operation is not Operation.UPDATE or config is None or labels == texts(old or {}, "metadata", "labels"):

@@ -41,10 +41,7 @@ BUDGETS: Final = "poddisruptionbudgets"
 
 
 def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
-    """Yield every existing mirrored object of a kind, with its aggregate.
-
-    If the kind is not in `AGGREGATES`, yield every existing custom resource of any kind.
-    """
+    """Yield every existing mirrored object of a kind. If it is not in `AGGREGATES`, yield all custom resources."""
     for ref, found in objects_of_aggregate(view, AGGREGATES.get(kind, CUSTOM)):
         if not isinstance(found, Workload) or found.kind == kind:
             yield ref, found
@@ -53,10 +50,7 @@ def objects_of_kind(view: ManagerView, kind: str) -> Iterator[tuple[AggregateRef
 def objects_of_aggregate(
     view: ManagerView, aggregate: str
 ) -> Iterator[tuple[AggregateRef, KubeObject | dict[str, Any]]]:
-    """Yield every existing mirrored object of a kind of aggregate, such as `customspec`, with its aggregate.
-
-    The objects are those of the first step, so facts may be folded between two steps.
-    """
+    """Yield every existing mirrored object of a kind of aggregate. Facts may be folded between two steps."""
     for id_, state in list(view.state.of_kind(STATE_TYPES[aggregate]).items()):
         found = object_of(state)
         if found is not None:
@@ -64,10 +58,7 @@ def objects_of_aggregate(
 
 
 def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | None:
-    """Return the object that the state of an aggregate mirrors.
-
-    Return None if the state is None, if the object was deleted, or if aggregates of this kind mirror no objects.
-    """
+    """Return the object that a state mirrors; None if it was deleted, or if aggregates of this kind mirror none."""
     match state:
         case PodSpecState() | NodeSpecState() | ConfigState() | NamespaceState() | PriorityClassState():
             return state.object
@@ -80,8 +71,8 @@ def object_of(state: AggregateState | None) -> KubeObject | dict[str, Any] | Non
 def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> AggregateRef | None:
     """Return the aggregate of an object of a kind in `AGGREGATES`.
 
-    Pods and workloads are identified by their uid in the log. Return None if no existing pod or workload has this
-    name. For the other kinds, the object need not exist.
+    Pods and workloads are identified by their uid in the log. Return None if no existing one has this name. Objects of
+    the other kinds need not exist.
     """
     found = view.pod(namespace, name) if kind == "Pod" else None
     if kind in ("Deployment", "Job"):
@@ -93,10 +84,7 @@ def ref_of_name(view: ManagerView, kind: str, namespace: str, name: str) -> Aggr
 
 
 def deleted(kind: str, namespace: str, name: str) -> Event:
-    """Return the event that an object was deleted.
-
-    For a kind that is not in `AGGREGATES`, return that of a custom resource.
-    """
+    """Return the event that an object was deleted; that of a custom resource if the kind is not in `AGGREGATES`."""
     match kind:
         case "Pod":
             return objects.PodSpecDeleted(namespace=namespace, name=name)

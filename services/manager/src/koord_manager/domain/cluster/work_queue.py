@@ -105,21 +105,13 @@ class WorkQueue:
                 self.add(controller, name)
 
     def add_after(self, controller: str, name: str, due: float) -> None:
-        """Make a key ready at the time `due` in seconds; no-op if it is ready already.
-
-        An earlier timer of the key is replaced.
-        """
+        """Make a key ready at the time `due` in seconds, instead of an earlier timer. No-op if it is ready already."""
         if name not in self._ready.get(controller, ()) and self._due.get((controller, name)) != due:
             self._due[controller, name] = due
             heapq.heappush(self._timers, (due, controller, name))
 
     def take(self, controller: str, limit: int | None = None, skip: Container[str] = ()) -> list[str]:
-        """Remove and return ready keys of a controller, longest waiting first.
-
-        Args:
-            limit: Maximum number of keys, or None for all.
-            skip: Keys that stay in the queue.
-        """
+        """Remove and return ready keys of a controller, longest waiting first. Keys in `skip` stay in the queue."""
         ready = self._ready.get(controller)
         if not ready:
             return []
@@ -185,18 +177,14 @@ class WorkQueue:
     def fail(self, controller: str, name: str, error: Exception) -> None:
         """Record that a decision raised an error, and make its key ready after a back-off.
 
-        Args:
-            name: Name of the object. If empty, the controller failed as a whole; then only the back-off is started.
+        If `name` is empty, the controller failed as a whole; then only the back-off is started.
         """
         retries, delay, is_new = self.add_rate_limited(controller, name, requeue=bool(name))
         self._back_offs[controller, name].is_failure = True
         self._failures.append(Failure(controller, name, error, retries, delay, is_new))
 
     def attempt(self, controller: str, name: str, decide: Callable[[], T]) -> T | None:
-        """Call `decide` for a key, and return its result.
-
-        If it raises, record the error with `fail` and return None.
-        """
+        """Call `decide` for a key, and return its result. If it raises, record it with `fail` and return None."""
         try:
             decided = decide()
         except Exception as error:  # noqa: BLE001 - the failure of one object must not stop the others

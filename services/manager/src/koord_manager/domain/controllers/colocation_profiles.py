@@ -52,16 +52,12 @@ class ProfileUpdates:
         self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
 
     def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
-        """Return whether this version of a profile was not applied to a pod within the last `force_update` seconds.
-
-        Args:
-            now: Time of a monotonic clock in seconds.
-        """
+        """Return whether this version of a profile was not applied to a pod within the last `force_update` seconds."""
         at = self._done.get((profile.version, uid))
         return at is None or now - at >= self._policy.force_update
 
     def has_room(self, now: float) -> bool:
-        """Return whether the rate limit allows another update now. `now`: time of a monotonic clock in seconds."""
+        """Return whether the rate limit allows another update now."""
         passed = now - self._filled_at if self._filled_at is not None else 0.0
         self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
         self._filled_at = now

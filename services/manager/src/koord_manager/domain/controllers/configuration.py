@@ -107,10 +107,7 @@ class NodePolicies:
 
         The first node entry whose selector matches is merged into the cluster strategy. The node's own annotation and
         ratio labels are merged into the result. If the cluster strategy is disabled, the result is disabled, too.
-
-        Args:
-            token: Name of the node, as a part of NATS subjects (`.` is `_`). Not read: all strategies follow from
-                `node`.
+        `token` is not read: all strategies follow from `node`.
         """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
@@ -120,10 +117,7 @@ class NodePolicies:
         return found
 
     def colocation(self, token: str, node: Node, health: NodeHealth | None = None) -> ColocationStrategy:
-        """Return the colocation strategy of a node, with reclaim thresholds lowered by the health of the node.
-
-        Source: manager spec, 16.4.
-        """
+        """Return the colocation strategy of a node, lowered by its health (manager spec, 16.4)."""
         found = self.configured(token, node)
         if not self.slo_adjust.enable or health is None or not any(health.offsets.values()):
             return found
@@ -197,10 +191,7 @@ def _slo_adjust(config: SloControllerConfig) -> SloAdjustPolicy:
 
 
 def warning_drafts(policies: NodePolicies, view: ManagerView) -> list[Draft]:
-    """Return the fact `ConfigWarned` if the warnings about slo-controller-config differ from the recorded ones.
-
-    Otherwise return an empty list.
-    """
+    """Return the fact `ConfigWarned` if the warnings about slo-controller-config differ from the recorded ones."""
     state = slo_config_state(view)
     warnings = config_warnings(policies.config) if state is not None and state.object is not None else {}
     if state is None or warnings == state.warnings:

@@ -29,9 +29,7 @@ def desired_node(
 ) -> DesiredNode | None:
     """Return the desired state of a node for its agent, or None if the node does not exist.
 
-    Args:
-        strategy: Colocation strategy of the node. It gives the measuring policy while none is published.
-        binds_pods: Whether an API server binds the pods.
+    `strategy` gives the measuring policy while none is published. `binds_pods`: whether an API server binds the pods.
     """
     node = view.node(token)
     if node is None:

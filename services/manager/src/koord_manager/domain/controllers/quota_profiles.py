@@ -79,10 +79,7 @@ def tree_id_of(profile: ElasticQuotaProfile) -> str:
 
 
 def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota:
-    """Compute the root quota of a profile.
-
-    Args:
-        nodes: All nodes. A missing selector of the profile selects none of them, an empty selector all.
+    """Compute the root quota of a profile. A missing selector selects none of the nodes, an empty selector all.
 
     Raises:
         InvalidInput: The selector is invalid.
@@ -202,10 +199,7 @@ class QuotaProfileController:
     def decide(self, view: ManagerView, id_: str) -> list[Draft]:
         """Return the fact that brings the root quota of a profile up to date, or that drops it with its profile.
 
-        Return an empty list if it is up to date, or if a deleted profile has none.
-
-        Args:
-            id_: Id of the profile, `<namespace>=<name>`.
+        `id_`: `<namespace>=<name>` of the profile.
         """
         stored = view.state.of_kind(CustomObjectState).get(f"{QUOTA_PROFILES}={id_}")
         state = view.state.of_kind(QuotaProfileState).get(id_)
@@ -295,10 +289,8 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | QuotaProfileState) -> dict[str, Any]:
-    """Return an ElasticQuota object with a computed root quota. Labels and annotations that others have set stay.
-
-    Args:
-        existing: The stored object; empty if there is none.
+    """Return an ElasticQuota object ({} if there is none) with a computed root quota. Labels and annotations of others
+    stay.
     """
     metadata: dict[str, Any] = existing.get("metadata") or {}
     return {
@@ -317,10 +309,7 @@ def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | Quot
 
 
 def tree_id_drafts(view: ManagerView, id_: str, stored: CustomObjectState, state: QuotaProfileState) -> list[Draft]:
-    """Return the fact that writes the generated tree id to the profile's label, or an empty list if it has the label.
-
-    Source: manager spec, 14 (1).
-    """
+    """Return the fact that writes the generated tree id to the profile's label; empty if it has the label."""
     document: dict[str, Any] = stored.object
     metadata: dict[str, Any] = document.get("metadata") or {}
     labels: dict[str, str] = metadata.get("labels") or {}

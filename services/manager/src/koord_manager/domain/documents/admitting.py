@@ -40,10 +40,7 @@ WITHIN_RULE = "within rule "
 
 
 class AdmissionRefused(InvalidManifest):
-    """Raised if admission denies an object.
-
-    It contains the violations for the user, and in `decision` the admission decision that is recorded.
-    """
+    """Raised if admission denies an object. `decision` is the admission decision that is recorded."""
 
     def __init__(self, violations: list[Violation]) -> None:
         super().__init__(
@@ -113,9 +110,6 @@ def created_pod(
 
 def judge_pod(view: ManagerView, pod: Pod, old: Pod | None, options: Options) -> None:
     """Check a pod with the rules of the validating webhook, if its gate is on.
-
-    Args:
-        old: The stored pod, or None for a new one.
 
     Raises:
         AdmissionRefused: The pod breaks a rule.

@@ -32,10 +32,7 @@ _OURS = ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFi
 
 
 def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: str, options: Options) -> Applied:
-    """Decide `koord apply` of a custom resource: return the fact that mirrors it.
-
-    Args:
-        now: Creation time of a new object, RFC 3339.
+    """Decide `koord apply` of a custom resource: return the fact that mirrors it. `now`: creation time, RFC 3339.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.
@@ -78,11 +75,8 @@ def apply_custom(view: ManagerView, custom: CustomObject, *, new_uid: str, now: 
 def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, options: Options) -> Applied | None:
     """Decide a merge patch of a custom resource: return the fact that mirrors the patched object.
 
-    Return None if the object does not exist, or has another uid than the patch names.
-
-    Args:
-        change: The patch. It cannot change identity and last applied manifest.
-        new_uid: Uid of the request.
+    Return None if the object does not exist, or has another uid than the patch names. The patch cannot change identity
+    and last applied manifest. `new_uid` is that of the request.
 
     Raises:
         InvalidManifest: The patched object is refused, with every violation that was found.
@@ -113,9 +107,7 @@ def patch_custom(view: ManagerView, change: PatchObject, *, new_uid: str, option
 
 
 def delete_custom(view: ManagerView, kind: str, namespace: str, name: str, options: Options) -> list[Draft] | None:
-    """Return the fact that deletes a custom resource, as a list of one.
-
-    Return None if the object does not exist, or if the kind is unknown.
+    """Return the fact that deletes a custom resource, as a list of one; None if the object or the kind does not exist.
 
     Raises:
         AdmissionRefused: Admission denies the deletion, for example of a quota with pods.

@@ -40,10 +40,7 @@ _WRITTEN: Final = ("labels", "annotations")
 
 
 def apply_node(view: ManagerView, manifest: Manifest, *, now: str, options: Options) -> Applied:
-    """Decide `koord apply` of a Node: return the facts that mirror it.
-
-    Args:
-        now: Creation time of a new node, RFC 3339.
+    """Decide `koord apply` of a Node: return the facts that mirror it. `now`: creation time of a new node, RFC 3339.
 
     Raises:
         InvalidManifest: The document is refused, with every violation that was found.

@@ -20,12 +20,7 @@ from koord_manager.domain.admission.recorded_object import LAST_APPLIED
 
 
 def three_way(stored: Mapping[str, Any], last: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object to store: `stored`, changed by the difference between `last` and `new`. No argument is changed.
-
-    Args:
-        last: The manifest that was applied last, or empty if there was none.
-        new: The manifest to apply.
-    """
+    """Return `stored` changed by the difference between `last` (empty for none) and `new`. No argument is changed."""
     result = {name: value for name, value in stored.items() if name in new or name not in last}
     for name, value in new.items():
         if name in stored and name in last and last[name] == value:
@@ -50,11 +45,9 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def merged(target: object, patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with a merge patch applied. No argument is changed.
+    """Return a JSON object with a merge patch applied: null removes a member. No argument is changed.
 
-    Args:
-        target: The object. A value of another type counts as an empty object.
-        patch: The patch. Null removes a member.
+    A target of another type counts as an empty object.
     """
     result = dict(cast("Mapping[str, Any]", target)) if isinstance(target, Mapping) else {}
     for name, value in patch.items():

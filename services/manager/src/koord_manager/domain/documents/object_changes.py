@@ -197,10 +197,8 @@ def node_path(name: str) -> str:
 def node_request(change: objects.ChangeNode, document: Json) -> Request:
     """Return the request that changes `unschedulable`, labels and taints of a node, for example to cordon it.
 
-    The API server refuses it if the node has changed since it was read.
-
-    Args:
-        document: The whole node as read from the API server, because a merge patch replaces lists.
+    The API server refuses it if the node has changed since it was read. `document` is the whole node, because a merge
+    patch replaces lists.
 
     Raises:
         codec.DecodeError: The node is not valid.

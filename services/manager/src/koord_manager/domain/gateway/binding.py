@@ -70,9 +70,8 @@ class Later(NamedTuple):
 
 
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
-    """Return the binding that has to be sent for a pod.
-
-    Return None if the pod is not placed, if the outcome of its binding is recorded, or if the pod is deleted.
+    """Return the binding that has to be sent for a pod; None if it is not placed, is deleted, or its outcome is
+    recorded.
     """
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
@@ -92,9 +91,8 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """Return the outcome that the mirrored pod already shows, or None if the binding has to be sent.
-
-    For example, an earlier attempt may have bound the pod.
+    """Return the outcome that the mirrored pod shows, for example of an earlier attempt; None if the binding has to be
+    sent.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
@@ -126,14 +124,10 @@ def binding_request(binding: Binding) -> Request:
 
 
 def judge_binding(status: int, message: str) -> Settled | Later | None:
-    """Return what the API server's answer says about a binding.
+    """Return what the API server's answer says about a binding. `status`: 0 stands for no answer.
 
-    Args:
-        status: HTTP status; 0 stands for no answer.
-
-    Returns:
-        The final outcome, or `Later` if it is not known yet; after a conflict, the pod must be read first. None if the
-        pod does not exist, so that there is nothing to record.
+    `Later` if the final outcome is not known yet; after a conflict, the pod must be read first. None if the pod does
+    not exist, so that there is nothing to record.
     """
     match meaning_of(status):
         case Meaning.DONE:
@@ -151,13 +145,8 @@ def judge_binding(status: int, message: str) -> Settled | Later | None:
 def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Later | None:
     """Return the outcome of a binding that the API server refused as a conflict, from the pod that was read afterwards.
 
-    Args:
-        status: HTTP status of reading the pod.
-        pod: The pod, or None if it could not be read.
-
-    Returns:
-        The final outcome, or `Later` if the binding has to be sent again. None if the pod does not exist, or if
-        another pod has its name now.
+    `pod` is None if it could not be read. `Later` if the binding has to be sent again. None if the pod does not exist,
+    or if another pod has its name now.
     """
     if pod is None:
         return None if meaning_of(status) is Meaning.GONE else Later()
@@ -167,16 +156,11 @@ def judge_look(binding: Binding, status: int, pod: Pod | None) -> Settled | Late
 
 
 def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answered_at: datetime) -> Draft | None:
-    """Return the fact that records the final outcome of a binding: `PodBound` or `PodBindFailed`.
+    """Return the fact that records the final outcome of a binding; None if it is recorded, or the pod is deleted.
 
     If the log does not have the bound pod yet, `PodBound` contains its node, annotations, labels and time of binding.
-    The gateway then records no further fact when it observes the bound pod.
-
-    Args:
-        answered_at: Time of the API server's answer, by its clock.
-
-    Returns:
-        None if the outcome is recorded already, or if the pod is deleted.
+    The gateway then records no further fact when it observes the bound pod. `answered_at` is by the clock of the API
+    server.
     """
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     if spec is None or (spec.binding is not None and spec.binding.placement >= binding.placement):
@@ -199,8 +183,7 @@ def outcome_draft(view: ManagerView, binding: Binding, settled: Settled, answere
 def observed_binding(view: ManagerView, uid: str, old: Pod, found: Pod) -> PodBound | None:
     """Return the fact for a bound pod that was observed, and whose binding was not answered.
 
-    Returns:
-        None if our pending binding does not explain all that has changed.
+    None if our pending binding does not explain all that has changed.
     """
     binding = pending_binding(view, uid) if found.spec.node_name and not old.spec.node_name else None
     if binding is None:

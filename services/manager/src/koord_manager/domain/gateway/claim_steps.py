@@ -182,10 +182,8 @@ def step_of_volume(
 def step_after_write(status: int, message: str) -> Progress | Later | Settled:
     """Return the next step for a claim after the scheduler's choice of volume or node was written.
 
-    A missing RBAC permission (403) is not final: the write is repeated until the time for binding is over.
-
-    Args:
-        status: HTTP status of the write; 0 stands for no answer.
+    A missing RBAC permission (403) is not final: the write is repeated until the time for binding is over. Status 0
+    stands for no answer.
     """
     match meaning_of(status):
         case Meaning.DONE:

@@ -122,12 +122,10 @@ class DrainEvents:
                     self._known[AggregateRef(kind, id_)] = _known_of(state)
 
     def changed(self, view: ManagerView, ref: AggregateRef) -> list[KubernetesEvent]:
-        """Return the Kubernetes events about what changed in a drain or group since the last call for it.
+        """Return the Kubernetes events about what changed in a drain or group since the last call for it; none for
+        others.
 
         They are a warning for each bad condition that became true, and a normal event for a new phase.
-
-        Args:
-            ref: Aggregate of a drain or a group of drains. Of other aggregates, nothing is returned.
         """
         state = view.state.get(ref)
         if not isinstance(state, DrainState | DrainGroupState) or not state.object_uid:

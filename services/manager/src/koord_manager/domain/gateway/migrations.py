@@ -53,11 +53,7 @@ def migration_status(state: MigrationState) -> Json:
 
 
 def with_migration_status(folded: ClusterState, document: Json) -> Json:
-    """Return a PodMigrationJob with the status, metadata and spec that its facts give it; unchanged without facts.
-
-    Args:
-        document: The object, not changed.
-    """
+    """Return a copy of a PodMigrationJob with the status, metadata and spec that its facts give it."""
     meta: Json = document["metadata"]
     state = folded.get(AggregateRef("migration", str(meta.get("uid", ""))))
     if not isinstance(state, MigrationState):
@@ -105,9 +101,8 @@ _EVICTING: Final = "Evicting"
 def answer_event(uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> KubernetesEvent | None:
     """Return the event about the API server's answer to an eviction that the descheduler requested.
 
-    Returns:
-        The event that the pod was evicted, or that the eviction by a job failed. None if the pod was gone already, or
-        if an eviction without a job failed.
+    It says that the pod was evicted, or that the eviction by a job failed. None if the pod was gone already, or if an
+    eviction without a job failed.
     """
     if isinstance(answer, Evicted):
         return None if answer.gone else _descheduled(uid, request)

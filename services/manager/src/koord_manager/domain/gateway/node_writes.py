@@ -30,8 +30,7 @@ LENT: Final = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 def wanted_resources(policy: NodePolicyState) -> dict[str, int | None]:
     """Return the extended resources that the manager computed for a node: name -> whole units.
 
-    None stands for a resource that has to be removed from the node. Resources that were never computed are not
-    included.
+    None stands for a resource that has to be removed. Resources that were never computed are not included.
     """
     lent = policy_resources(policy)
     decided = [*(LENT if policy.computed_at else ()), *_decided_devices(policy)]
@@ -53,8 +52,7 @@ def _decided_devices(policy: NodePolicyState) -> tuple[str, ...]:
 def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
     """Return the annotations that the manager computed for a node: key -> text.
 
-    None stands for an annotation that has to be removed from the node. Annotations that were never computed are not
-    included.
+    None stands for an annotation that has to be removed. Annotations that were never computed are not included.
     """
     wanted: dict[str, str | None] = dict(policy_annotations(policy))
     if policy.ratios_computed:
@@ -68,8 +66,7 @@ def wanted_annotations(policy: NodePolicyState) -> dict[str, str | None]:
 def pending_status(view: ManagerView, token: str) -> Request | None:
     """Return the request that patches the computed resources in a node's status, in capacity and allocatable.
 
-    Return None if they are up to date, if nothing was computed for the node, or if the node has neither capacity nor
-    allocatable yet.
+    None if they are up to date, if nothing was computed, or if the node has neither capacity nor allocatable yet.
     """
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None or not (node.status.capacity or node.status.allocatable):
@@ -87,10 +84,7 @@ def pending_status(view: ManagerView, token: str) -> Request | None:
 
 
 def pending_metadata(view: ManagerView, token: str) -> Request | None:
-    """Return the request that patches the computed annotations and labels of a node; others stay.
-
-    Return None if they are up to date, or if nothing was computed for the node.
-    """
+    """Return the request that patches the computed annotations and labels of a node; None if they are up to date."""
     node, policy = view.node(token), view.policy(token)
     if node is None or policy is None:
         return None

@@ -65,10 +65,7 @@ def scheduled(uid: str, namespace: str, name: str, node: str) -> KubernetesEvent
 
 
 def failed_scheduling(uid: str, namespace: str, name: str, message: str) -> KubernetesEvent:
-    """Return the Kubernetes event that the pod has no node.
-
-    Either no node was feasible, or the API server refused the chosen node.
-    """
+    """Return the Kubernetes event that no node was feasible, or that the API server refused the chosen node."""
     return KubernetesEvent(about_pod(uid, namespace, name), "FailedScheduling", message[:MOST_MESSAGE], "Warning")
 
 
@@ -79,10 +76,8 @@ def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEv
 def device_health(
     uid: str, namespace: str, name: str, devices: Sequence[UnhealthyDevice], node: str
 ) -> KubernetesEvent:
-    """Return the Kubernetes event that devices of the pod became unhealthy, or that all are healthy again.
-
-    Args:
-        devices: Its unhealthy devices; empty if all are healthy again.
+    """Return the Kubernetes event that devices of the pod became unhealthy, or that all (no `devices`) are healthy
+    again.
     """
     reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
     message = device_sentence(devices, node)
@@ -102,20 +97,15 @@ def event_collection(namespace: str) -> str:
 def log_outdated(namespace: str, problem: str) -> KubernetesEvent:
     """Return the Kubernetes event that a manager gives up the lease, because the cluster has a newer log than its own.
 
-    Args:
-        namespace: Namespace of the ConfigMap with the cluster's epoch.
-        problem: The two epochs, in a sentence.
+    `namespace` is that of the ConfigMap with the cluster's epoch, `problem` names the two epochs.
     """
     involved = Involved("ConfigMap", "v1", namespace, EPOCH_CONFIG_MAP, "")
     return KubernetesEvent(involved, "LogOutdated", problem, "Warning", MANAGER)
 
 
 def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
-    """Return the request that creates a Kubernetes event.
-
-    Args:
-        now: The time, RFC 3339 in whole seconds.
-        instance: Name of the manager's process, which reports it.
+    """Return the request that creates a Kubernetes event. `now`: RFC 3339 in whole seconds; `instance`: the reporting
+    process.
     """
     involved = event.involved
     namespace = involved.namespace or "default"
@@ -145,11 +135,7 @@ def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
 
 
 def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
-    """Return the request that updates the count and the time of a Kubernetes event that exists.
-
-    Args:
-        now: The time, RFC 3339 in whole seconds.
-    """
+    """Return the request that updates count and time (RFC 3339 in whole seconds) of a Kubernetes event that exists."""
     body: Json = {"count": count, "lastTimestamp": now}
     path = f"{event_collection(event.involved.namespace)}/{event.name}"
     return Request("event", "PATCH", path, body, STRATEGIC_PATCH)
@@ -158,9 +144,7 @@ def event_repetition(event: KubernetesEvent, now: str, count: int) -> Request:
 def unschedulable_condition(uid: str, pod: Pod, message: str, now: str, nominated: str) -> Request:
     """Return the request that sets the pod's condition PodScheduled to False with the reason Unschedulable.
 
-    Args:
-        now: The time, RFC 3339.
-        nominated: Node to write as the nominated node as well, or empty.
+    `nominated` is written as the nominated node as well, unless it is empty.
     """
     was_false = any(item.type == "PodScheduled" and item.status == "False" for item in pod.status.conditions)
     condition: Json = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

@@ -143,11 +143,7 @@ def list_text(amounts: Mapping[str, str]) -> str:
 
 
 def amounts_text(amounts: Mapping[str, int]) -> dict[str, str]:
-    """Return amounts as quantities, without those that are zero.
-
-    Args:
-        amounts: Resource -> amount; cpu in milli-cores, other resources in whole units.
-    """
+    """Return amounts (cpu in milli-cores, others in whole units) as quantities, without those that are zero."""
     return {
         name: (of_milli(amount) if name == CPU else of_value(amount)).canonical()
         for name, amount in sorted(amounts.items())

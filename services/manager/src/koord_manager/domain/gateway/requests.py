@@ -38,11 +38,7 @@ class Meaning(StrEnum):
 
 
 def meaning_of(status: int) -> Meaning:
-    """Return the meaning of an HTTP status for a write that was sent: done, conflict, object gone, refused, or retry.
-
-    Args:
-        status: HTTP status; 0 stands for no answer.
-    """
+    """Return the meaning of an HTTP status (0: no answer) of a write: done, conflict, gone, refused, or retry."""
     match status:
         case _ if 200 <= status < 300:
             return Meaning.DONE

@@ -51,10 +51,7 @@ class Mirrored:
 
 
 def collection_path(resource: Mirrored, namespace: str = "") -> str:
-    """Return the path of a resource's collection in a namespace.
-
-    An empty namespace stands for all namespaces, and for cluster-scoped resources.
-    """
+    """Return the path of a resource's collection; an empty namespace for all, and for cluster-scoped resources."""
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     plural = resource.served_as or resource.plural
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
@@ -96,8 +93,7 @@ OTHERS = (
 def config_map(namespace: str, name: str, *, has_sections: bool = False) -> Mirrored:
     """Return a resource that lists and watches one ConfigMap only, because the manager may not read other ConfigMaps.
 
-    Args:
-        has_sections: Whether it is slo-controller-config, whose sections are validated one by one.
+    `has_sections`: whether it is slo-controller-config, whose sections are validated one by one.
     """
     return Mirrored(
         group="",

@@ -18,11 +18,7 @@ Quota = tuple[str, str]
 
 
 class ProfilesByQuota:
-    """The aggregates of the existing profiles, by the root quota that each one rendered last.
-
-    Args:
-        view: The folded cluster to begin with, or None for no profiles.
-    """
+    """The aggregates of the existing profiles, by the root quota that each one rendered last."""
 
     def __init__(self, view: ManagerView | None = None) -> None:
         self._profiles: dict[Quota, dict[AggregateRef, None]] = {}
@@ -48,11 +44,7 @@ class ProfilesByQuota:
             self._profiles.setdefault((namespace, name), {})[profile] = None
 
     def deleted(self, id_: str) -> None:
-        """Forget a profile that was deleted.
-
-        Args:
-            id_: Id of its custom resource, `elasticquotaprofiles=<namespace>=<name>`.
-        """
+        """Forget a deleted profile. `id_`: id of its custom resource, `elasticquotaprofiles=<namespace>=<name>`."""
         self._forget(AggregateRef("quotaprofile", id_.partition("=")[2]))
 
     def _forget(self, profile: AggregateRef) -> None:
@@ -65,11 +57,7 @@ class ProfilesByQuota:
 
 
 class PodsByClaim:
-    """Claim -> uids of the placed pods that wait for it.
-
-    Args:
-        view: The fold, from which the pods that wait now are taken; None for none.
-    """
+    """Claim -> uids of the placed pods that wait for it."""
 
     def __init__(self, view: ManagerView | None = None) -> None:
         self._waiting: dict[tuple[str, str], dict[str, None]] = {}

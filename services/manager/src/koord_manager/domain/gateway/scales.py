@@ -94,10 +94,7 @@ def version_path(api_version: str) -> str:
 
 
 def scaled_resources(listed: bytes) -> dict[str, ScaledResource]:
-    """Return kind -> its resource, for the kinds of an API version that have a scale.
-
-    Args:
-        listed: The APIResourceList of the API version.
+    """Return kind -> its resource, for the kinds of an APIResourceList that have a scale.
 
     Raises:
         codec.DecodeError: It is not valid.
@@ -129,8 +126,7 @@ def replicas_in(scale: bytes, uid: str) -> int | None:
 def scale_draft(view: ManagerView, controller: Controller, replicas: int | None) -> Draft | None:
     """Return the fact that brings the log up to date about the scale of a controller; None if nothing has changed.
 
-    Args:
-        replicas: Its replicas; None if the log should not have a number, for example without a scale.
+    `replicas` is None if the log should not have a number, for example without a scale.
     """
     ref = custom_ref(SCALES, controller.namespace, controller.uid)
     old, last = object_of(view.state.get(ref)), view.state.last_seq(ref)
@@ -180,11 +176,7 @@ class ScaleTurns:
                 self._add(controller, now)
 
     def note(self, pod: Pod, now: float) -> bool:
-        """Bring the turn of a pod's controller forward, because the pod is new or has changed.
-
-        Returns:
-            Whether the controller has an earlier turn now.
-        """
+        """Bring the turn of a new or changed pod's controller forward; return whether it has an earlier turn now."""
         controller = asked_controller(pod)
         if controller is None:
             return False

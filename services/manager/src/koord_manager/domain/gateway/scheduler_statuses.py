@@ -124,11 +124,7 @@ def _topology_domain(domain: TopologyDomain) -> Json:
 
 
 def drain_writes(view: ManagerView, ref: AggregateRef) -> list[Request]:
-    """Return the request that writes the status of a drain or a group to its object; empty if it is up to date.
-
-    Args:
-        ref: Aggregate of the drain or of the group.
-    """
+    """Return the request that writes the status of a drain or a group to its object; empty if it is up to date."""
     plural = next(plural for plural, kind in DRAIN_KINDS.items() if kind == ref.kind)
     name = name_from_token(ref.id)
     stored = view.custom(plural, "", name)

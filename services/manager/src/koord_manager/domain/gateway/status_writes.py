@@ -4,7 +4,7 @@ They are PodGroups, ElasticQuotas, Recommendations, ScheduleExplanations, the Cl
 quotas of ElasticQuotaProfiles. A write is pending while the mirrored object differs from the fact by value.
 
 Source:
-    manager spec, 14, 15.1; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
+    manager spec, 14, 15.1, 17.2; scheduler-core spec, 8.9, 10.9; protocol spec, 4.6, 9.7, 9.8
 """
 
 import json
@@ -174,9 +174,8 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: aggregates.QuotaProfileState) -> list[Request]:
-    """Return the writes of a profile's root quota, and of the generated tree id on the profile.
-
-    Return an empty list if the profile is gone or not valid.
+    """Return the writes of a profile's root quota, and of the generated tree id on the profile; none if it is gone or
+    invalid.
     """
     profile_namespace, profile_name = namespaced_from_token(id_)
     profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
@@ -218,12 +217,7 @@ def _root_quota(view: ManagerView, id_: str, wanted: aggregates.QuotaProfileStat
 
 
 def quota_refused(view: ManagerView, request: Request, message: str) -> KubernetesEvent | None:
-    """Return the Kubernetes event that the API server refused the root quota of an ElasticQuotaProfile.
-
-    Return None if the request was not about a root quota.
-
-    Source: manager spec, 14, 17.2.
-    """
+    """Return the Kubernetes event that the API server refused the root quota of a profile; None for other requests."""
     reason = {"create-quota": "CreateQuotaFailed", "update-quota": "UpdateQuotaFailed"}.get(request.purpose)
     if reason is None:
         return None

@@ -104,10 +104,7 @@ class AdmissionDecisions:
         self._targets = Targets()
 
     def begin(self) -> None:
-        """Start the window at the present position.
-
-        Queue the recorded decisions that were based on this position or later ones.
-        """
+        """Start the window: queue the recorded decisions that were based on the present position or later ones."""
         self._begin = self.view.state.position
         if self.view.admission.recommend is None:
             self.view.recommend_with(self._recommend)
@@ -116,10 +113,7 @@ class AdmissionDecisions:
                 self._expect(decision.based_on, decision)
 
     def see(self, stored: StoredEvent) -> None:
-        """Queue the admission of the object in a fact of the window, if there is one.
-
-        Call this before the fact is folded.
-        """
+        """Queue the admission of the object in a fact of the window, if there is one, before the fact is folded."""
         if stored.type not in _FACTS or stored.based_on < self._begin:
             return
         if stored.type == PodSpecChanged.__name__ and not stored.causation_id.startswith("profile/"):

@@ -90,8 +90,7 @@ class Case(NamedTuple):
 def decision_case(told: RecordedDecision, record: Record) -> Case | NotRetained:
     """Return a recorded decision in a form that can be repeated, or `NOT_RETAINED` if its input is not in the log.
 
-    Args:
-        record: All recorded decisions, to find others about the same request.
+    `record` finds others about the same request.
     """
     event, recorded = told.event, recorded_outcome(told.event)
     lacks_object = event.object is None and event.operation != Operation.DELETE

@@ -54,10 +54,7 @@ def recorded_outcome(event: AdmissionDecided) -> Outcome:
 
 
 def is_alike(found: Outcome, recorded: Outcome) -> bool:
-    """Return whether a repeated outcome equals a recorded one.
-
-    Objects are compared by their digests. Messages are not compared.
-    """
+    """Return whether two outcomes are equal by the digests of their objects; messages are not compared."""
     return found[:4] == recorded[:4] and found.digest == recorded.digest
 
 
@@ -81,12 +78,9 @@ def plural_of(event: AdmissionDecided) -> str:
 
 
 def ask_again(view: ManagerView, request: Request, webhook: str, options: Options) -> Outcome:
-    """Repeat one webhook call and return its outcome.
+    """Repeat one webhook call ("mutate" or "validate") and return its outcome.
 
     Quota usage is left out, because webhooks read it from the API server.
-
-    Args:
-        webhook: "mutate" or "validate".
     """
     around = surroundings(request, view.admission, options)
     return _outcome(request, (mutate if webhook == "mutate" else validate)(request, around))
@@ -267,12 +261,10 @@ class Record:
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
-        """Return the decision of the mutating webhook about an admitted pod, or None if it is not retained.
+        """Return the decision of the mutating webhook about a pod first observed `at` (RFC 3339), or None if it is not
+        retained.
 
         Each decision is returned only once, also for pods with a generated name.
-
-        Args:
-            at: Time when it was first observed, RFC 3339.
         """
         since = unix_seconds(at) - _SEEN_WITHIN_SECONDS
         return self._taken(pod.metadata.namespace, pod.metadata.name, "pods", at, since)

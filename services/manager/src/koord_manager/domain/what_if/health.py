@@ -28,10 +28,7 @@ PoliciesInForce = Mapping[str, NodePolicyState]
 
 
 class HealthStep(NamedTuple):
-    """A new health of one node in a what-if run: `token` of the node, and the event that would publish it.
-
-    `TriedHealth.round` yields one for each node whose health changes.
-    """
+    """A new health of one node (`token`) in a what-if run, and the event that would publish it."""
 
     token: str
     event: NodeHealthAssessed
@@ -59,8 +56,7 @@ def repeat_guard(
 ) -> MassAbnormalityChanged:
     """Repeat the check whether more nodes look abnormal than may be lowered, with the health of the re-run.
 
-    Args:
-        recorded: The recorded event, from which the names of example nodes are taken.
+    The names of example nodes are taken from the recorded event.
     """
     tokens = view.nodes()
     if not policies.slo_adjust.enable:
@@ -99,10 +95,8 @@ class TriedHealth:
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
-        """Return whether no assessment was done, or `intervalSeconds` of the tried section have passed since.
-
-        Args:
-            now: The time, RFC 3339.
+        """Return whether no assessment was done, or `intervalSeconds` of the tried section have passed. `now`: RFC
+        3339.
         """
         return (
             self._last is None
@@ -112,12 +106,9 @@ class TriedHealth:
     def round(
         self, in_force: PoliciesInForce, newest: Mapping[str, NodeUsageReported], now: str
     ) -> Iterator[HealthStep]:
-        """Assess all nodes with a report once, and yield each node whose health changes.
+        """Assess all nodes with a report once, and yield each node whose health changes. `now`: RFC 3339.
 
         If the tried section switches health off, every unhealthy node becomes healthy.
-
-        Args:
-            now: The time, RFC 3339.
         """
         self._last = datetime.fromisoformat(now)
         policies, policy, view = self._policies, self._policies.slo_adjust, self._view

@@ -50,10 +50,7 @@ _VARYING: Final = {"config_version": 0, "based_on": BasedOn()}
 
 @dataclass(frozen=True, slots=True)
 class NodeFate:
-    """A node whose policies differ between recording and re-run at the end of the window.
-
-    Policies are, for example, overcommitted resources, NodeSLO and health.
-    """
+    """A node whose policies (such as overcommit, NodeSLO, health) differ between recording and re-run at the end."""
 
     node: str
     recorded: NodePolicyState | None  # Recorded policies, or None if nothing was published
@@ -143,12 +140,10 @@ class NodeDecisions:
         self._versions[self._in_force.version] = self._in_force
 
     def begin(self, now: str) -> None:
-        """Start the window with the recorded policies of all nodes.
+        """Start the window with the recorded policies of all nodes, then decide those that a tried configuration
+        changes.
 
-        If a configuration is tried, then decide every node that it changes.
-
-        Args:
-            now: Time of the begin, RFC 3339, or empty if no fact was folded.
+        `now` is RFC 3339, or empty if no fact was folded.
         """
         self.rerun = dict(self.view.state.of_kind(NodePolicyState))
         self.take_in_reports(now, looks=False)
@@ -157,11 +152,8 @@ class NodeDecisions:
         self._decide_changed_nodes(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """Use the remaining reports, then decide once more every node that the tried configuration changes.
-
-        Args:
-            now: Time of the last fact, RFC 3339.
-            until: Time after which reports are ignored, RFC 3339, or None for no limit.
+        """Use the remaining reports up to `until` (None: all), then decide once more the nodes that the tried
+        configuration changes.
         """
         self._decide_changed_nodes(max(now, self.take_in_reports(until, looks=True)))
 
@@ -176,13 +168,10 @@ class NodeDecisions:
         return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Let the re-run take in the usage reports up to a time.
+        """Let the re-run take in the usage reports up to an RFC 3339 time (None: all); return the time of the last one,
+        or "".
 
-        Return the time of the last one, or "" if there was none.
-
-        Args:
-            until: Later reports stay for a later call; RFC 3339 time, or None for no limit.
-            looks: Whether to decide the node of each report again, if the tried configuration concerns the node.
+        `looks`: whether to decide the node of each report again, if the tried configuration concerns the node.
         """
         reports, last = self._reports, ""
         while reports.count < len(reports.ordered):
@@ -249,9 +238,8 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Whether, at the end of the re-run, more nodes look abnormal than `maxAbnormalRatio` permits to lower.
-
-        It is None if no other slo-adjust-config is tried.
+        """Whether at the end more nodes look abnormal than `maxAbnormalRatio` permits; None if no other section is
+        tried.
         """
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
@@ -273,11 +261,7 @@ class NodeDecisions:
             self.tally.same += is_gone
 
     def set_published(self, token: str, event: Event, stored: StoredEvent) -> None:
-        """Apply an event to the policies of a node in the re-run, as if it had been published.
-
-        Args:
-            stored: Recorded fact that gives position and time.
-        """
+        """Apply an event to the policies of a node in the re-run, with position and time of a recorded fact."""
         state = evolve(self.rerun.get(token), event, stored)
         assert isinstance(state, NodePolicyState)
         self.rerun[token] = state

@@ -110,10 +110,7 @@ class RecommendationDecisions:
     # --- the recording -----------------------------------------------------------------------------------------------
 
     def take_in_reports(self, stored: StoredEvent) -> None:
-        """Learn from the reports that were stored before a fact.
-
-        Reports that the next recorded recommendation had not read are left for later.
-        """
+        """Learn from the reports before a fact, except those that the next recorded recommendation had not read."""
         self._take_in(moment_of(stored), self._expected[0][2] if self._expected else _EVERYTHING)
 
     def folded(self, event: Event | None, stored: StoredEvent) -> None:
@@ -131,24 +128,16 @@ class RecommendationDecisions:
         self.rerun = dict(self.view.state.of_kind(RecommendationState))
 
     def expect(self, based_on: int, seq: int, event: Event) -> None:
-        """Announce a recorded recommendation of the window.
+        """Announce a recorded recommendation of the window; other events are ignored.
 
-        Reports are then learned only up to the position that it had read.
-
-        Args:
-            based_on: Position of the log that it was based on.
-            seq: Its own position.
-            event: The event; other events than recommendations are ignored.
+        Reports are then learned only up to the position that it had read. `based_on` and `seq` are positions of the
+        log.
         """
         if isinstance(event, RecommendationComputed):
             heappush(self._expected, (based_on, seq, event.observed_to))
 
     def set_published(self, id_: str, event: Event, stored: StoredEvent) -> None:
-        """Apply an event to the status of a Recommendation in the re-run, as if it had been published.
-
-        Args:
-            stored: Recorded fact that gives position and time.
-        """
+        """Apply an event to the status of a Recommendation in the re-run, with position and time of a recorded fact."""
         state = evolve(self.rerun.get(id_), event, stored)
         if isinstance(state, RecommendationState):
             self.rerun[id_] = state
@@ -257,11 +246,7 @@ class RecommendationDecisions:
                 self.set_published(wanted.id, found, StoredEvent(self.view.state.position, ref, {}, b""))
 
     def fates(self, now: str) -> list[RecommendationFate]:
-        """Return the Recommendations that differ between recording and re-run, by id.
-
-        Args:
-            now: Time of the end, RFC 3339.
-        """
+        """Return the Recommendations that differ between recording and re-run, by id. `now`: RFC 3339."""
         self._book.targets.refresh(self.view)
         recorded = self.view.state.of_kind(RecommendationState)
         found: list[RecommendationFate] = []
@@ -331,10 +316,7 @@ def _was_loading(recorded: RecommendationComputed) -> bool:
 
 
 def _samples(event: RecommendationComputed | RecommendationState) -> list[tuple[str, int, str, str]]:
-    """Return the samples that a recommendation is based on.
-
-    There is one tuple for each container: its name, the number of samples, and the times of the first and last one.
-    """
+    """Return name, number of samples, and times of the first and last one of each container of a recommendation."""
     return [(one.name, one.samples, one.first_sample_at, one.last_sample_at) for one in event.containers]
 
 

@@ -142,10 +142,7 @@ class ManagerWhatIf:
         return self.recommendations.fates(self._now)
 
     def _expect(self, stored: StoredEvent) -> None:
-        """Queue a recorded decision until the facts that it was based on are folded.
-
-        A decision that was based on facts before the window is not repeated.
-        """
+        """Queue a recorded decision until the facts that it was based on are folded; none from before the window."""
         event = CATALOGUE.read(stored)
         if event is None or (isinstance(event, PodEvictionRequested) and event.initiator != INITIATOR):
             return

@@ -365,9 +365,8 @@ class LeaseHttp:
         self._seconds = seconds
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Send a request with a JSON body (None: no body), and return HTTP status and body of the answer.
-
-        See `KubernetesHttp.request`.
+        """Send a request with a JSON body (None: no body), and return HTTP status and body. See
+        `KubernetesHttp.request`.
         """
         document: object = json.loads(body) if body is not None else None
         try:

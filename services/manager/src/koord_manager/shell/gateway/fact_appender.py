@@ -183,7 +183,7 @@ class FactAppender:
         return draft._replace(expected_last=self._ended[draft.ref])
 
     async def _until_the_log_answers(self, backoff: Backoff) -> None:
-        """Wait until the log answers, then fold up to its head. An append without an answer may have been stored."""
+        """Wait until the log answers, then fold up to its head: an append without an answer may have been stored."""
         await backoff.wait()
         head = await retry(self._log.head, (NoAnswer, NotConnected), backoff=backoff)
         await self._folded(head.last_seq)

@@ -101,10 +101,7 @@ class Complete:
 
     @property
     def tells_deletions(self) -> bool:
-        """Whether objects that are not among `refs` were deleted.
-
-        It is False if the resource is not served or an object has no readable name.
-        """
+        """Whether objects not among `refs` were deleted; False if not served, or if one has no readable name."""
         return self.served and not self.unnamed
 
 
@@ -211,10 +208,7 @@ class ListWatch:
                 await self._backoff.wait()
 
     async def _not_served(self, problem: str) -> None:
-        """Report a resource that is not served now.
-
-        Its objects do not count as deleted, because the API server may be starting.
-        """
+        """Report a resource that is not served now. Its objects are not deleted: the API server may be starting."""
         if not self.figures.is_synced:
             await self._queue.put(Complete(self.resource, frozenset(), served=False))
             self.figures.is_synced = True

@@ -71,13 +71,8 @@ class GatewayMetrics:
         self._scales.labels(meaning).inc()
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Set the metrics about listing and watching each resource.
-
-        They are whether it was listed in this term (or is not served), and its numbers of lists, errors and unreadable
-        objects.
-
-        Args:
-            figures: Name of a resource -> its numbers.
+        """Set the metrics about each resource (by name): whether it was listed in this term or is not served, and its
+        numbers.
         """
         for resource, item in figures.items():
             self._lists.labels(resource).set(item.lists)

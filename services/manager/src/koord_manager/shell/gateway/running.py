@@ -103,9 +103,8 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance must not mirror or write, or None if it may.
-
-        The reason is that a newer log was begun for this cluster, or that this instance leads and the epoch is unknown.
+        """Reason why this instance must not mirror or write, or None: a newer log was begun, or it leads and the epoch
+        is unknown.
         """
         return self._epoch.problem
 
@@ -120,10 +119,7 @@ class Gateway:
         return self._term.queue if self._term is not None else None
 
     async def news(self, folded: list[Folded]) -> None:
-        """Queue the writes to the API server that become necessary by folded events.
-
-        No-op if this instance does not lead.
-        """
+        """Queue the writes that become necessary by folded events. No-op if this instance does not lead."""
         if self._term is not None:
             self._term.note([(item.stored.ref, item.result) for item in folded if isinstance(item.result, Event)])
 
@@ -284,7 +280,7 @@ class _TermOfGateway:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _write_out(self) -> None:
-        """Start to write after every resource was listed. Writes are compared with the objects of the API server."""
+        """Start to write after every resource was listed: writes are compared with the objects of the API server."""
         while self.problem is not None:
             self._ingest.progress.clear()
             await self._ingest.progress.wait()

@@ -39,10 +39,7 @@ async def open_api(settings: KubernetesSettings) -> KubernetesApi:
 
 
 def lease_leadership(settings: KubernetesSettings, api: KubernetesApi) -> Leadership:
-    """Return the leader election with the Lease `koordinator-manager`.
-
-    If leader election is off, this instance always leads.
-    """
+    """Return the election with the Lease `koordinator-manager`; if it is off, this instance always leads."""
     if not settings.leader_elect:
         return SoleLeader(settings.instance)
     return LeaseLeadership(

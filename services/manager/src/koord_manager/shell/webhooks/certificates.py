@@ -106,15 +106,10 @@ def why_invalid(bundle: Bundle | None, host: str, now: datetime.datetime) -> str
 
 
 def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = None) -> Bundle:
-    """Make a new server certificate and return it in a bundle; this takes 0.1 to 0.5 s.
+    """Make a new server certificate and return it in a bundle; this takes 0.1 to 0.5 s (manager spec, 7.2 (2)).
 
-    If the previous authority is valid for another year, it signs the certificate. Otherwise a new authority is made.
-
-    Args:
-        now: The time in UTC.
-        previous: The bundle until now, or None if there is none.
-
-    Source: manager spec, 7.2 (2).
+    If the previous authority (None: there is none) is valid for another year, it signs the certificate. Otherwise a new
+    authority is made.
     """
     authority = _reusable(previous, now) or _make_authority(now)
     ca_key, ca = authority

@@ -100,12 +100,8 @@ class WebhookMetrics:
         )
 
     def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
-        """Count one webhook request with its decision and duration.
-
-        Args:
-            kind: "mutate" or "validate".
-            plugin: First step or rule that decided.
-            status: "allowed" or "rejected".
+        """Count one request ("mutate" or "validate", "allowed" or "rejected"); `plugin`: first step or rule that
+        decided.
         """
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)

@@ -147,9 +147,8 @@ class QuotaGate:
             return [QuotaAnswer(("",), f"quota {key[1]} cannot be evaluated: {cause}")]
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
-        """Evaluate a batch and write the usage, with retries after conflicts.
-
-        If the usage cannot be written, the pods are denied.
+        """Evaluate a batch and write the usage, with retries after conflicts. If it cannot be written, the pods are
+        denied.
         """
         remembered = self._written.get(key)
         document: JsonObject | str = remembered if remembered is not None else await self._read(key)
@@ -259,11 +258,7 @@ def missing_quotas(request: Request, is_known: Callable[[str], bool]) -> list[st
 
 
 async def read_quotas(api: ObjectsApi, names: list[str]) -> list[Quota]:
-    """Return the quotas with these names that the API server has; none if it does not answer.
-
-    Args:
-        names: Names of quotas, in any namespace.
-    """
+    """Return the quotas with these names, in any namespace, that the API server has; none if it does not answer."""
     found: list[Quota] = []
     for name in names:
         try:

@@ -102,10 +102,7 @@ def write_review(
 ) -> bytes:
     """Return the JSON of the AdmissionReview that answers a request.
 
-    Args:
-        code: HTTP status of a denial.
-        patch: RFC 6902 operations that change the object, or None if nothing changes.
-        warnings: Warnings for the user; the API server truncates long ones.
+    `code`: HTTP status of a denial. `patch`: RFC 6902 operations, or None. The API server truncates long warnings.
     """
     response: dict[str, Any] = {"uid": asked.request.uid, "allowed": allowed}
     if not allowed:

@@ -50,10 +50,7 @@ class WebhookRoutes:
         ]
 
     async def convert(self, request: Request) -> Response:
-        """Handle `POST /convert`: return the objects of a ConversionReview with only `apiVersion` changed.
-
-        All versions of a kind have the same shape.
-        """
+        """Handle `POST /convert`: change only `apiVersion`, because all versions of a kind have the same shape."""
         body = await request.body()
         try:
             asked = codec.decode(body, dict[str, Any])

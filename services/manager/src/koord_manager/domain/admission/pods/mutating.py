@@ -37,20 +37,12 @@ TREE_STEP: Final = "MultiQuotaTree"
 
 
 def add_tree_affinity(pod: JsonObject, namespace: str, facts: Facts) -> bool:
-    """Add the node selector of the pod's quota tree to the required node affinity of the pod, in place.
+    """Add the node selector of the pod's quota tree to its required node affinity, in place; return whether it changed.
 
     The ElasticQuotaProfile of the tree contains the selector. No-op if the pod has no tree, or the tree no profile.
 
-    Args:
-        pod: The pod; its affinity is replaced.
-
-    Returns:
-        Whether the affinity changed.
-
     Raises:
         InvalidInput: The pod's affinity has the wrong shape.
-
-    Source: manager spec, 9.2.
     """
     name = texts(pod, "metadata", "labels").get(keys.QUOTA_NAME) or namespace
     quota = facts.quotas.get(name)
@@ -78,17 +70,10 @@ EXTENDED_STEP: Final = "ExtendedResourceSpec"
 
 
 def record_extended_resources(pod: JsonObject) -> bool:
-    """Write the batch resources of a pod's containers to the annotation `extended-resource-spec`, in place.
-
-    No-op if the annotation is up to date.
-
-    Returns:
-        Whether the annotation changed.
+    """Write the batch resources of a pod's containers to an annotation, in place; return whether it changed.
 
     Raises:
         InvalidInput: A quantity or the present annotation is invalid.
-
-    Source: manager spec, 9.1.
     """
     try:
         fresh = refresh_extended_resource_spec(pod_from_json(pod))
@@ -106,9 +91,7 @@ _WHOLE_CARD: Final = 100
 
 
 def normalize_devices(pod: JsonObject) -> bool:
-    """Replace GPU requests of all containers by core, memory ratio and number of cards, in place.
-
-    Return whether anything changed. `normalize_gpu` has the rules.
+    """Apply `normalize_gpu` to all containers of a pod, in place; return whether anything changed.
 
     Raises:
         InvalidInput: A quantity is not valid.
@@ -126,10 +109,9 @@ def normalize_devices(pod: JsonObject) -> bool:
 def normalize_gpu(resources: JsonObject) -> bool:
     """Replace the GPU requests of one container by core, memory ratio and number of cards, in place.
 
-    Return whether anything changed. `resources` is the field `resources` of the container.
-
-    Limits get the same values. `gpu.shared` is the number of cards. If the memory ratio (otherwise the core) is a
-    multiple of 100 above 100, it is the ratio divided by 100; otherwise it is 1.
+    Return whether anything changed. `resources` is the field of the container. Limits get the same values. `gpu.shared`
+    is the number of cards: the memory ratio (otherwise the core) divided by 100 if it is a multiple of 100 above 100,
+    else 1.
 
     Raises:
         InvalidInput: A malformed quantity.
@@ -209,15 +191,8 @@ def mutate_pod(
 
     If no step changed the pod, the submitted pod itself is returned. No step runs on UPDATE.
 
-    Args:
-        pod: The submitted pod, not changed.
-        namespace: Namespace of the request, for a pod without one.
-        draw: Random numbers for profiles with a probability.
-
     Raises:
         InvalidInput: A step failed, for example because a quantity is invalid.
-
-    Source: manager spec, 9.
     """
     if operation is not Operation.CREATE:
         return pod, []

@@ -9,7 +9,7 @@ the pod (`quotas.evaluation`).
 replaces the other.
 
 Source:
-    manager spec, 10 (10.5 devices, 10.7 bindings)
+    manager spec, 10 (10.5 devices, 10.7 bindings); vectors manager/pod_validate
 """
 
 from collections.abc import Callable, Mapping
@@ -110,9 +110,6 @@ def check_pod(pod: Pod, old: Pod | None, *, skip_validating_priority: bool) -> l
 
     Return two lists: violations of forbidden annotations, and the rest. Without a violation, return an empty list.
 
-    Args:
-        old: The stored pod on UPDATE; None on CREATE.
-
     Raises:
         InvalidInput: A requested quantity is invalid.
 
@@ -148,8 +145,6 @@ def check_devices(pod: Pod) -> list[Violation]:
 
     Raises:
         InvalidInput: A quantity is invalid.
-
-    Source: manager spec, 10.5; vectors manager/pod_validate.
     """
     found: list[Violation] = []
     for index, container in enumerate(pod.spec.containers):
@@ -204,16 +199,10 @@ def validate_pod(
 ) -> list[Violation]:
     """Check the groups of rules for pods in order, and return all violations of the first group that the pod breaks.
 
-    The result is empty if the pod breaks no rule.
-
-    Args:
-        old: The stored pod on UPDATE; None on CREATE.
-        namespace: Namespace of the pod, or of the request if the pod has none.
+    `namespace` is that of the pod, or of the request if the pod has none.
 
     Raises:
         InvalidInput: A quantity is invalid.
-
-    Source: manager spec, 10; vectors manager/pod_validate.
     """
     skip_priority = options.enabled("ColocationProfileSkipValidatingPriority")
     groups: tuple[Callable[[], list[Violation]], ...] = (
@@ -253,12 +242,8 @@ class BindingDecision:
 
 
 def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
-    """Apply the rules about users who bind pods in order, and return the decision of the first rule that applies.
-
-    Args:
-        pod: The pod, or None if it could not be read; then the binding is allowed.
-
-    Source: manager spec, 10.7.
+    """Apply the rules about users who bind pods in order, and return the decision of the first rule that applies. A pod
+    of None could not be read; then the binding is allowed.
     """
     if not policy.user_names or any(name in user for name in policy.user_names):
         return BindingDecision(True, "allowed_username")

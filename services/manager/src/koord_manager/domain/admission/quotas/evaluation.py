@@ -1,7 +1,7 @@
 """Quota admission: decide whether pods fit into their quota, for a batch of requests to one quota.
 
 Source:
-    manager spec, 10.3 (the quota of a pod), 10.4
+    manager spec, 10.3 (the quota of a pod), 10.4; vectors manager/pod_validate, manager/quota_evaluate
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,13 +56,7 @@ def quota_of_pod(pod: Pod, namespace: str, quotas: QuotaTree, options: Options) 
 
 
 def check_quota(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTree, options: Options) -> list[Violation]:
-    """Return the violations of the rules about the quota that a pod uses, or an empty list.
-
-    Args:
-        old: The stored pod on UPDATE; None on CREATE.
-
-    Source: manager spec, 10.3; vectors manager/pod_validate.
-    """
+    """Return the violations of the rules about the quota that a pod uses. `old`: None on CREATE."""
     found: list[Violation] = []
     if old is not None:
         before, after = (each.metadata.labels.get(keys.QUOTA_PREEMPTIBLE, "") for each in (old, pod))
@@ -114,11 +108,6 @@ def quota_to_evaluate(pod: Pod, old: Pod | None, namespace: str, quotas: QuotaTr
 
     It does not apply if its gate is off, if the pod has no quota or a built-in one, and on an UPDATE that keeps the
     quota.
-
-    Args:
-        old: The stored pod on UPDATE; None on CREATE.
-
-    Source: manager spec, 10.4 (first paragraph).
     """
     if not options.enabled("EnableQuotaAdmission"):
         return None
@@ -175,7 +164,7 @@ def evaluate(
     *,
     shown: str,
 ) -> Evaluation:
-    """Decide for several pods, in order, whether they fit into a quota whose usage and limit are given.
+    """Decide for several pods, in order of arrival, whether they fit into a quota whose usage and limit are given.
 
     A pod that fits adds to the usage that the next pod is compared with. If `names` has none of the resources in
     `COUNTED`, every pod fits and nothing is counted. A resource without a limit is not limited.

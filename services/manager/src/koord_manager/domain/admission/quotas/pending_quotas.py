@@ -17,26 +17,17 @@ FORGOTTEN_AFTER_SECONDS: Final = 10.0
 
 
 class PendingQuotas:
-    """Quotas that a webhook accepted and that were not observed yet, by name; None stands for an accepted deletion.
-
-    Each is forgotten after ten seconds, because the API server may have refused the request after all.
-    """
+    """Quotas that a webhook accepted and that are not observed yet, by name. Times: seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._accepted: dict[str, tuple[float, Quota | None]] = {}
 
     def accept(self, name: str, quota: Quota | None, now: float) -> None:
-        """Remember an accepted quota, or None for an accepted deletion. `now`: time of a monotonic clock in seconds."""
+        """Remember an accepted quota, or None for an accepted deletion."""
         self._accepted[name] = (now + FORGOTTEN_AFTER_SECONDS, quota)
 
     def current(self, observed: QuotaTree, now: float) -> dict[str, Quota | None]:
-        """Return name -> quota that was accepted but is not observed yet; None stands for an accepted deletion.
-
-        Entries older than ten seconds are dropped.
-
-        Args:
-            now: Time of a monotonic clock in seconds.
-        """
+        """Return name -> quota that was accepted but is not observed yet; None stands for an accepted deletion."""
         if not self._accepted:
             return {}
         for name, (until, quota) in list(self._accepted.items()):

@@ -59,13 +59,9 @@ class Batch(NamedTuple):
 
 
 def use_of(request: Amount, usage: Amount | None, *, is_lse: bool) -> HighPriorityUse:
-    """Return the sums for one pod alone, or for the share of a pod in one NUMA zone.
+    """Return the sums for one pod alone, or for its share in one NUMA zone. Without a usage, the request counts.
 
-    Args:
-        usage: Used amount, or None if there is no sample; then the request counts.
-        is_lse: Whether its cpu counts with the request and not with the usage.
-
-    Source: manager spec, 5.3.
+    If `is_lse`, cpu counts with the request and not with the usage.
     """
     if usage is None:
         return HighPriorityUse(request, request, request)
@@ -99,11 +95,7 @@ def compute_batch(
 ) -> Batch:
     """Return the batch resources of a node from a usage report that is not too old.
 
-    They are neither normalized nor reduced by what other systems hold.
-
-    Args:
-        capacity: Capacity of the whole node.
-        pods: `high_priority_pods` of the node.
+    They are neither normalized nor reduced by what other systems hold. `pods` are the `high_priority_pods` of the node.
 
     Source: manager spec, 5.3; vectors manager/batch_resource.
     """
@@ -116,12 +108,10 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """Return every number of the formula, for cpu and for memory; the field `result` is what batch pods may request.
+    """Return every number of the formula, for cpu and for memory, of a node or zone; `result` is what batch pods may
+    request.
 
     For cpu, the policy "request" counts as "usage". A batch threshold of the strategy limits the result.
-
-    Args:
-        capacity: Capacity of the node or zone.
     """
     cpu_policy = (
         CalculatePolicy.MAX_USAGE_REQUEST
@@ -174,10 +164,7 @@ def _terms(
 ) -> OvercommitTerms:
     """Return the terms of the formula for one resource, all amounts in milli-cores or bytes.
 
-    Args:
-        reclaim_percent: Reclaim threshold: percentage of the capacity that may be used.
-        use: Sums over high-priority pods: usage, requests, and the larger of both.
-        cap_percent: Upper limit of the result as a percentage of the capacity; None for no limit.
+    `cap_percent` limits the result to a percentage of the capacity; None for no limit.
     """
     used, request, max_usage_request = use
     margin = scaled(capacity, 100 - reclaim_percent)
@@ -218,9 +205,9 @@ def publish_batch(
     """Normalize the computed batch cpu, deduct what other systems hold, and return the batch resources to publish.
 
     Args:
-        computed: The computed resources, or None to withdraw them.
-        normalization_text: Cpu normalization ratio of the node as text. If None or invalid, cpu is not changed.
-        annotations: Annotations of the node; a malformed `thirdPartyAllocations` is ignored.
+        computed: None to withdraw the resources.
+        normalization_text: If None or invalid, cpu is not changed.
+        annotations: Those of the node; a malformed `thirdPartyAllocations` is ignored.
 
     Source: manager spec, 5.5; vectors manager/batch_publish.
     """

@@ -63,14 +63,12 @@ def sync_need(
     update_threshold_seconds: float,
     seconds_since_last: float | None,
 ) -> SyncNeed:
-    """Compare published resources of a node with newly computed ones. Return the reasons to publish the new ones.
+    """Compare published resources of a node with newly computed ones (in milli-units). Return the reasons to publish.
 
     Args:
-        old: Published resource -> milli-units.
-        new: Computed resource -> milli-units.
         diff_threshold: Share of the old amount, such as 0.1. Only a larger change is a reason to publish.
         update_threshold_seconds: Age from which the last publication is too old.
-        seconds_since_last: Time since the last publication, or None if there was none.
+        seconds_since_last: None if there was no publication.
 
     Source: manager spec, 5.8; vectors manager/need_sync.
     """
@@ -79,13 +77,7 @@ def sync_need(
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
-    """Return whether an amount appears, disappears, or changes by more than `threshold` times the old amount.
-
-    Args:
-        threshold: Share of the old amount.
-
-    Source: manager spec, 5.8.
-    """
+    """Return whether an amount appears, disappears, or changes by more than `threshold` times the old amount."""
     if old is None or new is None:
         return old is not new
     return abs(new - old) > old * threshold
@@ -153,10 +145,6 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
 
     For a node without capacity, the result is empty: nothing is published or withdrawn. If overcommit is disabled or
     there is no fresh report, the event withdraws what is published.
-
-    Args:
-        config_version: Position of the accepted configuration, for the event.
-        based_on: Positions of the facts and reports that were read, for the event.
     """
     capacity = amounts.node_capacity(look.node)
     if capacity is None:
@@ -234,9 +222,8 @@ def _zones(look: NodeLook, uses: list[amounts.PodUse]) -> dict[str, ZoneOvercomm
 def _reason(
     look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
 ) -> tuple[str | None, list[str]]:
-    """Return the reason to publish the result and the changed resources.
-
-    Return (None, []) if the published resources are up to date.
+    """Return the reason to publish the result and the changed resources; (None, []) if the published ones are up to
+    date.
     """
     published = look.published
     if batch.batch is None and mid is None:

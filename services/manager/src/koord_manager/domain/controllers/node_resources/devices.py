@@ -33,8 +33,7 @@ class DeviceResources(NamedTuple):
 def device_resources(device: Device | None, *, sync_shared_gpus: bool) -> DeviceResources:
     """Return the resources and labels that a node gets from its Device object; empty if it has no healthy device.
 
-    Args:
-        sync_shared_gpus: Whether to include `gpu.shared`, 100 for each GPU (gate EnableSyncGPUSharedResource).
+    With `sync_shared_gpus` also `gpu.shared`, 100 for each GPU (gate EnableSyncGPUSharedResource).
     """
     if device is None:
         return DeviceResources({}, {})

@@ -42,14 +42,11 @@ def compute_mid(
     used: Amount | None,
     strategy: ColocationStrategy,
 ) -> Mid:
-    """Return the mid resources of a node from a usage report that is not too old.
+    """Return the mid resources of a node from a usage report that is not too old; cpu normalization does not change
+    them.
 
-    Cpu normalization does not change them.
-
-    Args:
-        capacity: Capacity of the whole node.
-        pods: `high_priority_pods` of the node.
-        used: Usage of the whole node. If None, there is no sample, and nothing counts as unused.
+    `pods` are the `high_priority_pods` of the node. If `used` is None, there is no sample, and nothing counts as
+    unused.
 
     Source: manager spec, 5.12; vectors manager/mid_resource.
     """

@@ -42,9 +42,7 @@ class Ratio(NamedTuple):
 def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], info: CpuBasicInfo | None) -> Ratio:
     """Return the cpu normalization annotation of a node: how much faster its processor is than the reference.
 
-    Args:
-        strategy: Strategy of cpu-normalization-config for the node, or None if no configuration was ever accepted.
-        info: Model and properties of the processor, or None if the agent has not reported them.
+    `strategy` is None if no configuration was ever accepted, `info` if the agent has not reported the processor.
 
     Source: manager spec, 5.6; vectors manager/cpu_normalization.
     """
@@ -61,9 +59,7 @@ def normalization_text(strategy: Strategy | None, labels: Mapping[str, str], inf
 def amplification_text(strategy: Strategy | None, annotations: Mapping[str, str]) -> Ratio:
     """Return the resource amplification annotation of a node, computed from the normalization in its annotations.
 
-    Args:
-        strategy: Strategy of resource-amplification-config for the node, or None if no configuration was ever
-            accepted.
+    `strategy` is None if no configuration was ever accepted.
 
     Source: manager spec, 5.7; vectors manager/amplification_ratio.
     """
@@ -124,9 +120,6 @@ def ratio_event(at: NodeInputs) -> NodeRatiosComputed | None:
 
 
 def _ratio_moved(old: str | None, new: str) -> bool:
-    """Return whether a ratio has to be published: the old one is absent, invalid, or differs by more than 0.01.
-
-    Source: manager spec, 5.6.
-    """
+    """Return whether a ratio has to be published: the old one is absent, invalid, or differs by more than 0.01."""
     before, after = parse_normalization_text(old) if old else None, parse_normalization_text(new)
     return before is None or after is None or abs(after - before) > REWRITE_ABOVE

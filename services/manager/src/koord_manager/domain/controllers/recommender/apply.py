@@ -47,14 +47,10 @@ def apply_to_new_pod(
 
     Of several Recommendations that select the pod, the oldest whose mode is not Off applies. Only a prod pod is
     changed, and only by a Recommendation with at least a day of history. A request stays within its limit, unless the
-    policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores.
+    policy of the container also controls limits. Pods of the QoS classes LSE and LSR get whole cores. `tells_usage`
+    adds the annotation `recommended-usage` for the scheduler, in every mode.
 
-    Args:
-        document: A Pod as JSON, after the colocation profiles were applied.
-        tells_usage: Whether to add the annotation `recommended-usage` for the scheduler, in every mode.
-
-    Returns:
-        Name of the Recommendation that changed the pod, or None if nothing changed.
+    Return the name of the Recommendation that changed the pod, or None if nothing changed.
     """
     targets.refresh(view)
     try:

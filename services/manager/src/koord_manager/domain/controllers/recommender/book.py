@@ -84,10 +84,7 @@ class RecommenderBook:
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:
         """Learn from one usage report: add a sample for each container of a pod that a Recommendation selects.
 
-        Args:
-            position: Position of the report in the stream of observations.
-
-        Source: manager spec, 15.4.
+        `position` is that of the report in the stream of observations.
         """
         self.position = max(self.position, position)
         self.targets.refresh(view)
@@ -106,11 +103,7 @@ class RecommenderBook:
                     self._take(ModelKey(*key, container.name), f"{uid}/{container.name}", container, usage, at)
 
     def models_of(self, namespace: str, target: str) -> dict[str, ContainerModel]:
-        """Return name of the container -> model for one target, in order of name.
-
-        Args:
-            target: Key of the target (`Target.key`).
-        """
+        """Return name of the container -> model for one target (`Target.key`), in order of name."""
         if self._of_target is None:
             self._of_target = {}
             for key in sorted(self.models):
@@ -118,10 +111,8 @@ class RecommenderBook:
         return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
-        """Drop the state of deleted pods, and drop models without pods whose last sample is too old.
-
-        Args:
-            now: Unix time in seconds.
+        """Drop the state of deleted pods, and models without pods whose last sample is too old. `now`: Unix time in
+        seconds.
         """
         specs = view.state.of_kind(PodSpecState)
         for key in list(self.models):

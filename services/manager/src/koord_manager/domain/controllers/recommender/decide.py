@@ -165,13 +165,7 @@ def conditions_of(
     *,
     loading: bool,
 ) -> list[RecommendationCondition]:
-    """Return the conditions of a Recommendation, each with the time of its last change.
-
-    Args:
-        pods: Number of its live pods.
-
-    Source: manager spec, 15.2.
-    """
+    """Return the conditions of a Recommendation with `pods` live pods, each with the time of its last change."""
     if wanted.target is None:
         found_conditions = [
             (PROVIDED, False, "ConfigUnsupported", ""),

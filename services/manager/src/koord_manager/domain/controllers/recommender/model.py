@@ -88,14 +88,8 @@ class ContainerModel:
     def add_cpu(self, instance: str, cores: float, at: float, *, requested_cores: float) -> bool:
         """Add the average cpu usage of an instance over one report, and return whether the sample was used.
 
-        A negative sample, and one that is not newer than the last sample of the instance, is ignored.
-
-        Args:
-            cores: Average usage in cores.
-            at: Unix time of the report in seconds.
-            requested_cores: Requested cpu, from which the weight of the sample is computed.
-
-        Source: manager spec, 15.4.
+        A negative sample, and one that is not newer than the last sample of the instance, is ignored. `at` is a Unix
+        time in seconds. The weight of the sample follows from `requested_cores`.
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not cores >= 0 or (state.last_cpu_at is not None and at <= state.last_cpu_at):
@@ -108,16 +102,10 @@ class ContainerModel:
         return True
 
     def add_memory(self, instance: str, used_bytes: float, at: float) -> bool:
-        """Add the memory usage of an instance, and return whether the sample was valid.
+        """Add the memory usage of an instance, and return whether the sample was valid. `at`: Unix time in seconds.
 
         A negative sample, and one older than the last sample of the instance, is ignored. Of the valid samples, only a
         new peak of the day changes the histogram.
-
-        Args:
-            used_bytes: Used memory in bytes.
-            at: Unix time of the report in seconds.
-
-        Source: manager spec, 15.4.
         """
         state = self.instances.setdefault(instance, InstanceState())
         if not used_bytes >= 0 or (state.last_memory_at is not None and at < state.last_memory_at):
@@ -126,17 +114,12 @@ class ContainerModel:
         return True
 
     def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
-        """Record that an instance was killed for memory, so that it needs more, and return whether this was used.
+        """Record that an instance was killed for memory at a Unix time, so that it needs more, and return whether this
+        was used.
 
         The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
         and peak. The peaks of earlier kills do not count, so that repeated kills do not add up. A kill before the day
         whose peak is collected is ignored.
-
-        Args:
-            at: Unix time of the kill in seconds.
-            requested_bytes: Requested memory in bytes.
-
-        Source: manager spec, 15.4.
         """
         state = self.instances.setdefault(instance, InstanceState())
         interval = self.settings.memory_aggregation_interval_seconds

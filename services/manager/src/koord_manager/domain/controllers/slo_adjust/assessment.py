@@ -117,15 +117,10 @@ def assess(
 
 
 def effective_thresholds(policy: SloAdjustPolicy, offsets: Offsets, base: Thresholds) -> Thresholds:
-    """Return the thresholds after health has lowered them.
+    """Return the thresholds after health has lowered them (manager spec, 16.2 (6)).
 
     The two thresholds of the agent do not fall below their floors. A configured threshold below its floor stays as it
     is.
-
-    Args:
-        policy: The section slo-adjust-config, with the floors.
-
-    Source: manager spec, 16.2 (6).
     """
     return Thresholds(
         cpu_reclaim=max(0, base.cpu_reclaim + offsets.cpu),
@@ -231,12 +226,10 @@ class Guarded(NamedTuple):
 
 
 def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Guarded:
-    """Return the weights to publish.
+    """Return the weights to publish: at most `max_abnormal_ratio` of the nodes, the most abnormal ones, get a lower
+    weight.
 
-    At most `max_abnormal_ratio` of the nodes, the most abnormal ones, get a lower weight. The number is rounded up.
-
-    Args:
-        max_abnormal_ratio: Share of the nodes, from 0 to 1.
+    The number is rounded up.
 
     Source: manager spec, 16.3; vectors manager/slo_weights.
     """

@@ -186,8 +186,7 @@ def previous_state(published: NodePolicyState | None) -> assessment.HealthState 
 def health_event(look: Seen, reported: int) -> NodeHealthAssessed | None:
     """Return the event with the health of a node, or None if the published health is good enough.
 
-    Args:
-        reported: Weight to publish, after the number of nodes with a lowered weight was limited.
+    `reported` is the weight to publish, after the number of nodes with a lowered weight was limited.
     """
     before = look.at.published.health if look.at.published else None
     if look.found is None:

@@ -19,12 +19,9 @@ EXPLANATIONS: Final = "scheduleexplanations"
 
 
 def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
-    """Return the fact that deletes an expired ScheduleExplanation, or an empty list if it is not expired.
+    """Return the fact that deletes an expired ScheduleExplanation (`<namespace>=<name>`); empty if it is not expired.
 
     A ScheduleExplanation that was created again with the name of an expired one stays.
-
-    Args:
-        id_: Id of its aggregate, `<namespace>=<name>`.
     """
     stored = view.state.of_kind(CustomObjectState).get(f"{EXPLANATIONS}={id_}")
     state = view.state.of_kind(ScheduleExplanationState).get(id_)
@@ -40,8 +37,7 @@ def expiry_drafts(view: ManagerView, id_: str) -> list[Draft]:
 def collection_drafts(view: ManagerView, uid: str) -> list[Draft]:
     """Return the fact that deletes the object of a Reservation that the scheduler has marked as collected.
 
-    Empty if it is not marked, if its object is gone, or if the object with its name has another uid because it was
-    created again.
+    Empty as well if its object is gone, or has another uid because it was created again.
     """
     state = view.state.of_kind(ReservationState).get(uid)
     if state is None or not state.is_collected:

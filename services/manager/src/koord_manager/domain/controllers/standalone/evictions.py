@@ -117,12 +117,9 @@ class Budgets:
     _next_look: float = 0.0
 
     def refresh(self, view: ManagerView, now: float) -> None:
-        """Compute the numbers of the changed budgets again, and add the keys of all budgets to the work queue.
+        """Compute the numbers of the changed budgets again, and queue all budgets. `now`: Unix time in seconds.
 
         No-op within a second after the last computation, and if no event was folded since.
-
-        Args:
-            now: Unix time in seconds.
         """
         if not view.customs(BUDGETS):
             view.changed_uids.stop()
@@ -194,11 +191,10 @@ class Budgets:
             self._by_namespace.setdefault(budget.written.metadata.namespace, {})[id_] = budget
 
     def take(self, uid: str, namespace: str) -> str:
-        """Charge the eviction of a pod to its budgets, if all of them allow it.
+        """Charge the eviction of a pod to its budgets, if all of them allow it; return the name of one that does not,
+        or "".
 
-        Returns:
-            "" if the eviction is allowed and charged, otherwise the name of the budget that refuses it. A pod that
-            does not run is always allowed.
+        A pod that does not run is always allowed.
         """
         in_namespace = self._by_namespace.get(namespace, {})
         concerned = [in_namespace[id_] for id_ in sorted(in_namespace) if uid in in_namespace[id_].selected]
@@ -293,14 +289,10 @@ class BlockedByBudget(NamedTuple):
 
 
 def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
-    """Decide a requested eviction in a cluster without an API server.
+    """Decide a requested eviction; an allowed one is charged to the budgets.
 
-    Args:
-        budgets: Disruption budgets; an allowed eviction is charged to them.
-
-    Returns:
-        The facts that delete the pod, end the eviction, or record that a disruption budget delays it, to append
-        together. They are empty if no eviction is requested. `BlockedByBudget` if the delay is recorded already.
+    Return the facts that delete the pod, end the eviction, or record that a disruption budget delays it, to append
+    together. They are empty if no eviction is requested. `BlockedByBudget` if the delay is recorded already.
     """
     request_state = view.state.of_kind(EvictionState).get(uid)
     if request_state is None:

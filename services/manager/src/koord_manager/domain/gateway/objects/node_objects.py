@@ -40,10 +40,7 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
     """Return the request that creates, updates or deletes the NodeSLO object of a node, or None if it is up to date.
 
     The object is deleted if the node does not exist any more. Before the manager has rendered a NodeSLO for the node,
-    return None. Keys in `extensions` that the manager does not know stay.
-
-    Args:
-        known: Name -> NodeSLO object at the API server.
+    return None. Keys in `extensions` that the manager does not know stay. `known`: name -> object at the API server.
     """
     name = name_from_token(token)
     policy = view.policy(token)
@@ -61,10 +58,8 @@ def pending_node_slo(view: ManagerView, token: str, known: Mapping[str, Known]) 
 def pending_node_metric(view: ManagerView, token: str, known: Mapping[str, Known]) -> Request | None:
     """Return the request that creates, updates or deletes the NodeMetric object of a node, or None if it is up to date.
 
-    Only the spec is compared. The object is deleted if the node does not exist any more.
-
-    Args:
-        known: Name -> NodeMetric object at the API server.
+    Only the spec is compared. The object is deleted if the node does not exist any more. `known`: name -> object at the
+    API server.
     """
     name = name_from_token(token)
     policy = view.policy(token)

@@ -80,14 +80,9 @@ def owned_by(node: Node) -> Json:
 def metadata_operations(
     metadata: Json, labels: Mapping[str, str], annotations: Mapping[str, str], managed: Collection[str]
 ) -> list[Json]:
-    """Return the JSON-patch operations that set labels and annotations of a stored object.
+    """Return the JSON-patch operations that set labels and annotations of a stored object; others stay.
 
-    JSON texts of annotations are compared by value.
-
-    Args:
-        labels: Labels to set; other labels stay.
-        annotations: Annotations to set; other annotations stay.
-        managed: Keys of labels and annotations that are removed if they are not to be set.
+    JSON texts of annotations are compared by value. The keys `managed` are removed if they are not to be set.
     """
     operations: list[Json] = []
     for field, wanted in (("labels", labels), ("annotations", annotations)):
