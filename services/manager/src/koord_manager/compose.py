@@ -22,6 +22,7 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.cycle import run_cycles
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import COLOCATION_PROFILE, CONTROLLERS, PLUGINS, enabled_of
+from koord_manager.domain.controllers.colocation_profiles import ProfileUpdates
 from koord_manager.domain.controllers.configuration import NodePolicies
 from koord_manager.domain.controllers.quota_profiles import QuotaProfileController
 from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
@@ -32,7 +33,6 @@ from koord_manager.settings import (
     ManagerSettings,
     admission_options,
     config_names,
-    controller_policy,
     recommender_settings,
 )
 from koord_manager.shell.colocation_profiles import run_profile_controller
@@ -195,7 +195,20 @@ def assemble(
 
         async def profiles() -> None:
             await runner.caught_up()
-            await run_profile_controller(context, controller_policy(settings), api, SystemClock().monotonic)
+            updates = ProfileUpdates(
+                force_update=settings.colocation_profile_force_update_pod_duration,
+                forget=settings.colocation_profile_expire_pod_cache_duration,
+                qps=settings.colocation_profile_update_pod_qps,
+                burst=settings.colocation_profile_update_pod_qps_burst,
+            )
+            await run_profile_controller(
+                context,
+                updates,
+                api,
+                SystemClock().monotonic,
+                interval=settings.colocation_profile_reconcile_interval,
+                by_default=settings.colocation_profile_reconcile_by_default,
+            )
 
         shell.service.add(Component(name="profiles", run=profiles))
     if are_wanted(settings, options, api):

@@ -9,7 +9,7 @@ import asyncio
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from koord_manager.domain.cluster.standby_keys import drop_ended_keys
+from koord_manager.domain.cluster.queued_objects import drop_ended_keys
 from koord_manager.domain.controller_names import (
     AGENT_EVICTION,
     EVICTION,
@@ -69,7 +69,7 @@ async def run_cycles(context: ManagerContext, controllers: Controllers) -> None:
     while True:
         drop_keys_of_gateway(context)
         if context.leadership.term is None:
-            drop_ended_keys(context.view)
+            drop_ended_keys(context.view.queue, context.view.state, context.view.pods_of_workload)
         if await reason_not_to_decide(context) is None:
             summary = await run_cycle(context, controllers)
             if summary:

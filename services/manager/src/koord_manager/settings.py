@@ -17,7 +17,6 @@ from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONF
 from koord_manager.domain.admission.context.facts import ENHANCED_NAME, ENHANCED_NAMESPACE, ConfigNames
 from koord_manager.domain.admission.options import GATE_DEFAULTS, BindingPolicy, Options
 from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
-from koord_manager.domain.controllers.colocation_profiles import ControllerPolicy
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings, read_settings
 
 LEASE_NAME = "koordinator-manager"
@@ -191,17 +190,6 @@ def config_names(settings: ManagerSettings) -> ConfigNames:
 
 def recommender_settings(settings: ManagerSettings) -> RecommenderSettings:
     return read_settings(",".join(settings.recommender_settings))
-
-
-def controller_policy(settings: ManagerSettings) -> ControllerPolicy:
-    return ControllerPolicy(
-        by_default=settings.colocation_profile_reconcile_by_default,
-        interval=settings.colocation_profile_reconcile_interval,
-        force_update=settings.colocation_profile_force_update_pod_duration,
-        forget=settings.colocation_profile_expire_pod_cache_duration,
-        qps=settings.colocation_profile_update_pod_qps,
-        burst=settings.colocation_profile_update_pod_qps_burst,
-    )
 
 
 def admission_options(settings: ManagerSettings) -> Options:

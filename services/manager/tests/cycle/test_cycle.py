@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from koord_manager.cycle import drop_keys_of_gateway, run_cycle, run_cycles
 from koord_manager.domain.admission.options import Options
-from koord_manager.domain.cluster.standby_keys import FEWEST_KEYS
+from koord_manager.domain.cluster.queued_objects import FEWEST_KEYS
 from koord_manager.domain.controller_names import (
     EVICTION,
     EXPLANATION_EXPIRY,

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from koord_manager.domain.admission.context.profiles import read_profile
 from koord_manager.domain.controller_names import COLOCATION_PROFILE, CONTROLLERS, NODE_SLO, QUOTA_PROFILE, enabled_of
-from koord_manager.domain.controllers.colocation_profiles import ControllerPolicy, ProfileUpdates
+from koord_manager.domain.controllers.colocation_profiles import ProfileUpdates
 from koord_manager.shell.colocation_profiles import merge_patch, reconcile_profiles, run_profile_controller
 from koord_manager.shell.context import ManagerContext
 from koord_manager.shell.gateway.api import ApiResponse, Unreachable
@@ -96,7 +96,6 @@ class RefusingLog:
 
 
 PODS = 3
-POLICY = ControllerPolicy(interval=0.01)
 
 
 class Waiting:
@@ -107,10 +106,10 @@ class Waiting:
         self.manager = Manager(self.log)
         self.refusing = RefusingLog(self.manager.context.log)
         self.context: ManagerContext = self.manager.context._replace(log=cast("EventLog", self.refusing))
-        self.updates = ProfileUpdates(POLICY)
+        self.updates = ProfileUpdates()
 
     async def round(self, api: ObjectsApi | None = None) -> int:
-        return await reconcile_profiles(self.context, POLICY, self.updates, api, self.manager.clock.monotonic)
+        return await reconcile_profiles(self.context, self.updates, api, self.manager.clock.monotonic)
 
     def seen(self) -> int:
         pods = (self.manager.view.pod("default", f"web-{number}") for number in range(PODS))
@@ -165,7 +164,11 @@ async def test_a_full_log_is_told_once_for_each_pause_and_pods_get_the_profile_a
 
         context = waiting.context._replace(halted=halted)
         with capture_logs() as lines:
-            controller = asyncio.ensure_future(run_profile_controller(context, POLICY, None, clock.monotonic))
+            controller = asyncio.ensure_future(
+                run_profile_controller(
+                    context, ProfileUpdates(), None, clock.monotonic, interval=0.01, by_default=False
+                )
+            )
             try:
                 await until(lambda: lines)
                 begun = next(looks)
@@ -256,7 +259,7 @@ async def test_a_pod_that_is_gone_at_the_api_server_is_done() -> None:
 
 
 def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> None:
-    rounds = ProfileUpdates(ControllerPolicy(force_update=300, qps=1, burst=2))
+    rounds = ProfileUpdates(force_update=300, qps=1, burst=2)
     profile, changed = read_profile(PROFILE), read_profile({**PROFILE, "spec": {"labels": {"x": "y"}}})
 
     assert rounds.is_due(profile, "u", 0)
@@ -267,7 +270,7 @@ def test_a_version_of_a_profile_is_put_on_a_pod_once_until_it_is_due_again() -> 
 
 
 def test_the_bucket_leaves_the_rest_for_the_next_round() -> None:
-    rounds = ProfileUpdates(ControllerPolicy(qps=1, burst=2))
+    rounds = ProfileUpdates(qps=1, burst=2)
     profile = read_profile(PROFILE)
 
     assert [rounds.take(profile, str(number), 0.0) for number in range(3)] == [True, True, False]

@@ -23,7 +23,6 @@ from koordcore.values.timestamps import rfc3339
 from koord_manager.domain.admission.context.profiles import ColocationProfile
 from koord_manager.domain.controller_names import COLOCATION_PROFILE
 from koord_manager.domain.controllers.colocation_profiles import (
-    ControllerPolicy,
     ProfileUpdates,
     is_wanted,
     managed_profiles,
@@ -64,25 +63,30 @@ class NotPatched(Exception):
 
 
 async def run_profile_controller(
-    context: ManagerContext, policy: ControllerPolicy, api: ObjectsApi | None, steady: Callable[[], float]
+    context: ManagerContext,
+    updates: ProfileUpdates,
+    api: ObjectsApi | None,
+    steady: Callable[[], float],
+    *,
+    interval: float,
+    by_default: bool,
 ) -> None:
-    """Apply managed colocation profiles to waiting pods every `interval` while this instance leads, until cancelled.
+    """Apply managed colocation profiles to waiting pods every `interval` seconds while this instance leads.
 
     While the log is full, it is tried again after 1, 2, 4 ... `FULL_SECONDS`.
 
     Args:
         steady: Returns the seconds of a monotonic clock.
     """
-    updates = ProfileUpdates(policy)
     while True:
-        await asyncio.sleep(policy.interval)
+        await asyncio.sleep(interval)
         if await reason_not_to_decide(context) is not None:
             continue
         context.view.queue.begin(context.clock.now().timestamp())
         if context.view.queue.is_backing_off(COLOCATION_PROFILE, ""):
             continue
         try:
-            await reconcile_profiles(context, policy, updates, api, steady)
+            await reconcile_profiles(context, updates, api, steady, by_default=by_default)
             context.view.queue.forget(COLOCATION_PROFILE, "")
         except LogFull as full:
             pause_while_full(context, COLOCATION_PROFILE, full)
@@ -92,10 +96,11 @@ async def run_profile_controller(
 
 async def reconcile_profiles(
     context: ManagerContext,
-    policy: ControllerPolicy,
     updates: ProfileUpdates,
     api: ObjectsApi | None,
     steady: Callable[[], float],
+    *,
+    by_default: bool = False,
 ) -> int:
     """Apply the managed colocation profiles to waiting pods once, and return the number of changed pods.
 
@@ -112,7 +117,7 @@ async def reconcile_profiles(
     """
     facts = context.view.admission
     queue, refused = context.view.queue, context.logger.warning
-    profiles = managed_profiles(facts, policy)
+    profiles = managed_profiles(facts, by_default=by_default)
     updates.begin(steady())
     queue.begin(context.clock.now().timestamp())
     changed = 0

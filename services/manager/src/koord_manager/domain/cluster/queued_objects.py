@@ -1,12 +1,18 @@
-"""The objects that each controller of the manager looks at when a fold was replaced."""
+"""Which objects are in the work queue: all when a fold was replaced, and on a standby no ended ones.
 
-from collections.abc import Iterable
+An instance that does not lead takes no keys, so that it decides everything when it begins to lead. Its queue would keep
+a key for each Job, eviction, Reservation and explanation that ever was. An object that has ended needs no decision.
+"""
+
+from collections.abc import Callable, Iterable, Sized
+from typing import Final
 
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import (
     EvictionState,
     NodeAgentState,
     NodeSpecState,
+    PodSpecState,
     PodState,
     ReservationState,
     ScheduleExplanationState,
@@ -45,3 +51,33 @@ def queue_all(queue: WorkQueue, state: ClusterState, owners: Iterable[str]) -> N
     queue.add_all(RESERVATION_COLLECTION, state.of_kind(ReservationState))
     pods = state.of_kind(PodState)
     queue.add_all(VOLUME_CLAIM, (uid for uid, pod in pods.items() if pod.allocation.volume_claims))
+
+
+FEWEST_KEYS: Final = 1_000
+"""Number of keys of a controller below which no key is searched."""
+
+
+def drop_ended_keys(queue: WorkQueue, state: ClusterState, pods_of_workload: Callable[[str], Sized]) -> None:
+    """Drop the keys of ended objects of each controller that has twice as many keys as objects.
+
+    So a key costs the same on average, however large the cluster is.
+    """
+    workloads, pods = state.of_kind(WorkloadState), state.of_kind(PodSpecState)
+
+    def is_workload(uid: str) -> bool:
+        return uid in workloads or bool(pods_of_workload(uid))
+
+    _drop(queue, WORKLOAD, len(workloads) + len(pods), is_workload)
+    for controller, kind in (
+        (EVICTION, EvictionState),
+        (EXPLANATION_EXPIRY, ScheduleExplanationState),
+        (RESERVATION_COLLECTION, ReservationState),
+        (VOLUME_CLAIM, PodState),
+    ):
+        objects = state.of_kind(kind)
+        _drop(queue, controller, len(objects), objects.__contains__)
+
+
+def _drop(queue: WorkQueue, controller: str, objects: int, exists: Callable[[str], bool]) -> None:
+    if queue.depth(controller) > FEWEST_KEYS + 2 * objects:
+        queue.retain(controller, exists)

@@ -8,7 +8,7 @@ Source:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import PodSpecState, PodState
@@ -22,44 +22,38 @@ from koord_manager.domain.admission.request import JsonObject
 from koord_manager.domain.cluster.view import ManagerView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerPolicy:
-    """Settings of the profile controller (flags --colocation-profile-*), which applies profiles to existing pods."""
-
-    # Whether the controller handles all profiles, or only those with the label of managed profiles.
-    by_default: bool = False
-    interval: float = 30.0  # Seconds between two runs
-    force_update: float = 300.0  # Seconds after which a profile is applied to the same pod again
-    forget: float = 600.0  # Seconds for which an update is remembered
-    qps: float = 10.0  # Maximum number of updates per second
-    burst: int = 100  # Maximum number of updates at once
-
-
 class ProfileUpdates:
     """Remembers which profile was applied to which pod and when, and limits the rate of further updates.
 
     All times are seconds of a monotonic clock.
+
+    Args:
+        force_update: Seconds after which a profile is applied to the same pod again.
+        forget: Seconds for which an update is remembered.
+        qps: Maximum number of updates per second, `burst` at once.
     """
 
-    def __init__(self, policy: ControllerPolicy) -> None:
-        self._policy = policy
+    def __init__(
+        self, *, force_update: float = 300.0, forget: float = 600.0, qps: float = 10.0, burst: int = 100
+    ) -> None:
+        self._force_update, self._forget, self._qps, self._burst = force_update, forget, qps, float(burst)
         self._done: dict[tuple[str, str], float] = {}
-        self._room = float(policy.burst)
+        self._room = self._burst
         self._filled_at: float | None = None
 
     def begin(self, now: float) -> None:
         """Start a run: forget updates that are older than `forget` seconds."""
-        self._done = {key: at for key, at in self._done.items() if now - at < self._policy.forget}
+        self._done = {key: at for key, at in self._done.items() if now - at < self._forget}
 
     def is_due(self, profile: ColocationProfile, uid: str, now: float) -> bool:
         """Return whether this version of a profile was not applied to a pod within the last `force_update` seconds."""
         at = self._done.get((profile.version, uid))
-        return at is None or now - at >= self._policy.force_update
+        return at is None or now - at >= self._force_update
 
     def has_room(self, now: float) -> bool:
         """Return whether the rate limit allows another update now."""
         passed = now - self._filled_at if self._filled_at is not None else 0.0
-        self._room = min(float(self._policy.burst), self._room + passed * self._policy.qps)
+        self._room = min(self._burst, self._room + passed * self._qps)
         self._filled_at = now
         return self._room >= 1
 
@@ -81,15 +75,16 @@ class ProfileUpdates:
         self._done.pop((profile.version, uid), None)
 
 
-def managed_profiles(facts: Facts, policy: ControllerPolicy) -> list[ColocationProfile]:
+def managed_profiles(facts: Facts, *, by_default: bool) -> list[ColocationProfile]:
     """Return the profiles that the controller applies to existing pods, in order of name.
 
-    Profiles that are being deleted, and profiles without a pod selector, are left out.
+    They have the label of managed profiles, or `by_default` is set. Profiles that are being deleted, and profiles
+    without a pod selector, are left out.
     """
     return [
         profile
         for profile in facts.profiles().all
-        if (profile.managed or policy.by_default) and not profile.terminating and profile.has_pod_selector
+        if (profile.managed or by_default) and not profile.terminating and profile.has_pod_selector
     ]
 
 
