@@ -94,8 +94,9 @@ def mutate(request: Request, around: Surroundings) -> AdmissionDecision:
 
 
 def validate(request: Request, around: Surroundings) -> AdmissionDecision:
-    """Run the validating webhook for the kind of the request's object, and return its decision, which never changes the
-    object. Without such a webhook, or if its gate is off, the object is allowed.
+    """Run the validating webhook for the kind of the request's object, and return its decision, which changes nothing.
+
+    Without such a webhook, or if its gate is off, the object is allowed.
     """
     step = _VALIDATORS.get((request.resource, request.subresource))
     if step is None:

@@ -59,8 +59,7 @@ def mutate_by_profiles(
 
 
 def is_matching(profile: ColocationProfile, namespace: str, labels: Mapping[str, str], facts: Facts) -> bool:
-    """Return whether the selectors of a profile match the labels of the namespace and of the pod (manager spec, 8.2
-    (1)).
+    """Return whether the selectors of a profile match the labels of namespace and pod (manager spec, 8.2 (1)).
 
     An invalid selector matches nothing. An unknown namespace matches only a missing or empty namespace selector.
     """

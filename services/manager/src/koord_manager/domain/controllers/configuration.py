@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.events.envelope import AggregateRef, Draft, namespaced_token
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
 from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
@@ -167,6 +167,10 @@ class NodeInputs(NamedTuple):
     def colocation(self) -> ColocationStrategy:
         """The colocation strategy of the node, lowered by its published health."""
         return self.policies.colocation(self.token, self.node, self.published.health if self.published else None)
+
+    @property
+    def based_on(self) -> BasedOn:
+        return BasedOn(ev=self.view.state.position, obs=self.view.obs_position)
 
 
 def present_inputs(policies: NodePolicies, view: ManagerView, token: str, now: datetime) -> NodeInputs | None:

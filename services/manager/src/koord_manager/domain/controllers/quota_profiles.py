@@ -289,9 +289,7 @@ def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:
 
 
 def with_root_quota(existing: dict[str, Any], quota: QuotaProfileRendered | QuotaProfileState) -> dict[str, Any]:
-    """Return an ElasticQuota object ({} if there is none) with a computed root quota. Labels and annotations of others
-    stay.
-    """
+    """Return an ElasticQuota ({} if there is none) with a computed root quota. Labels of others stay."""
     metadata: dict[str, Any] = existing.get("metadata") or {}
     return {
         "apiVersion": _API_VERSION,

@@ -70,9 +70,7 @@ class Later(NamedTuple):
 
 
 def pending_binding(view: ManagerView, uid: str) -> Binding | None:
-    """Return the binding that has to be sent for a pod; None if it is not placed, is deleted, or its outcome is
-    recorded.
-    """
+    """Return the binding to send for a pod; None if it is not placed, is deleted, or its outcome is recorded."""
     placed = view.state.of_kind(PodState).get(uid)
     spec = view.state.of_kind(PodSpecState).get(uid)
     if placed is None or not placed.node or spec is None:
@@ -91,9 +89,7 @@ def pending_binding(view: ManagerView, uid: str) -> Binding | None:
 
 
 def known_outcome(view: ManagerView, binding: Binding) -> Settled | None:
-    """Return the outcome that the mirrored pod shows, for example of an earlier attempt; None if the binding has to be
-    sent.
-    """
+    """Return the outcome that the mirrored pod shows, for example of an earlier attempt; None to send the binding."""
     spec = view.state.of_kind(PodSpecState).get(binding.uid)
     return outcome_of_pod(binding, spec.object) if spec is not None else None
 

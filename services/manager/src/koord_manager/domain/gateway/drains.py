@@ -122,8 +122,7 @@ class DrainEvents:
                     self._known[AggregateRef(kind, id_)] = _known_of(state)
 
     def changed(self, view: ManagerView, ref: AggregateRef) -> list[KubernetesEvent]:
-        """Return the Kubernetes events about what changed in a drain or group since the last call for it; none for
-        others.
+        """Return the Kubernetes events about what changed in a drain or group since the last call for it.
 
         They are a warning for each bad condition that became true, and a normal event for a new phase.
         """

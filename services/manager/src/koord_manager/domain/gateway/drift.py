@@ -56,9 +56,7 @@ def is_due(view: ManagerView, drift: Drift) -> bool:
 
 
 def healed_draft(view: ManagerView, ref: AggregateRef, how: str) -> Draft | None:
-    """Return the fact that the drift of an aggregate is over (`how`: for the fact), or None if no open drift is
-    recorded.
-    """
+    """Return the fact that the drift of an aggregate is over, or None if no open drift is recorded."""
     where = drift_ref(ref)
     state = view.state.of_kind(DriftState).get(where.id)
     if state is None or not state.times:

@@ -76,9 +76,7 @@ def preempted(uid: str, namespace: str, name: str, message: str) -> KubernetesEv
 def device_health(
     uid: str, namespace: str, name: str, devices: Sequence[UnhealthyDevice], node: str
 ) -> KubernetesEvent:
-    """Return the Kubernetes event that devices of the pod became unhealthy, or that all (no `devices`) are healthy
-    again.
-    """
+    """Return the Kubernetes event that devices of the pod became unhealthy, or (no `devices`) are healthy again."""
     reason, type_ = ("DeviceUnhealthy", "Warning") if devices else ("DevicesHealthy", "Normal")
     message = device_sentence(devices, node)
     return KubernetesEvent(about_pod(uid, namespace, name), reason, message[:MOST_MESSAGE], type_)
@@ -104,9 +102,7 @@ def log_outdated(namespace: str, problem: str) -> KubernetesEvent:
 
 
 def event_creation(event: KubernetesEvent, now: str, instance: str) -> Request:
-    """Return the request that creates a Kubernetes event. `now`: RFC 3339 in whole seconds; `instance`: the reporting
-    process.
-    """
+    """Return the request that creates a Kubernetes event. `now`: RFC 3339 in whole seconds."""
     involved = event.involved
     namespace = involved.namespace or "default"
     body: Json = {

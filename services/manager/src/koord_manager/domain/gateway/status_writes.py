@@ -174,9 +174,7 @@ def _milli(amounts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _root_quota(view: ManagerView, id_: str, wanted: aggregates.QuotaProfileState) -> list[Request]:
-    """Return the writes of a profile's root quota, and of the generated tree id on the profile; none if it is gone or
-    invalid.
-    """
+    """Return the writes of a profile's root quota and tree id; none if the profile is gone or invalid."""
     profile_namespace, profile_name = namespaced_from_token(id_)
     profile = _found(view, "elasticquotaprofiles", profile_namespace, profile_name)
     if wanted.fault or not wanted.quota_name or profile is None:

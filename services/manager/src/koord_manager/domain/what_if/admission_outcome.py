@@ -261,8 +261,7 @@ class Record:
         return self._of_uid.get(uid)
 
     def of_pod(self, pod: Pod, at: str) -> RecordedDecision | None:
-        """Return the decision of the mutating webhook about a pod first observed `at` (RFC 3339), or None if it is not
-        retained.
+        """Return the mutating webhook's decision about a pod first observed `at` (RFC 3339); None if not retained.
 
         Each decision is returned only once, also for pods with a generated name.
         """

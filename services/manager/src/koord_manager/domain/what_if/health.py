@@ -95,9 +95,7 @@ class TriedHealth:
         return self._policies.slo_adjust != in_force.slo_adjust
 
     def is_due(self, now: str) -> bool:
-        """Return whether no assessment was done, or `intervalSeconds` of the tried section have passed. `now`: RFC
-        3339.
-        """
+        """Return whether `intervalSeconds` have passed since the last assessment, if any. `now`: RFC 3339."""
         return (
             self._last is None
             or (datetime.fromisoformat(now) - self._last).total_seconds() >= self._policies.slo_adjust.interval_seconds

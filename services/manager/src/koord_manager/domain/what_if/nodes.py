@@ -140,8 +140,7 @@ class NodeDecisions:
         self._versions[self._in_force.version] = self._in_force
 
     def begin(self, now: str) -> None:
-        """Start the window with the recorded policies of all nodes, then decide those that a tried configuration
-        changes.
+        """Start with the recorded policies of all nodes, then decide those that a tried configuration changes.
 
         `now` is RFC 3339, or empty if no fact was folded.
         """
@@ -152,9 +151,7 @@ class NodeDecisions:
         self._decide_changed_nodes(now)
 
     def end(self, now: str, until: str | None) -> None:
-        """Use the remaining reports up to `until` (None: all), then decide once more the nodes that the tried
-        configuration changes.
-        """
+        """Use the reports up to `until` (None: all), then decide the nodes that the tried configuration changes."""
         self._decide_changed_nodes(max(now, self.take_in_reports(until, looks=True)))
 
     def fates(self) -> list[NodeFate]:
@@ -168,8 +165,7 @@ class NodeDecisions:
         return [fate for fate in fates if compared_fields(fate.recorded) != compared_fields(fate.rerun)]
 
     def take_in_reports(self, until: str | None, *, looks: bool) -> str:
-        """Let the re-run take in the usage reports up to an RFC 3339 time (None: all); return the time of the last one,
-        or "".
+        """Take in the reports up to an RFC 3339 time (None: all); return the time of the last one, or "".
 
         `looks`: whether to decide the node of each report again, if the tried configuration concerns the node.
         """
@@ -238,9 +234,7 @@ class NodeDecisions:
 
     @property
     def mass_abnormal(self) -> bool | None:
-        """Whether at the end more nodes look abnormal than `maxAbnormalRatio` permits; None if no other section is
-        tried.
-        """
+        """Whether more nodes look abnormal than `maxAbnormalRatio` permits; None if no other section is tried."""
         return self._health.mass_abnormal if self._health is not None and self._assesses_health() else None
 
     def repeat_root_quota(self, stored: StoredEvent, recorded: QuotaProfileRendered) -> None:

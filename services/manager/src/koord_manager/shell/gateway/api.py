@@ -365,9 +365,7 @@ class LeaseHttp:
         self._seconds = seconds
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Send a request with a JSON body (None: no body), and return HTTP status and body. See
-        `KubernetesHttp.request`.
-        """
+        """Send a JSON body (None: no body), and return HTTP status and body. See `KubernetesHttp.request`."""
         document: object = json.loads(body) if body is not None else None
         try:
             answer = await self._api.request(method, path, body=document, seconds=self._seconds, limited=False)

@@ -71,9 +71,7 @@ class GatewayMetrics:
         self._scales.labels(meaning).inc()
 
     def watches(self, figures: Mapping[str, WatchFigures]) -> None:
-        """Set the metrics about each resource (by name): whether it was listed in this term or is not served, and its
-        numbers.
-        """
+        """Set the metrics about each resource (by name): whether it was listed in this term, and its numbers."""
         for resource, item in figures.items():
             self._lists.labels(resource).set(item.lists)
             self._synced.labels(resource).set(item.is_synced)

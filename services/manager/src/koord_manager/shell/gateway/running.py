@@ -103,8 +103,9 @@ class Gateway:
 
     @property
     def outdated(self) -> str | None:
-        """Reason why this instance must not mirror or write, or None: a newer log was begun, or it leads and the epoch
-        is unknown.
+        """Reason why this instance must not mirror or write, or None.
+
+        A newer log was begun for this cluster, or this instance leads and the epoch is unknown.
         """
         return self._epoch.problem
 

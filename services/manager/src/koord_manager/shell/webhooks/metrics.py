@@ -100,8 +100,9 @@ class WebhookMetrics:
         )
 
     def decided(self, kind: str, resource: str, operation: str, plugin: str, status: str, *, seconds: float) -> None:
-        """Count one request ("mutate" or "validate", "allowed" or "rejected"); `plugin`: first step or rule that
-        decided.
+        """Count one request. `kind`: "mutate" or "validate"; `status`: "allowed" or "rejected".
+
+        `plugin` is the first step or rule that decided.
         """
         labels = kind, resource if resource in _RESOURCES else _OTHER, operation, plugin, status
         kept = self._durations.get(labels)

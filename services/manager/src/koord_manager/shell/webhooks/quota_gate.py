@@ -147,9 +147,7 @@ class QuotaGate:
             return [QuotaAnswer(("",), f"quota {key[1]} cannot be evaluated: {cause}")]
 
     async def _decided(self, key: tuple[str, str], requests: Sequence[ResourceList]) -> Sequence[QuotaAnswer]:
-        """Evaluate a batch and write the usage, with retries after conflicts. If it cannot be written, the pods are
-        denied.
-        """
+        """Evaluate a batch and write the usage, with retries after conflicts. If that fails, the pods are denied."""
         remembered = self._written.get(key)
         document: JsonObject | str = remembered if remembered is not None else await self._read(key)
         waited, tries = 0.0, 0

@@ -242,8 +242,9 @@ class BindingDecision:
 
 
 def validate_binding(policy: BindingPolicy, user: str, namespace: str, pod: BoundPod | None) -> BindingDecision:
-    """Apply the rules about users who bind pods in order, and return the decision of the first rule that applies. A pod
-    of None could not be read; then the binding is allowed.
+    """Return the decision of the first rule about users who bind pods that applies.
+
+    A pod of None could not be read; then the binding is allowed.
     """
     if not policy.user_names or any(name in user for name in policy.user_names):
         return BindingDecision(True, "allowed_username")

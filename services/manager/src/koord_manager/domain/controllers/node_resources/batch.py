@@ -108,8 +108,7 @@ def compute_batch(
 def compute_terms(
     capacity: Amount, system: Amount, reserved: Amount, use: HighPriorityUse, strategy: ColocationStrategy
 ) -> tuple[OvercommitTerms, OvercommitTerms]:
-    """Return every number of the formula, for cpu and for memory, of a node or zone; `result` is what batch pods may
-    request.
+    """Return every number of the formula for cpu and for memory; `result` is what batch pods may request.
 
     For cpu, the policy "request" counts as "usage". A batch threshold of the strategy limits the result.
     """

@@ -10,24 +10,20 @@ Source:
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from koordcore.events.envelope import BasedOn
 from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import resource_names as names
 from koordcore.protocol.config.typed import ColocationStrategy
-from koordcore.protocol.hardware.node_topology import NodeResourceTopology
-from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from koordcore.state.aggregates import NodePolicyState
 from koordcore.values import codec
 
 from koord_manager.domain.cluster import amounts
 from koord_manager.domain.cluster.nodes import GPU_RESOURCES, is_told
-from koord_manager.domain.controller_names import BATCH, MID, PLUGINS
+from koord_manager.domain.controller_names import BATCH, MID
 from koord_manager.domain.controllers.configuration import NodeInputs
 from koord_manager.domain.controllers.node_resources.batch import (
     Batch,
@@ -86,21 +82,6 @@ def differs(old: int | None, new: int | None, threshold: float) -> bool:
 _MILLI = 1000
 
 
-class NodeLook(NamedTuple):
-    node: Node
-    # Pods of the node, each with the values of its spec that overcommit needs (`amounts.pod_facts`).
-    pods: Iterable[tuple[Pod, amounts.PodFacts]]
-    report: NodeUsageReported | None  # The newest usage report, or None if none was received
-    topology: NodeResourceTopology | None  # NUMA zones, or None if no zones are reported
-    strategy: ColocationStrategy
-    normalization: str | None  # Text of the cpu normalization ratio, or None if there is none
-    published: NodePolicyState | None  # Last published policies of the node, or None if nothing was published
-    # Node resource plugins that run. Without `BatchResource` or `MidResource`, no such resources are offered.
-    plugins: frozenset[str] = frozenset(PLUGINS)
-    # Whether they were published in the present life of the node. If not, the result counts as the first one.
-    is_told: bool = True
-
-
 class Overcommit(NamedTuple):
     # Event that publishes them, or None if the published ones are up to date.
     event: NodeOvercommitComputed | None = None
@@ -119,50 +100,34 @@ def degradation(report: NodeUsageReported | None, strategy: ColocationStrategy, 
     return "degraded: metric expired" if age > strategy.degrade_time_minutes * 60 else None
 
 
-def overcommit(at: NodeInputs) -> Overcommit:
-    """Compute the overcommitted resources of a node (manager spec, 5.1)."""
-    look = NodeLook(
-        node=at.node,
-        pods=at.view.pods_with_facts(at.token),
-        report=at.report,
-        topology=at.view.topology(at.token),
-        strategy=at.colocation,
-        normalization=at.normalization,
-        published=at.published,
-        plugins=at.policies.plugins,
-        is_told=is_told(at.view.state, at.token, at.published, NodeOvercommitComputed),
-    )
-    based_on = BasedOn(ev=at.view.state.position, obs=at.view.obs_position)
-    return decide_overcommit(look, at.now, config_version=at.policies.version, based_on=based_on)
-
-
 def overcommit_event(at: NodeInputs) -> NodeOvercommitComputed | None:
     return overcommit(at).event
 
 
-def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, based_on: BasedOn) -> Overcommit:
+def overcommit(at: NodeInputs) -> Overcommit:
     """Compute the overcommitted resources of a node, and the event that publishes them if a publication is due.
 
     For a node without capacity, the result is empty: nothing is published or withdrawn. If overcommit is disabled or
     there is no fresh report, the event withdraws what is published.
     """
-    capacity = amounts.node_capacity(look.node)
+    strategy, plugins, report = at.colocation, at.policies.plugins, at.report
+    capacity = amounts.node_capacity(at.node)
     if capacity is None:
         return Overcommit()
-    withdrawn = "disabled" if not look.strategy.enable else degradation(look.report, look.strategy, now)
-    if withdrawn is not None or look.report is None:
-        return Overcommit(_withdrawal(look, withdrawn or "disabled", config_version, based_on))
-    uses = list(amounts.high_priority_pods(look.pods, look.report))
+    withdrawn = "disabled" if not strategy.enable else degradation(report, strategy, at.now)
+    if withdrawn is not None or report is None:
+        return Overcommit(_withdrawal(at, strategy, withdrawn or "disabled"))
+    uses = list(amounts.high_priority_pods(at.view.pods_with_facts(at.token), report))
     batch = mid = None
-    if BATCH in look.plugins:
-        batch = compute_batch(look.node, capacity, uses, look.report, look.strategy)
-    if MID in look.plugins:
-        used = amounts.amount_of_usage(look.report.node_usage)
-        mid = compute_mid(look.node, capacity, uses, look.report, used, look.strategy)
+    if BATCH in plugins:
+        batch = compute_batch(at.node, capacity, uses, report, strategy)
+    if MID in plugins:
+        used = amounts.amount_of_usage(report.node_usage)
+        mid = compute_mid(at.node, capacity, uses, report, used, strategy)
     computed = amounts.Amount(batch.cpu_milli, batch.memory_bytes) if batch else None
-    published = publish_batch(computed, look.normalization, look.node.metadata.annotations)
-    zones = _zones(look, uses) if batch else {}
-    reason, changed = _reason(look, published, mid, zones, now)
+    published = publish_batch(computed, at.normalization, at.node.metadata.annotations)
+    zones = _zones(at, strategy, report, uses) if batch else {}
+    reason, changed = _reason(at, strategy, published, mid, zones)
     if reason is None:
         return Overcommit(None, batch, mid)
     event = NodeOvercommitComputed(
@@ -174,7 +139,7 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
         changed=changed,
         terms=batch.terms if batch else {},
         mid_terms=mid.terms if mid else {},
-        normalization=look.normalization or "",
+        normalization=at.normalization or "",
         origin={BATCH_CPU: published.origin.cpu, BATCH_MEMORY: published.origin.memory},
         third_party={
             name: amount
@@ -182,10 +147,10 @@ def decide_overcommit(look: NodeLook, now: datetime, *, config_version: int, bas
             if amount
         },
         zones=zones,
-        metric_updated_at=look.report.updated_at,
-        strategy=fingerprint(look.strategy),
-        config_version=config_version,
-        based_on=based_on,
+        metric_updated_at=report.updated_at,
+        strategy=fingerprint(strategy),
+        config_version=at.policies.version,
+        based_on=at.based_on,
     )
     return Overcommit(event, batch, mid)
 
@@ -195,42 +160,45 @@ def fingerprint(strategy: ColocationStrategy) -> str:
     return hashlib.blake2b(codec.encode_canonical(strategy), digest_size=4).hexdigest()
 
 
-def _withdrawal(look: NodeLook, reason: str, config_version: int, based_on: BasedOn) -> NodeOvercommitComputed | None:
-    published = look.published
+def _withdrawal(at: NodeInputs, strategy: ColocationStrategy, reason: str) -> NodeOvercommitComputed | None:
+    published = at.published
     if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
         return None
     return NodeOvercommitComputed(
         reason=reason,
-        zones={name: ZoneOvercommit() for name in zone_names(look.topology)},
-        metric_updated_at=look.report.updated_at if look.report else "",
-        strategy=fingerprint(look.strategy),
-        config_version=config_version,
-        based_on=based_on,
+        zones={name: ZoneOvercommit() for name in zone_names(at.view.topology(at.token))},
+        metric_updated_at=at.report.updated_at if at.report else "",
+        strategy=fingerprint(strategy),
+        config_version=at.policies.version,
+        based_on=at.based_on,
     )
 
 
-def _zones(look: NodeLook, uses: list[amounts.PodUse]) -> dict[str, ZoneOvercommit]:
-    if look.topology is None or look.report is None:
-        return {}
-    computed = compute_zones(look.node, look.topology, uses, look.report, look.strategy) or {}
+def _zones(
+    at: NodeInputs, strategy: ColocationStrategy, report: NodeUsageReported, uses: list[amounts.PodUse]
+) -> dict[str, ZoneOvercommit]:
+    topology = at.view.topology(at.token)
+    computed = compute_zones(at.node, topology, uses, report, strategy) if topology is not None else None
     return {
-        name: ZoneOvercommit(normalized(zone.cpu_milli, look.normalization), zone.memory_bytes)
-        for name, zone in computed.items()
+        name: ZoneOvercommit(normalized(zone.cpu_milli, at.normalization), zone.memory_bytes)
+        for name, zone in (computed or {}).items()
     }
 
 
 def _reason(
-    look: NodeLook, batch: PublishedBatch, mid: Mid | None, zones: dict[str, ZoneOvercommit], now: datetime
+    at: NodeInputs,
+    strategy: ColocationStrategy,
+    batch: PublishedBatch,
+    mid: Mid | None,
+    zones: dict[str, ZoneOvercommit],
 ) -> tuple[str | None, list[str]]:
-    """Return the reason to publish the result and the changed resources; (None, []) if the published ones are up to
-    date.
-    """
-    published = look.published
+    """Return the reason to publish and the changed resources; (None, []) if the published ones are up to date."""
+    published = at.published
     if batch.batch is None and mid is None:
         return None, []
     if published is None or (published.batch_cpu_milli is None and published.mid_cpu_milli is None):
         return "first", []
-    if not look.is_told:
+    if not is_told(at.view.state, at.token, published, NodeOvercommitComputed):
         return "first", []
     new = _milli_units(batch.batch.cpu if batch.batch else None, batch.batch.memory if batch.batch else None)
     new |= _milli_units(mid.cpu_milli if mid else None, mid.memory_bytes if mid else None, mid=True)
@@ -239,11 +207,11 @@ def _reason(
     need = sync_need(
         old,
         new,
-        diff_threshold=look.strategy.resource_diff_threshold,
-        update_threshold_seconds=look.strategy.update_time_threshold_seconds,
-        seconds_since_last=(now - datetime.fromisoformat(published.computed_at)).total_seconds(),
+        diff_threshold=strategy.resource_diff_threshold,
+        update_threshold_seconds=strategy.update_time_threshold_seconds,
+        seconds_since_last=(at.now - datetime.fromisoformat(published.computed_at)).total_seconds(),
     )
-    changed = [*need.changed, *_changed_zones(published.zones, zones, look.strategy.resource_diff_threshold)]
+    changed = [*need.changed, *_changed_zones(published.zones, zones, strategy.resource_diff_threshold)]
     if changed:
         return "changed", changed
     # written again only when there is something to say: an equal value in the log tells nobody anything

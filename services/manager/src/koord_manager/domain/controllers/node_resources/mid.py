@@ -42,11 +42,10 @@ def compute_mid(
     used: Amount | None,
     strategy: ColocationStrategy,
 ) -> Mid:
-    """Return the mid resources of a node from a usage report that is not too old; cpu normalization does not change
-    them.
+    """Return the mid resources of a node from a usage report that is not too old.
 
-    `pods` are the `high_priority_pods` of the node. If `used` is None, there is no sample, and nothing counts as
-    unused.
+    Cpu normalization does not change them. `pods` are the `high_priority_pods` of the node. If `used` is None, there is
+    no sample, and nothing counts as unused.
 
     Source: manager spec, 5.12; vectors manager/mid_resource.
     """

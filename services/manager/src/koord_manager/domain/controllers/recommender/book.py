@@ -111,9 +111,7 @@ class RecommenderBook:
         return self._of_target.get((namespace, target), {})
 
     def forget(self, view: ManagerView, now: float) -> None:
-        """Drop the state of deleted pods, and models without pods whose last sample is too old. `now`: Unix time in
-        seconds.
-        """
+        """Drop deleted pods, and models without pods whose last sample is too old. `now`: Unix time in seconds."""
         specs = view.state.of_kind(PodSpecState)
         for key in list(self.models):
             model = self.models[key]

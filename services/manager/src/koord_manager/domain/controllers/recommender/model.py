@@ -114,8 +114,7 @@ class ContainerModel:
         return True
 
     def add_oom(self, instance: str, at: float, *, requested_bytes: float) -> bool:
-        """Record that an instance was killed for memory at a Unix time, so that it needs more, and return whether this
-        was used.
+        """Record that an instance was killed for memory at a Unix time, and return whether this was used.
 
         The needed memory is max(used + oomMinBumpUpBytes, used * oomBumpUpRatio), where used is the larger of request
         and peak. The peaks of earlier kills do not count, so that repeated kills do not add up. A kill before the day

@@ -226,10 +226,9 @@ class Guarded(NamedTuple):
 
 
 def guard_weights(max_abnormal_ratio: float, nodes: Iterable[NodeWeight]) -> Guarded:
-    """Return the weights to publish: at most `max_abnormal_ratio` of the nodes, the most abnormal ones, get a lower
-    weight.
+    """Return the weights to publish: only the most abnormal of the nodes get a lower weight.
 
-    The number is rounded up.
+    They are at most the share `max_abnormal_ratio` of all nodes, rounded up.
 
     Source: manager spec, 16.3; vectors manager/slo_weights.
     """

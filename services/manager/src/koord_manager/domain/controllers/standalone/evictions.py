@@ -191,8 +191,7 @@ class Budgets:
             self._by_namespace.setdefault(budget.written.metadata.namespace, {})[id_] = budget
 
     def take(self, uid: str, namespace: str) -> str:
-        """Charge the eviction of a pod to its budgets, if all of them allow it; return the name of one that does not,
-        or "".
+        """Charge the eviction of a pod to its budgets; return the name of one that does not allow it, or "".
 
         A pod that does not run is always allowed.
         """
