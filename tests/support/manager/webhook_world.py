@@ -24,7 +24,7 @@ from koord_manager.settings import ManagerSettings
 from koord_manager.shell.gateway.api import KubernetesApi
 from koord_manager.shell.webhooks.certificates import Bundle, WebhookEnvironment, make_bundle
 from koord_manager.shell.webhooks.keeper import write_files
-from koord_manager.shell.webhooks.wiring import Webhooks
+from koord_manager.shell.webhooks.server import Webhooks
 from koordcore.bus.factory import Bus, memory_bus
 from koordcore.ports.leadership import Leadership
 from koordcore.service.leader.lease import SoleLeader

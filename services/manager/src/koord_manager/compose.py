@@ -29,12 +29,7 @@ from koord_manager.domain.controllers.recommender.apply import apply_to_new_pod
 from koord_manager.domain.controllers.recommender.book import RecommenderBook
 from koord_manager.domain.controllers.recommender.controller import RecommenderController
 from koord_manager.domain.controllers.registry import Controllers
-from koord_manager.settings import (
-    ManagerSettings,
-    admission_options,
-    config_names,
-    recommender_settings,
-)
+from koord_manager.settings import ManagerSettings, admission_options, config_names, recommender_settings
 from koord_manager.shell.colocation_profiles import run_profile_controller
 from koord_manager.shell.context import ManagerContext, TermState
 from koord_manager.shell.controller_metrics import ControllerMetrics, QueueMetrics
@@ -49,7 +44,7 @@ from koord_manager.shell.intake import Intake
 from koord_manager.shell.ports import add_ports
 from koord_manager.shell.recommender_history import keep_checkpoints, recall
 from koord_manager.shell.webhooks.certificates import WebhookEnvironment
-from koord_manager.shell.webhooks.wiring import Webhooks, add_webhooks, are_wanted
+from koord_manager.shell.webhooks.server import Webhooks, add_webhooks, are_wanted
 
 
 async def compose(shell: Shell[ManagerSettings]) -> None:

@@ -6,8 +6,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from koord_manager.domain.cluster.changed_uids import MOST, ChangedUids
-from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.cluster.view import MOST_CHANGED, ChangedUids, ManagerView
 from koord_manager.domain.controllers.standalone.evictions import BlockedByBudget, Budgets, decide_eviction
 from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent, seal
@@ -327,7 +326,7 @@ def test_after_too_many_changes_any_object_may_have_changed() -> None:
     assert changed.take() is None
     changed.add("ab")
     assert changed.take() == {"a", "b"}
-    changed.add(str(number) for number in range(MOST + 1))
+    changed.add(str(number) for number in range(MOST_CHANGED + 1))
     changed.add("a")
     assert changed.take() is None
     assert changed.take() == set()

@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import Draft, NewEvent, Origin
-from koordcore.ports.eventlog import (
-    Appended,
-    AppendOutcome,
-    Conflict,
-    EventLog,
-    Misconfigured,
-    TooLarge,
-    Unsendable,
-)
+from koordcore.ports.eventlog import Appended, AppendOutcome, Conflict, EventLog, Misconfigured, TooLarge, Unsendable
 
 MAX_BATCH = 200
 """Events per atomic batch; the server allows 1000, smaller batches conflict less and answer sooner."""

@@ -4,7 +4,8 @@ Each index is updated from the event that changes it, at a cost that does not gr
 add the keys of the objects they concern to the work queue. The *token* of a node is its name with `_` for `.`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
 from koordcore.events.gateway import PodBound
@@ -17,7 +18,13 @@ from koordcore.events.nodepolicy import (
     NodeRatiosComputed,
     NodeSloRendered,
 )
-from koordcore.events.nodestate import DeviceInventoryChanged, NodeTopologyReported, PodsEvictedByAgent
+from koordcore.events.nodestate import (
+    DeviceInventoryChanged,
+    NodeTopologyReported,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
 from koordcore.events.objects import (
     CustomObjectDeleted,
     CustomObjectObserved,
@@ -56,7 +63,6 @@ from koordcore.state.pod_index import PodIndex
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
 from koord_manager.domain.cluster.amounts import PodFacts, pod_facts
-from koord_manager.domain.cluster.changed_uids import ChangedUids
 from koord_manager.domain.cluster.nodes import is_deleted, topology_of_agent
 from koord_manager.domain.cluster.queued_objects import queue_all
 from koord_manager.domain.cluster.work_queue import WorkQueue
@@ -75,6 +81,43 @@ from koord_manager.domain.controller_names import (
     VOLUME_CLAIM,
     WORKLOAD,
 )
+
+MOST_CHANGED: Final = 50_000
+"""Most uids that are collected. An instance that does not lead has no reader."""
+_KINDS: Final = frozenset({"podspec", "pod", "workloadspec"})
+
+
+class ChangedUids:
+    """The uids of pods and workloads that changed since the one reader last took them.
+
+    Nothing is collected before the first `take`, and after too many uids until the next one.
+    """
+
+    def __init__(self) -> None:
+        self._uids: set[str] | None = None
+
+    def fold(self, ref: AggregateRef, event: Event | None) -> None:
+        """Add the pods whose object, node or processes a fact changes, or the workload that it changes."""
+        if ref.kind in _KINDS:
+            self.add((ref.id,))
+        elif isinstance(event, PodsStarted | PodsStopped):
+            self.add(event.pods)
+
+    def add(self, uids: Iterable[str]) -> None:
+        if self._uids is not None:
+            self._uids.update(uids)
+            if len(self._uids) > MOST_CHANGED:
+                self._uids = None
+
+    def take(self) -> set[str] | None:
+        """Return and forget the collected uids, and begin to collect. None if any object may have changed."""
+        uids, self._uids = self._uids, set()
+        return uids
+
+    def stop(self) -> None:
+        """Forget the collected uids, and collect nothing until the next `take`, which returns None."""
+        self._uids = None
+
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"

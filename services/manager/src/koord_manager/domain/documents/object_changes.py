@@ -26,14 +26,7 @@ from koord_manager.domain.documents.admitting import Applied
 from koord_manager.domain.documents.apply_custom import patch_custom, resource_of_kind
 from koord_manager.domain.documents.merging import merged
 from koord_manager.domain.gateway.binding import pod_path
-from koord_manager.domain.gateway.requests import (
-    JSON,
-    MERGE_PATCH,
-    Json,
-    Meaning,
-    Request,
-    meaning_of,
-)
+from koord_manager.domain.gateway.requests import JSON, MERGE_PATCH, Json, Meaning, Request, meaning_of
 
 NOT_FOUND: Final = Applied("not-found", "", [])
 

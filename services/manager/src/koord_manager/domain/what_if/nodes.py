@@ -5,7 +5,7 @@ effect on a node, the node is also decided at the beginning, at every retained r
 manager would have decided it then.
 
 Source:
-    manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16
+    manager spec, 5.1 to 5.7, 5.10, 5.11, 6, 4.2, 14, 16, 17.3
 """
 
 import copy
@@ -38,11 +38,6 @@ from koord_manager.domain.controllers.quota_profiles import render
 from koord_manager.domain.what_if.health import CHANGES_THRESHOLDS, TriedHealth, repeat_guard, step_again
 from koord_manager.domain.what_if.health import is_alike as is_guarded_alike
 from koord_manager.domain.what_if.recording import RecordedFlags, Report, Tally
-
-# MERGED: Compare decisions about a node, and the resulting policy of the node, between a recording and a re-run.
-# Source:
-# manager spec, 17.3
-
 
 REPEATED_DECISIONS: Final = (NodeHealthAssessed, *(decision.event for decision in (*RENDERED, OVERCOMMITTED)))
 _VARYING: Final = {"config_version": 0, "based_on": BasedOn()}

@@ -26,10 +26,7 @@ from koord_manager.domain.controllers.recommender.apply import INITIATOR
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 from koord_manager.domain.what_if.admission import AdmissionDecisions, AdmissionTried
 from koord_manager.domain.what_if.nodes import REPEATED_DECISIONS, NodeDecisions
-from koord_manager.domain.what_if.recommendations import (
-    RecommendationDecisions,
-    RecommendationFate,
-)
+from koord_manager.domain.what_if.recommendations import RecommendationDecisions, RecommendationFate
 from koord_manager.domain.what_if.recording import RecordedFlags, moment_of, read_reports
 
 LOOKAHEAD: Final = 50_000

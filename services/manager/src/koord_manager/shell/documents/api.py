@@ -30,12 +30,7 @@ from koordcore.protocol.manifests import read_documents
 from koordcore.protocol.manifests.reader import KINDS, NAMESPACED
 from koordcore.protocol.objects import Node, Pod, Workload
 from koordcore.service.access.gate import OBJECTS, REQUEST
-from koordcore.state.aggregates import (
-    NodePolicyState,
-    PodState,
-    policy_annotations,
-    policy_resources,
-)
+from koordcore.state.aggregates import NodePolicyState, PodState, policy_annotations, policy_resources
 from koordcore.values import codec
 from koordcore.values.codec import PIECE, array_pieces, object_pieces
 from koordcore.values.invalid import InvalidInput

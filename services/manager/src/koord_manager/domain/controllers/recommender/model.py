@@ -19,11 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 from koordcore.events.recommendation import NO_BOUND
-from koordcore.values.decaying_histogram import (
-    DecayingHistogram,
-    ExponentialBuckets,
-    HistogramOptions,
-)
+from koordcore.values.decaying_histogram import DecayingHistogram, ExponentialBuckets, HistogramOptions
 
 from koord_manager.domain.controllers.recommender.settings import RecommenderSettings
 
