@@ -34,13 +34,13 @@ class NotKept(Exception):
     """Raised if the API server refused to show or to store a Secret. The message says which one, and why."""
 
 
-class SecretsApi(Protocol):
+class RequestsApi(Protocol):
     async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySecrets:
-    api: SecretsApi
+    api: RequestsApi
     installation: Installation  # The installation that uses the keys; its folder is a temporary copy of the Secrets
     namespace: str  # Namespace of the servers and services
     node_namespace: str  # Namespace of the agents and CRI proxies
@@ -116,10 +116,6 @@ NODE: Final = "authentication.kubernetes.io/node-name"
 """Key of the extra field with the node of the pod that the token is bound to."""
 
 
-class ReviewsApi(Protocol):
-    async def request(self, method: str, path: str, *, body: object = None) -> ApiResponse: ...
-
-
 class TokenReviews:
     """Checks tokens by an API server.
 
@@ -128,7 +124,7 @@ class TokenReviews:
         service_account: Service account of the agents, `namespace/name`.
     """
 
-    def __init__(self, api: ReviewsApi, service_account: str) -> None:
+    def __init__(self, api: RequestsApi, service_account: str) -> None:
         self._api = api
         self._user = f"system:serviceaccount:{service_account.replace('/', ':', 1)}"
 

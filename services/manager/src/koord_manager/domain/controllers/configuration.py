@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.events.envelope import AggregateRef, BasedOn, Draft, namespaced_token
+from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, namespaced_token
 from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
@@ -177,6 +177,12 @@ def present_inputs(policies: NodePolicies, view: ManagerView, token: str, now: d
     """Return the inputs as they are now, or None if the node does not exist."""
     node = view.node(token)
     return NodeInputs(view, token, node, policies, view.policy(token), view.reports.get(token), now) if node else None
+
+
+def policy_draft(view: ManagerView, token: str, event: Event) -> Draft:
+    """Return a fact about the policies of a node."""
+    ref = AggregateRef("nodepolicy", token)
+    return Draft(ref, event, view.state.last_seq(ref))
 
 
 def report_expiry(report: NodeUsageReported, strategy: ColocationStrategy) -> float:

@@ -10,7 +10,7 @@ Source:
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.envelope import Draft, Event
 from koordcore.events.nodepolicy import (
     NodeDevicesComputed,
     NodeMetricPolicyRendered,
@@ -27,7 +27,7 @@ from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState
 
 from koord_manager.domain.controller_names import DEVICES, NODE_METRIC, NODE_RESOURCE, NODE_SLO, OVERCOMMIT, RATIOS
-from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies
+from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies, policy_draft
 from koord_manager.domain.controllers.node_resources.decide import overcommit_event
 from koord_manager.domain.controllers.node_resources.devices import device_event
 from koord_manager.domain.controllers.node_resources.ratios import ratio_event
@@ -139,7 +139,4 @@ OVERCOMMITTED: Final = NodeDecision(NodeOvercommitComputed, NODE_RESOURCE, OVERC
 
 def node_drafts(at: NodeInputs | None, event: Event | None) -> list[Draft]:
     """Return the fact about a node; empty if there is no event."""
-    if at is None or event is None:
-        return []
-    ref = AggregateRef("nodepolicy", at.token)
-    return [Draft(ref, event, at.view.state.last_seq(ref))]
+    return [] if at is None or event is None else [policy_draft(at.view, at.token, event)]

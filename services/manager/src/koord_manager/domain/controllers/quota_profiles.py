@@ -13,7 +13,8 @@ Source:
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 from koordcore.events.envelope import AggregateRef, Draft
@@ -54,19 +55,6 @@ class ElasticQuotaProfile(KubeStruct):
     spec: ElasticQuotaProfileSpec = msgspec.field(default_factory=ElasticQuotaProfileSpec)
 
 
-class RootQuota(NamedTuple):
-    namespace: str
-    name: str
-    tree_id: str
-    labels: dict[str, str]  # Labels that the profile sets on the quota object
-    annotations: dict[str, str]  # Annotations that the profile sets on the quota object
-    min: dict[str, str]  # Resource -> guaranteed quantity
-    max: dict[str, str]  # Resource -> upper limit
-    total: dict[str, str]  # Resources of the selected nodes, times the ratio of the profile
-    unschedulable: dict[str, str]  # The part of `total` on nodes that are unschedulable or not ready
-    nodes: int  # Number of selected nodes
-
-
 def tree_id_of(profile: ElasticQuotaProfile) -> str:
     """Return the tree id of a profile: its label, or else a hash of its namespace and name."""
     own = profile.metadata.labels.get(keys.QUOTA_TREE_ID)
@@ -78,8 +66,8 @@ def tree_id_of(profile: ElasticQuotaProfile) -> str:
     return str(digest)
 
 
-def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota:
-    """Compute the root quota of a profile. A missing selector selects none of the nodes, an empty selector all.
+def root_quota(profile: ElasticQuotaProfile, version: int, nodes: Iterable[Node]) -> QuotaProfileRendered:
+    """Compute the root quota of a profile. A missing selector selects none of the nodes, an empty one all.
 
     Raises:
         InvalidInput: The selector is invalid.
@@ -103,10 +91,9 @@ def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota
     tree_id = tree_id_of(profile)
     resource_keys = _resource_keys(profile)
     total_texts, unschedulable_texts = amounts.format_resources(total), amounts.format_resources(unschedulable)
-    return RootQuota(
-        namespace=profile.metadata.namespace,
-        name=profile.spec.quota_name,
-        tree_id=tree_id,
+    return QuotaProfileRendered(
+        quota_namespace=profile.metadata.namespace,
+        quota_name=profile.spec.quota_name,
         labels={
             keys.QUOTA_PROFILE: profile.metadata.name,
             **profile.spec.quota_labels,
@@ -122,6 +109,7 @@ def root_quota(profile: ElasticQuotaProfile, nodes: Iterable[Node]) -> RootQuota
         total=total_texts,
         unschedulable=unschedulable_texts,
         nodes=count,
+        profile_version=version,
     )
 
 
@@ -227,7 +215,7 @@ def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRend
     profile = ElasticQuotaProfile()
     try:
         profile = object_from_json(stored.object, ElasticQuotaProfile)
-        quota = root_quota(profile, nodes)
+        return root_quota(profile, stored.seq, nodes)
     except (InvalidInput, codec.DecodeError) as error:
         return QuotaProfileRendered(
             quota_namespace=profile.metadata.namespace,
@@ -235,22 +223,9 @@ def render(stored: CustomObjectState, nodes: Iterable[Node]) -> QuotaProfileRend
             fault=str(error),
             profile_version=stored.seq,
         )
-    return _event(quota, stored.seq)
 
 
-def _event(quota: RootQuota, version: int) -> QuotaProfileRendered:
-    return QuotaProfileRendered(
-        quota_namespace=quota.namespace,
-        quota_name=quota.name,
-        labels=quota.labels,
-        annotations=quota.annotations,
-        min=quota.min,
-        max=quota.max,
-        total=quota.total,
-        unschedulable=quota.unschedulable,
-        nodes=quota.nodes,
-        profile_version=version,
-    )
+_published = attrgetter("quota_namespace", "quota_name", "labels", "annotations", "min", "max", "fault")
 
 
 def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> bool:
@@ -258,24 +233,7 @@ def is_news(state: QuotaProfileState | None, event: QuotaProfileRendered) -> boo
         return True
     if event.fault:
         return event.fault != state.fault
-    published = (
-        state.quota_namespace,
-        state.quota_name,
-        state.labels,
-        state.annotations,
-        state.min,
-        state.max,
-        state.fault,
-    )
-    return published != (
-        event.quota_namespace,
-        event.quota_name,
-        event.labels,
-        event.annotations,
-        event.min,
-        event.max,
-        event.fault,
-    )
+    return _published(state) != _published(event)
 
 
 def object_drafts(view: ManagerView, state: QuotaProfileState) -> list[Draft]:

@@ -91,9 +91,6 @@ class TriedHealth:
         self._policies = policies
         self._last: datetime | None = None
 
-    def is_tried(self, in_force: NodePolicies) -> bool:
-        return self._policies.slo_adjust != in_force.slo_adjust
-
     def is_due(self, now: str) -> bool:
         """Return whether `intervalSeconds` have passed since the last assessment, if any. `now`: RFC 3339."""
         return (

@@ -277,7 +277,7 @@ class NodeDecisions:
 
     def _assesses_health(self) -> bool:
         """Return whether health is assessed by the tried configuration instead of repeated."""
-        return self._health is not None and self._health.is_tried(self._in_force)
+        return self._chosen is not None and self._chosen.slo_adjust != self._in_force.slo_adjust
 
     def _assess_health(self, now: str) -> None:
         """Assess all nodes under the tried configuration if that is due, and apply the new thresholds."""

@@ -24,12 +24,17 @@ from koord_manager.domain.cluster.amounts import node_capacity
 from koord_manager.domain.cluster.nodes import is_told
 from koord_manager.domain.cluster.view import ManagerView
 from koord_manager.domain.controller_names import HEALTH
-from koord_manager.domain.controllers.configuration import NodeInputs, NodePolicies, SloAdjustPolicy, present_inputs
+from koord_manager.domain.controllers.configuration import (
+    NodeInputs,
+    NodePolicies,
+    SloAdjustPolicy,
+    policy_draft,
+    present_inputs,
+)
 from koord_manager.domain.controllers.node_resources.decide import degradation
 from koord_manager.domain.controllers.slo_adjust import assessment
 from koord_manager.domain.controllers.slo_adjust.assessment import Guarded, NodeWeight, guard_weights, node_signals
 from koord_manager.domain.controllers.slo_adjust.facts import (
-    draft_of,
     health_text,
     healthy_again,
     is_adjusted,
@@ -119,7 +124,7 @@ def health_drafts(policy: SloAdjustPolicy, view: ManagerView, seen: Mapping[str,
     """
     guarded = guard(policy, seen)
     drafts = [
-        draft_of(view, token, event)
+        policy_draft(view, token, event)
         for token, look in seen.items()
         if (event := health_event(look, guarded.weights[token])) is not None
     ]

@@ -6,13 +6,14 @@ Source:
     manager spec, 16.4
 """
 
-from koordcore.events.envelope import AggregateRef, Draft
+from koordcore.events.envelope import Draft
 from koordcore.events.nodepolicy import SLO_ADJUST, MassAbnormalityChanged, NodeHealthAssessed
 from koordcore.state.aggregates import ControllerState, NodeHealth
 from koordcore.values import codec
 
 from koord_manager.domain.cluster.nodes import is_told
 from koord_manager.domain.cluster.view import ManagerView
+from koord_manager.domain.controllers.configuration import policy_draft
 from koord_manager.domain.controllers.slo_adjust import assessment
 
 
@@ -73,7 +74,7 @@ def reset_drafts(view: ManagerView, token: str) -> list[Draft]:
         return []
     if is_told(view.state, token, published, NodeHealthAssessed):
         return []
-    return [draft_of(view, token, healthy_again(health))]
+    return [policy_draft(view, token, healthy_again(health))]
 
 
 def switched_off_drafts(view: ManagerView) -> list[Draft]:
@@ -82,14 +83,9 @@ def switched_off_drafts(view: ManagerView) -> list[Draft]:
     for token in view.nodes():
         published = view.policy(token)
         if published is not None and published.health is not None and is_adjusted(published.health):
-            drafts.append(draft_of(view, token, healthy_again(published.health)))
+            drafts.append(policy_draft(view, token, healthy_again(published.health)))
     state = view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
     if state is not None and state.mass_abnormal:
         event = MassAbnormalityChanged(active=False, abnormal=0, cap=0, nodes=len(view.nodes()))
         drafts.append(Draft(SLO_ADJUST, event, state.seq))
     return drafts
-
-
-def draft_of(view: ManagerView, token: str, event: NodeHealthAssessed) -> Draft:
-    ref = AggregateRef("nodepolicy", token)
-    return Draft(ref, event, view.state.last_seq(ref))
