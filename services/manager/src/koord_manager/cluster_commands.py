@@ -77,7 +77,7 @@ class Installed:
     policies: list[dict[str, Any]]  # NetworkPolicies of the manager's namespace
     definitions: list[dict[str, Any]]  # All custom resource definitions
     schedules: list[dict[str, Any]]  # CronJobs of the manager's namespace
-    jobs: list[dict[str, Any]]  # Jobs of the manager's namespace
+    jobs: list[dict[str, Any]]
 
 
 async def installed(*, kubeconfig: Path, context: str, namespace: str) -> Installed:

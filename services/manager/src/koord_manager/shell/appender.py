@@ -22,7 +22,7 @@ WORTH_A_BATCH = 32
 
 
 class Decision(NamedTuple):
-    drafts: list[Draft]  # The facts
+    drafts: list[Draft]
     origin: Origin  # Headers that the facts share: writer, cause, and the position on which they are based
 
 

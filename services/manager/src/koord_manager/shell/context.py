@@ -44,7 +44,7 @@ class ManagerContext(NamedTuple):
     new_uid: Callable[[], str]
     control_seconds: float  # Seconds between two cycles
     desired_seconds: float  # Seconds for which changes of desired states are collected
-    term_state: TermState  # State of the present term
+    term_state: TermState
     conflict_pause: Callable[[], float]  # Returns the seconds to wait after a conflict
     options: Options = Options()
     explanations: ObservationLog | None = None  # Stream for admission decisions, or None if they are not published

@@ -36,9 +36,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     namespace: str = ""
     name: str = ""
-    uid: str = ""  # Uid of the object, or empty
+    uid: str = ""
     seq: int = 0  # Position of the last fact of the document, or 0 if it led to none
-    traceparent: str = ""  # Trace of the request
+    traceparent: str = ""
     errors: list[FieldError] = []  # Reasons of a refusal
     warnings: list[str] = []  # Warnings about the document, which do not depend on the result
     # In a dry run, the created or changed pod or custom resource as it would be stored; None otherwise.
@@ -50,10 +50,10 @@ class Work:
     """One document that waits to be processed. Two objects are never equal."""
 
     subject: WorkSubject  # The document, the object to delete, or a change of an object
-    request_id: str  # Id of the HTTP request
+    request_id: str
     number: int  # Number of the document in the request
     done: "asyncio.Future[Result]"
-    dry_run: bool = False  # Whether to decide without storing anything
+    dry_run: bool = False
     warnings: tuple[str, ...] = ()  # Sentences about parts of the document that are ignored
 
 

@@ -31,9 +31,9 @@ class Webhook:
 
     name: str  # Short name, the first part of `entry_name`
     kind: Literal["mutate", "validate"]  # "mutate" if the webhook changes objects, "validate" if it only checks them
-    path: str  # HTTP path
-    group: str  # API group of the resource
-    version: str  # API version of the resource
+    path: str
+    group: str
+    version: str
     resource: str  # Plural, with a subresource as in `pods/binding`
     operations: tuple[str, ...]  # Operations that are sent, such as CREATE
     scope: str  # `Cluster` or `Namespaced`

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Failure(NamedTuple):
-    controller: str  # Name of the controller that decided
+    controller: str
     name: str  # Key of the object, or empty for the controller as a whole
     error: Exception
     retries: int  # Number of failures of the object in a row

@@ -37,7 +37,7 @@ class SignalBounds(msgspec.Struct, frozen=True, kw_only=True):
 class SloAdjustPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The section slo-adjust-config: when nodes count as unhealthy, and by how much they are lowered."""
 
-    enable: bool  # Whether node health is on
+    enable: bool
     interval_seconds: int  # Time between two assessments
     smoothing_factor: float  # Weight of the present assessment in the smoothed abnormality, from 0 to 1
     warn_level: float  # Abnormality (0 to 1) from which a healthy node becomes Warning
@@ -148,7 +148,7 @@ class NodeInputs(NamedTuple):
     view: ManagerView
     token: str  # name of the node, as a part of NATS subjects (`.` is `_`)
     node: Node
-    policies: NodePolicies  # the configuration in force
+    policies: NodePolicies
     published: NodePolicyState | None  # last published policies of the node; None if nothing was published
     report: NodeUsageReported | None  # the newest usage report; None if none was received
     now: datetime

@@ -42,8 +42,8 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?
 
 
 class ElasticQuotaProfileSpec(KubeStruct):
-    quota_name: str = ""  # Name of the root quota
-    quota_labels: dict[str, str] = {}  # Labels of the root quota
+    quota_name: str = ""
+    quota_labels: dict[str, str] = {}
     resource_ratio: str | None = None  # Factor for the resources of the nodes, as text, or None for 1
     node_selector: LabelSelector | None = None  # Selector of the nodes, or None, which selects no node
 

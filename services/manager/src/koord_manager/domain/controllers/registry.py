@@ -16,10 +16,10 @@ from koord_manager.domain.controllers.standalone.evictions import Budgets
 @dataclass(slots=True, kw_only=True)
 class Controllers:
     enabled: frozenset[str] = frozenset(CONTROLLERS)  # Names of the controllers that run, from `enabled.CONTROLLERS`
-    policies: NodePolicies = field(default_factory=NodePolicies)  # The slo-controller-config in force
-    health: HealthController = field(default_factory=HealthController)  # Assesses the health of nodes
+    policies: NodePolicies = field(default_factory=NodePolicies)
+    health: HealthController = field(default_factory=HealthController)
     # Keeps the root quotas of ElasticQuotaProfiles up to date.
     quotas: QuotaProfileController = field(default_factory=QuotaProfileController)
-    recommender: RecommenderController = field(default_factory=RecommenderController)  # Computes Recommendations
+    recommender: RecommenderController = field(default_factory=RecommenderController)
     # PodDisruptionBudgets with the evictions that they allow; used only without an API server.
     budgets: Budgets = field(default_factory=Budgets)

@@ -26,7 +26,7 @@ _DELAYS: Final = {0: "NoAnswer", 401: "Unauthorized", 408: "NoAnswer", 429: "Too
 
 class Eviction(NamedTuple):
     uid: str
-    request: PodEvictionRequested  # The event that requested it
+    request: PodEvictionRequested
     requested_at: str  # Time of that event, RFC 3339
 
 
@@ -38,7 +38,7 @@ class GivenUp(NamedTuple):
     """Outcome of an eviction: it failed, or was a dry run that the API server accepted. It is not retried."""
 
     reason: str  # Reason in one word, for the fact
-    message: str  # Explanation
+    message: str
 
 
 class Waits(NamedTuple):

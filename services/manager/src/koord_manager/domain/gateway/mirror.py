@@ -98,7 +98,7 @@ _KEPT_METADATA = (
 class Seen(NamedTuple):
     """An object of the API server, reduced by `cleaned` to the fields that the log keeps."""
 
-    resource: Mirrored  # Its kind of resource
+    resource: Mirrored
     object: Object  # The object; typed, or JSON for a custom resource
     gone: bool = False  # Whether the object was deleted; then `object` is its last version
 

@@ -62,8 +62,8 @@ class AdmissionFate(NamedTuple):
     source: str  # Who asked for admission: "webhook", "apply", "workload", "controller" or "mirror"
     at: str  # Time of the recorded decision, RFC 3339
     position: int  # Position of the log that the decision was based on
-    recorded: Outcome  # The recorded result
-    rerun: Outcome  # The repeated result
+    recorded: Outcome
+    rerun: Outcome
     changes: list[Change]  # Fields in which the admitted objects differ
 
 

@@ -78,7 +78,7 @@ class Case(NamedTuple):
     # decision.
     source: str
     at: str  # Time of the decision, RFC 3339
-    recorded: Outcome  # The recorded outcome
+    recorded: Outcome
     check: Again  # Function that repeats exactly what was recorded, for example one of two webhooks
     is_same: Callable[[Outcome], bool]  # Function that returns whether an outcome equals the recorded one
     again: Again | None  # Function that repeats the whole admission of the object, or None if another case repeats it

@@ -64,7 +64,7 @@ class Teller(Protocol):
 
 
 class Subject(NamedTuple):
-    uid: str  # Uid of the request
+    uid: str
     source: str  # "webhook", "apply", or "change" if another service asked for it
     resource: str  # Plural of its kind, such as `pods`
     namespace: str
@@ -85,7 +85,7 @@ class Subject(NamedTuple):
 
 class Occasion(NamedTuple):
     now: str  # Time, RFC 3339
-    traceparent: str  # Trace of the request
+    traceparent: str
     based_on: int  # Position of the log that was folded
     # Seed of the random numbers for profiles with a probability. If empty, it is the uid of the request.
     draws: str = ""

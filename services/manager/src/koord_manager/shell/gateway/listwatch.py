@@ -111,8 +111,8 @@ Sighting = Listed | Complete
 @dataclass(slots=True)
 class WatchFigures:
     lists: int = 0  # Lists that were begun
-    watches: int = 0  # Opened watches
-    errors: int = 0  # Errors of lists and watches
+    watches: int = 0
+    errors: int = 0
     unreadable: int = 0  # Objects of all lists and watches so far that could not be decoded
     is_synced: bool = False  # Whether the resource was listed completely, or is not served
     problem: str = ""  # Last error, or empty after a watch has delivered changes again

@@ -54,7 +54,7 @@ class GatewaySettings:
     """Settings of the gateway. All times are seconds of the host's clock, also in a run with simulated time."""
 
     resources: tuple[Mirrored, ...]
-    writes: Writes = field(default_factory=Writes)  # Kinds of objects to write
+    writes: Writes = field(default_factory=Writes)
     node_metric_status: bool = False  # Whether usage reports of our agents are written as status of NodeMetric objects
     watch_seconds: float = 300.0  # Minimum time for which the API server keeps a watch open
     idle_seconds: float = 150.0  # Time without a line after which a watch is opened again

@@ -249,16 +249,16 @@ class WebhookEnvironment:
     """Address of the webhook server, place of its certificates, and names of the objects to maintain."""
 
     namespace: str = "koordinator-system"  # Namespace of the Secret and the Service
-    port: int = 9876  # Port of the webhook server
+    port: int = 9876
     host: str = ""  # Host that the API server calls (WEBHOOK_HOST), or empty if it calls the Service
     # Folder of the certificates.
     directory: Path = Path("/tmp/koordinator-webhook-certs")  # noqa: S108 - the reference's place, overridable
     writer: Literal["fs", "secret"] = "secret"  # "secret" for a Secret that all replicas share, "fs" for files only
     # Name of the Secret.
     secret: str = "koordinator-webhook-certs"  # noqa: S105 - the name of an object
-    service: str = "koordinator-webhook-service"  # Name of the Service
-    mutating: str = "koordinator-mutating-webhook-configuration"  # Name of the MutatingWebhookConfiguration
-    validating: str = "koordinator-validating-webhook-configuration"  # Name of the ValidatingWebhookConfiguration
+    service: str = "koordinator-webhook-service"
+    mutating: str = "koordinator-mutating-webhook-configuration"
+    validating: str = "koordinator-validating-webhook-configuration"
 
     @property
     def dns_name(self) -> str:

@@ -96,7 +96,7 @@ class Desk(NamedTuple):
     logger: Logger
     actor: str  # Name of this service in the events that it publishes
     explanations: ObservationLog | None  # Stream for admission decisions, or None if they are not published
-    explanation_queue: ExplanationQueue  # Explanations that wait to be published
+    explanation_queue: ExplanationQueue
     api: ObjectsApi | None = None  # Client of the API server, or None without one
 
 

@@ -62,7 +62,7 @@ class ObjectsApi(Protocol):
 class UpdatePolicy:
     """Settings of the retries of writes of a quota's usage (flags --quota-update-*)."""
 
-    max_retries: int = 3  # Maximum number of retries
+    max_retries: int = 3
     jitter_seconds: float = 0.0  # Maximum pause before a retry; the minimum is half of it
     total_jitter_seconds: float = 1.0  # Maximum of all pauses of one batch together
 

@@ -52,7 +52,7 @@ class _Review(msgspec.Struct, rename="camel"):
 
 class Asked(msgspec.Struct, frozen=True):
     api_version: str  # Version of the AdmissionReview, which the answer has to have too
-    request: Request  # The admission request in it
+    request: Request
 
 
 _decoder = msgspec.json.Decoder(_Review)

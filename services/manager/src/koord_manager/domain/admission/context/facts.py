@@ -65,7 +65,7 @@ class Facts:
 
     def __init__(self, names: ConfigNames = ConfigNames()) -> None:
         self.names = names  # Names of the ConfigMaps that the manager reads
-        self.quotas = Quotas()  # All ElasticQuotas
+        self.quotas = Quotas()
         self.slo_config: Mapping[str, str] | None = None  # Data of slo-controller-config, or None if it does not exist
         self.enhanced_rules = EnhancedRules()  # Labels that pods must have
         self.hardware = HardwareShapes()  # The largest NUMA zones and GPU groups of the cluster

@@ -22,7 +22,7 @@ _CORE = 1000
 class ZoneShape(NamedTuple):
     """The number of NUMA zones of a node, and the amounts of its largest zone."""
 
-    zones: int = 0  # Number of zones
+    zones: int = 0
     cpu_milli: int = 0  # Largest CPU of a zone in milli-cores, rounded up to whole cores
     memory_bytes: int = 0  # Largest memory of a zone, rounded up to whole GiB
 

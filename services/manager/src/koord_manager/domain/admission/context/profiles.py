@@ -70,9 +70,9 @@ class ColocationProfile:
     version: str = ""  # Digest of the object, which differs after every change of the object
     # Whether the profile controller also applies the profile to existing pods that wait to be scheduled.
     managed: bool = False
-    terminating: bool = False  # Whether the object is being deleted
-    namespaces: Match = field(default_factory=Match)  # Selector of namespaces
-    pods: Match = field(default_factory=Match)  # Selector of pods
+    terminating: bool = False
+    namespaces: Match = field(default_factory=Match)
+    pods: Match = field(default_factory=Match)
     # Percentage of requests to which the profile applies, 100 if absent. It is an InvalidInput if the text is not
     # valid; then requests are denied.
     probability: int | InvalidInput = ALWAYS
@@ -80,8 +80,8 @@ class ColocationProfile:
     qos_class: str = ""  # QoS class to set, or empty
     priority_class_name: str = ""  # Priority class to set, or empty
     koordinator_priority: int | None = None  # Value of the priority label to set, or None
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])  # Labels to set
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])  # Annotations to set
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     # Label key to read -> label key that gets its value.
     label_keys_mapping: Mapping[str, str] = field(default_factory=dict[str, str])
     # Annotation key to read -> annotation key that gets its value.

@@ -52,8 +52,8 @@ class HighPriorityUse(NamedTuple):
 
 
 class Batch(NamedTuple):
-    cpu_milli: int  # CPU in milli-cores
-    memory_bytes: int  # Memory in bytes
+    cpu_milli: int
+    memory_bytes: int
     # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`.
     terms: dict[str, OvercommitTerms]
 

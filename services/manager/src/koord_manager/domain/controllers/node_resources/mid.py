@@ -29,8 +29,8 @@ MID_SYSTEM_CLASSES = (PriorityBand.PROD,)
 
 
 class Mid(NamedTuple):
-    cpu_milli: int  # CPU in milli-cores
-    memory_bytes: int  # Memory in bytes
+    cpu_milli: int
+    memory_bytes: int
     terms: dict[str, MidTerms]  # `cpu` and `memory` -> every number of the formula, for the event and `koord explain`
 
 

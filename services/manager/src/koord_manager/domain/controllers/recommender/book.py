@@ -78,7 +78,7 @@ class RecommenderBook:
         self.targets = Targets()  # Finds the Recommendations that select a pod
         self.position = 0  # Position of the last usage report that was read
         self.samples = 0  # Number of samples that this process has learned
-        self.models: dict[ModelKey, ContainerModel] = {}  # Key -> model
+        self.models: dict[ModelKey, ContainerModel] = {}
         self._of_target: dict[tuple[str, str], dict[str, ContainerModel]] | None = None
 
     def observe(self, view: ManagerView, position: int, report: NodeUsageReported) -> None:

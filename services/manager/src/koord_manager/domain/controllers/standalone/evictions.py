@@ -284,7 +284,7 @@ HELD_UP: Final = "DisruptionBudget"
 class BlockedByBudget(NamedTuple):
     """Result of `decide_eviction`: a disruption budget still does not allow the eviction."""
 
-    budget: str  # Name of the budget
+    budget: str
 
 
 def decide_eviction(view: ManagerView, budgets: Budgets, uid: str, now: datetime) -> list[Draft] | BlockedByBudget:
