@@ -1,7 +1,7 @@
 """The Kubernetes form of an allocation: annotations of a pod or of a Reservation.
 
-The gateway renders them when it binds a pod. If another scheduler bound a pod, they are parsed. No other module reads
-or writes these annotations.
+The gateway renders them when it binds a pod. If another scheduler bound a pod, they are parsed; the agent parses them
+for its hooks. No other module decodes or encodes these annotations.
 
     resource-status       CPUs and amounts per NUMA zone
     resource-spec         the bind policy that was applied, unless the user's own annotation says the same
@@ -82,11 +82,19 @@ class _Extension(_Wire, frozen=True):
     template: str = msgspec.field(default="", name="gpuSharedResourceTemplate")
 
 
-class _Device(msgspec.Struct, frozen=True):
-    minor: int
+class DeviceEntry(msgspec.Struct, frozen=True):
+    """A device in the annotation `device-allocated`, as it is written."""
+
+    minor: int | None = None  # hooks read a missing one as 0, as in Go; an allocation needs it
     resources: Quantities = {}
     id: str = ""
     extension: _Extension | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """PCI addresses of its virtual functions; without such functions the id of the device."""
+        functions = () if self.extension is None else self.extension.vfs or ()
+        return tuple(each.bus_id for each in functions) or (self.id,)
 
 
 class _Reservation(msgspec.Struct, frozen=True):
@@ -166,17 +174,33 @@ def _cpus_and_zones(annotations: Mapping[str, str]) -> allocations.Allocation:
     )
 
 
+def device_entries(annotations: Mapping[str, str]) -> dict[str, list[DeviceEntry]]:
+    """Return type of a device -> its entries in the order of the annotation, which an `Allocation` does not keep.
+
+    Empty without the annotation `device-allocated`.
+
+    Raises:
+        InvalidInput: The annotation is malformed.
+    """
+    if not annotations.get(keys.DEVICE_ALLOCATED):
+        return {}
+    by_type = _decoded(annotations, keys.DEVICE_ALLOCATED, dict[str, list[DeviceEntry] | None])
+    return {type_: entries for type_, entries in by_type.items() if entries}
+
+
 def _devices(annotations: Mapping[str, str]) -> allocations.Allocation:
-    by_type = _decoded(annotations, keys.DEVICE_ALLOCATED, dict[str, list[_Device] | None])
+    by_type = device_entries(annotations)
     try:
         return allocations.Allocation(
-            devices=tuple(_device(type_, device) for type_, devices in by_type.items() for device in devices or ())
+            devices=tuple(_device(type_, device) for type_, devices in by_type.items() for device in devices)
         )
     except InvalidInput as error:
         raise error.at(f"[{keys.DEVICE_ALLOCATED}]") from error
 
 
-def _device(type_: str, device: _Device) -> allocations.AllocatedDevice:
+def _device(type_: str, device: DeviceEntry) -> allocations.AllocatedDevice:
+    if device.minor is None:
+        raise InvalidInput("an object with the required field `minor`", device.id, type_)
     extension = device.extension or _Extension()
     return allocations.AllocatedDevice(
         type=type_,

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.lenient_json import decode
+from koordcore.protocol.annotations.allocation import device_entries
+from koordcore.protocol.objects import Quantities
 from koordcore.protocol.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
@@ -22,22 +22,6 @@ _GPU_LOCK: Final = "/tmp/vgpulock"  # noqa: S108 - the path that HAMi-core has c
 _WHOLE_CARD: Final = 100
 _RDMA_CM: Final = "/dev/infiniband/rdma_cm"
 _READ_WRITE_ALL: Final = 0o666
-_Written = str | int | float | None
-
-
-class _Function(msgspec.Struct):
-    bus_id: str = msgspec.field(default="", name="busID")
-
-
-class _Extension(msgspec.Struct):
-    vfs: list[_Function] | None = None
-
-
-class _Device(msgspec.Struct):
-    minor: int = 0
-    id: str = ""
-    resources: dict[str, _Written] = {}
-    extension: _Extension = msgspec.field(default_factory=_Extension)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +130,10 @@ def gpu_injection(
     Raises:
         InvalidInput: The annotation is malformed, or HAMi-core needs an amount that its first entry lacks.
     """
-    gpus = _devices(annotations, "gpu")
+    gpus = device_entries(annotations).get("gpu")
     if not gpus:
         return GpuInjection()
-    envs = {VISIBLE_DEVICES: ",".join(str(gpu.minor) for gpu in gpus)}
+    envs = {VISIBLE_DEVICES: ",".join(str(gpu.minor or 0) for gpu in gpus)}
     if labels.get(keys.GPU_ISOLATION_PROVIDER) != HAMI_CORE:
         return GpuInjection(envs=envs)
     amounts = gpus[0].resources
@@ -186,12 +170,12 @@ def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[Ch
     Raises:
         InvalidInput: The annotation is malformed, or the machine does not have one of the devices.
     """
-    allocated = _devices(annotations, "rdma")
+    allocated = device_entries(annotations).get("rdma")
     if not allocated:
         return ()
     paths = [_RDMA_CM]
     for device in allocated:
-        for address in [function.bus_id for function in device.extension.vfs or ()] or [device.id]:
+        for address in device.addresses:
             names = files.rdma_names(address)
             if not names:
                 raise InvalidInput("a PCI function with an RDMA device on this machine", address, "rdma.id")
@@ -209,9 +193,8 @@ def allocated_ids(annotations: Mapping[str, str]) -> dict[str, list[str]]:
         InvalidInput: The annotation is malformed.
     """
     return {
-        kind: [id_ for one in found for id_ in ([each.bus_id for each in one.extension.vfs or ()] or [one.id]) if id_]
-        for kind, found in _decoded(annotations).items()
-        if found
+        kind: [id_ for entry in entries for id_ in entry.addresses if id_]
+        for kind, entries in device_entries(annotations).items()
     }
 
 
@@ -222,20 +205,7 @@ def _node(path: str, files: DeviceFiles) -> CharDevice:
     return CharDevice(path=path, major=numbers[0], minor=numbers[1])
 
 
-def _devices(annotations: Mapping[str, str], kind: str) -> list[_Device]:
-    return _decoded(annotations).get(kind) or []
-
-
-def _decoded(annotations: Mapping[str, str]) -> dict[str, list[_Device] | None]:
-    """Return device type -> entries of the annotation device-allocated, in the order of the annotation.
-
-    An entry list is None if the annotation has null. `Allocation` is not used, because it does not keep the order.
-    """
-    text = annotations.get(keys.DEVICE_ALLOCATED)
-    return decode(text, dict[str, list[_Device] | None]) if text else {}
-
-
-def _amount(resources: Mapping[str, _Written], name: str) -> int:
+def _amount(resources: Quantities, name: str) -> int:
     if name not in resources:
         raise InvalidInput("an amount for a pod with HAMi-core", None, f"gpu[0].resources[{name}]")
     return quantity_from_json(resources[name]).value()

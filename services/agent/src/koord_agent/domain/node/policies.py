@@ -1,4 +1,4 @@
-"""How a node is measured and reported (collect policy of a NodeMetric, with minimums), and how its CPU is suppressed."""
+"""How a node is measured and reported (collect policy of a NodeMetric, with minimums), and its CPU suppressed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

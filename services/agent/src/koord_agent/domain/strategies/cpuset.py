@@ -9,18 +9,16 @@ Source: runtime spec, 2.6 (container cpuset.cpus, pod cpu.cfs_quota_us), 3.3. Ve
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 from koordcore.protocol import keys
+from koordcore.protocol.annotations.allocation import parse_allocation
 from koordcore.protocol.annotations.cpu import parse_system_qos_resource
-from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.protocol.resource_names import BATCH_CPU, CPU
-from koordcore.values.allocation import NOTHING
+from koordcore.values.allocation import Allocation
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
-from koordcore.values.quantity import ZERO, quantity_from_json
 
 from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
 from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED
@@ -32,63 +30,37 @@ from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Readings
 
 
-class _ZoneResources(msgspec.Struct):
-    node: int = 0
-    resources: dict[str, str | int | float | None] | None = None
+class ResourceStatus(NamedTuple):
+    """The CPUs that the scheduler gave to a pod."""
 
-
-class ResourceStatus(msgspec.Struct, rename="camel"):
-    """The CPUs and NUMA amounts that the scheduler gave to a pod: the annotation resource-status.
-
-    Attributes:
-        cpuset: CPU list that the pod owns. "" means none.
-        numa_node_resources: Amounts by NUMA node; None if the annotation has none.
-    """
-
-    cpuset: str = ""
-    numa_node_resources: list[_ZoneResources] | None = None
-
-    @property
-    def cpu_zones(self) -> tuple[int, ...]:
-        """NUMA nodes of all entries, in their order, if at least one of them gives CPU to the pod; otherwise empty."""
-        zones = self.numa_node_resources or ()
-        return tuple(zone.node for zone in zones) if any(map(_has_cpu, zones)) else ()
-
-
-def _has_cpu(zone: _ZoneResources) -> bool:
-    found = zone.resources or {}
-    cpu, batch = (quantity_from_json(found[name]) if name in found else ZERO for name in (CPU, BATCH_CPU))
-    return cpu.milli() != 0 or batch.milli() > 0
+    cpuset: str = ""  # CPU list that the pod owns; "" means none
+    cpu_zones: tuple[int, ...] = ()  # NUMA nodes of its amounts, in their order, if at least one of them gives it CPU
 
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
-    """Return the CPUs and NUMA amounts of a pod from its annotation resource-status; empty without the annotation.
+    """Return the CPUs of a pod from its annotation resource-status; empty without the annotation.
 
     Raises:
         InvalidInput: The annotation is malformed.
     """
     text = annotations.get(keys.RESOURCE_STATUS)
-    return decode(text, ResourceStatus) if text else ResourceStatus()
+    return _status_of(parse_allocation({keys.RESOURCE_STATUS: text})) if text else ResourceStatus()
 
 
 def status_of_pod(pod: AgentPod) -> ResourceStatus:
-    """Return the CPUs and NUMA amounts that the scheduler gave to a pod.
-
-    They come from the pod's annotation, or from its allocation if only the ledger knows the pod.
+    """Return the CPUs of a pod: from its annotation, or from its allocation if only the ledger knows the pod.
 
     Raises:
         InvalidInput: The annotation is malformed.
     """
-    # only whether a zone gave CPU matters here, so milli-cores may stand for cores
-    if keys.RESOURCE_STATUS in pod.annotations or pod.allocation is NOTHING:
-        return resource_status(pod.annotations)
-    zones = [
-        _ZoneResources(
-            zone.zone, {name: f"{amount}m" if name == CPU else amount for name, amount in zone.amounts.items()}
-        )
-        for zone in pod.allocation.zones
-    ]
-    return ResourceStatus(cpuset=pod.allocation.cpuset, numa_node_resources=zones or None)
+    is_annotated = keys.RESOURCE_STATUS in pod.annotations
+    return resource_status(pod.annotations) if is_annotated else _status_of(pod.allocation)
+
+
+def _status_of(allocation: Allocation) -> ResourceStatus:
+    zones = allocation.zones
+    has_cpu = any(zone.amounts.get(CPU, 0) != 0 or zone.amounts.get(BATCH_CPU, 0) > 0 for zone in zones)
+    return ResourceStatus(allocation.cpuset, tuple(zone.zone for zone in zones) if has_cpu else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
