@@ -194,7 +194,7 @@ def _one_node(folder: Path) -> dict[str, float]:
             agent.desired = replace(view, pods=pods)
         tick(STEP_SECONDS)
         if step % 5 == 0:
-            agent.collect_garbage(now[0])
+            agent.measuring.collect_garbage(now[0])
         if step == DAY_SECONDS // STEP_SECONDS // 2:
             half = _resident_mib()
     return {"percent": percent, "resident_mib": resident, "growth_mib": _resident_mib() - half}

@@ -10,7 +10,6 @@ from koord_agent.compose import compose
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.domain.hooks.call import HookValues
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.hooks.nri_plugin import NriSettings
 from koordcore.protocol import keys
 from koordctl.stack.containers import missing_program
 from support.agent.cri import Containers, containerd, message
@@ -30,8 +29,10 @@ PARENT = "/koord-nri-test"
 SHOW = ("/bin/sh", "-c", "echo $GPU > /shared/seen; echo > /dev/koord-null; echo done >> /shared/seen; exec sleep 1000")
 
 
-def settings(folder: Path) -> NriSettings:
-    return NriSettings(socket=folder / "nri" / "nri.sock", backoff_seconds=0.05)
+def settings(folder: Path) -> AgentSettings:
+    return AgentSettings.model_validate(
+        {"runtime_hooks_nri_socket_path": folder / "nri" / "nri.sock", "runtime_hooks_nri_backoff_duration": 0.05}
+    )
 
 
 def test_a_container_starts_with_the_values_environment_mounts_and_devices_of_the_hooks(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from koord_agent.domain.hooks.call import NOTHING, HookCall
 from koord_agent.domain.hooks.plugins import HookDone, StageResult
-from koord_agent.shell.hooks.nri_plugin import NriPlugin, NriSettings
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.hooks.nri_plugin import NriPlugin
 from support.agent.cri import message
 from support.until import DEADLINE_SECONDS
 
@@ -41,7 +42,7 @@ class RecordingHooks:
 
 
 @contextlib.contextmanager
-def running_plugin(settings: NriSettings, hooks: RecordingHooks) -> Generator[NriPlugin]:
+def running_plugin(settings: AgentSettings, hooks: RecordingHooks) -> Generator[NriPlugin]:
     plugin = NriPlugin(settings, hooks.answer)
     plugin.start()
     try:

@@ -210,7 +210,7 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
         clock=clock,
         logger=shell.log,
         start_id=str(uuid.uuid4()),
-        refused=lambda node, fact: agents[node].not_said((fact,)),
+        refused=lambda node, fact: agents[node].pods.not_said((fact,)),
     )
     problem_log = ProblemLog(logger=shell.log, metrics=metrics)
     cycle = Cycle(

@@ -18,7 +18,7 @@ from koord_agent.settings import AgentSettings
 from koord_agent.shell.bus.bus_link import BusLink
 from koord_agent.shell.bus.fact_publisher import FactPublisher
 from koord_agent.shell.hooks.answering import HookAnswers
-from koord_agent.shell.hooks.nri_plugin import NriPlugin, NriSettings
+from koord_agent.shell.hooks.nri_plugin import NriPlugin
 from koord_agent.shell.hooks.pod_files import LinuxDeviceFiles, LinuxPodFiles
 from koord_agent.shell.hooks.pod_groups import resctrl_machine
 from koord_agent.shell.host.linux import LinuxHost
@@ -50,9 +50,10 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
         assert states is not None, "it lists only once it exists"
         agent.known = states.known
         agent.kubelet_static = states.is_static
-        if agent.topology is not None:
-            agent.topology.kubelet = states.configuration
-            agent.topology.kubelet_entries = states.cpu_entries
+        topology = agent.measuring.topology
+        if topology is not None:
+            topology.kubelet = states.configuration
+            topology.kubelet_entries = states.cpu_entries
         change(agent.node)
 
     kubelet = _kubelet(shell, agent.node)
@@ -61,7 +62,7 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
         kubelet,
         resources=PodResources(settings.var_lib_kubelet_dir, timeout_seconds=settings.kubelet_sync_timeout),
         folder=settings.var_lib_kubelet_dir,
-        pods=lambda: agent.pods.values(),
+        pods=lambda: agent.pods.all.values(),
         sync_seconds=settings.kubelet_sync_interval,
         asks_configuration=not settings.disable_query_kubelet_config,
         now_ms=lambda: int(shell.clock.unix() * 1000),
@@ -91,7 +92,7 @@ def serve_pod_resources(shell: Shell[AgentSettings], agent: NodeAgent) -> None:
     from koord_agent.shell.kubelet.pod_resources_proxy import PodResourcesProxy
 
     socket, kubelet = settings.pod_resources_proxy_path / "kubelet.sock", settings.var_lib_kubelet_dir
-    proxy = PodResourcesProxy(socket, kubelet / POD_RESOURCES_SOCKET, lambda: tuple(agent.pods.values()))
+    proxy = PodResourcesProxy(socket, kubelet / POD_RESOURCES_SOCKET, lambda: tuple(agent.pods.all.values()))
     serve_socket(shell, "pod-resources-proxy", proxy)
 
 
@@ -236,18 +237,7 @@ def answer_nri(shell: Shell[AgentSettings], answers: HookAnswers) -> None:
     settings = shell.settings
     if not settings.enable_nri_runtime_hook:
         return
-    nri = NriSettings(
-        socket=settings.var_run_root / settings.runtime_hooks_nri_socket_path,
-        name=settings.runtime_hooks_nri_plugin_name,
-        index=settings.runtime_hooks_nri_plugin_index,
-        runtime=settings.default_runtime_type,
-        connect_seconds=settings.runtime_hooks_nri_connect_timeout,
-        backoff_seconds=settings.runtime_hooks_nri_backoff_duration,
-        backoff_cap_seconds=settings.runtime_hooks_nri_backoff_cap,
-        backoff_steps=settings.runtime_hooks_nri_backoff_steps,
-        backoff_factor=settings.runtime_hooks_nri_backoff_factor,
-    )
-    plugin = NriPlugin(nri, answers.answer)
+    plugin = NriPlugin(settings, answers.answer)
 
     async def start() -> None:
         plugin.start()

@@ -14,11 +14,9 @@ from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.prediction.model import HalfLives
-from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
+from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.domain.reporting.topology_report import DEVICES_OF
-from koord_agent.domain.strategies.runner import QosOptions
 from koord_agent.settings import AgentSettings
-from koord_agent.shell.collect.collectors import CollectOptions
 from koord_agent.shell.collect.devices import DeviceReporter, MachineDevices, PciBus, XpuFolder
 from koord_agent.shell.collect.topology import TopologyReporter
 from koord_agent.shell.grpc.container_runtime import ContainerRuntimes
@@ -44,55 +42,23 @@ FLEET_WINDOW_MS = 330_000
 FLEET_SAMPLES = 150
 FLEET_TRAINED_EVERY_CYCLE = 300
 """Largest number of nodes of a process whose models are trained every minute."""
-SHORTEST_COLLECTION_SECONDS = 1.0
-"""Shortest valid collect interval. Below it, nothing is measured and protected (agent spec, 2.2)."""
 OBJECT_WINDOW_MS = 660_000
 """Retention of samples of pods and containers. Reports need 5 minutes, antagonists 10 (agent spec, 7, 18)."""
 
 
-def _collect_options(settings: AgentSettings) -> CollectOptions:
-    gates = settings.feature_gates
-    return CollectOptions(
-        psi=gates.enabled("PSICollector"),
-        sched_delay=gates.enabled("PSICollector"),
-        cpi=gates.enabled("CPICollector"),
-        resctrl=gates.enabled("ResctrlCollector") and settings.enable_resctrl_collector,
-        cold_pages=gates.enabled("ColdPageCollector"),
-        psi_interval_ms=round(settings.psi_collector_interval * 1000),
-        cpi_interval_ms=round(settings.cpi_collector_interval * 1000),
-        cpi_window_ms=round(settings.collect_cpi_timewindow * 1000),
-        resctrl_interval_ms=round(settings.resctrl_collector_interval * 1000),
-        cold_page_interval_ms=round(settings.coldpage_collector_interval * 1000),
-    )
-
-
 def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
     return PeakPredictor(
-        PredictionSettings(
-            half_lives=HalfLives(
-                cpu=settings.prediction_cpu_histogram_decay_halflife,
-                memory=settings.prediction_memory_histogram_decay_halflife,
-            ),
-            cold_start_seconds=settings.prediction_cold_start_duration,
-            safety_margin_percent=settings.prediction_safety_margin_percent,
-            # a process of very many nodes learns about each of them less often
-            training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_CYCLE),
-            expiration_seconds=settings.prediction_model_expiration_duration,
-            checkpoint_seconds=settings.prediction_model_checkpoint_interval,
-            checkpoints_per_step=settings.prediction_model_checkpoint_max_per_step,
-        )
-    )
-
-
-def _qos_options(settings: AgentSettings) -> QosOptions:
-    return QosOptions(
-        suppress_ms=max(settings.cpu_suppress_interval_seconds, 0) * 1000,
-        reconcile_ms=max(settings.reconcile_interval_seconds, 0) * 1000,
-        cpu_evict_ms=max(settings.cpu_evict_interval_seconds, 0) * 1000,
-        memory_evict_ms=max(settings.memory_evict_interval_seconds, 0) * 1000,
-        cpu_evict_rest_ms=settings.cpu_evict_cool_time_seconds * 1000,
-        memory_evict_rest_ms=settings.memory_evict_cool_time_seconds * 1000,
-        force_after_ms=settings.resource_force_update_seconds * 1000,
+        half_lives=HalfLives(
+            cpu=settings.prediction_cpu_histogram_decay_halflife,
+            memory=settings.prediction_memory_histogram_decay_halflife,
+        ),
+        cold_start_seconds=settings.prediction_cold_start_duration,
+        safety_margin_percent=settings.prediction_safety_margin_percent,
+        # a process of very many nodes learns about each of them less often
+        training_seconds=settings.prediction_training_interval * max(1, nodes // FLEET_TRAINED_EVERY_CYCLE),
+        expiration_seconds=settings.prediction_model_expiration_duration,
+        checkpoint_seconds=settings.prediction_model_checkpoint_interval,
+        checkpoints_per_step=settings.prediction_model_checkpoint_max_per_step,
     )
 
 
@@ -152,7 +118,6 @@ def linux_agent(
                 store=store,
                 outdated_ms=round(settings.collect_sys_metric_outdated_interval * 1000),
             ),
-            collectors=_collect_options(settings),
             predicting=Predicting(_predictor(settings, 1), _checkpoints(settings)),
             archive=_archive(shell, store),
             topology=TopologyReporter(
@@ -168,26 +133,22 @@ def linux_agent(
             gpus=None if gpus is None else gpus.usage,
         ),
         interval_ms=interval_ms,
+        settings=settings,
         extensions=extensions,
         pods=PodControl(announced=announced, stop=_stop_containers(settings)),
         protection=Protection(
-            gates=settings.feature_gates,
             audit=audit,
             draw=random.random,
-            intervals=_qos_options(settings),
-            storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1000),
             observe_write=ResourceUpdates(shell.metrics.registry).observe,
             observe_reconciler=ReconcilerMetrics(shell.metrics.registry, node).observe,
-            unsets_quota=not settings.disable_unset_cpu_quota,
-            terway=settings.terway_qos_dir,
-            moves_threads=settings.enable_pod_taskids,
-            is_on=settings.collect_res_used_interval >= SHORTEST_COLLECTION_SECONDS,
         ),
     )
     if gates.enabled("ColdPageCollector") and not host.start_cold_page_scans():
         shell.log.warning("cold_pages_unusable", reason="kidled is missing, or the agent may not set it")
     # `koord node doctor` tells the files and the reasons
-    shell.log.info("host_features", missing=", ".join(finding.feature for finding in agent.features.missing()))
+    shell.log.info(
+        "host_features", missing=", ".join(finding.feature for finding in agent.measuring.features.missing())
+    )
     return agent
 
 
@@ -290,15 +251,13 @@ def simulated_agent(
         host,
         Measurement(
             monitor=NodeMonitor(collect_interval_ms=interval_ms, store=store, with_page_cache=False),
-            collectors=_collect_options(settings),
             predicting=Predicting(_predictor(settings, len(fleet.nodes))),
             devices=DeviceReporter(host.devices, said=said.get(DEVICES_OF + node, ""))
             if host.devices().devices
             else None,
         ),
         interval_ms=interval_ms,
+        settings=settings,
         pods=PodControl(runner=host, announced=announced),
-        protection=Protection(
-            gates=settings.feature_gates, audit=audit, draw=random.random, intervals=_qos_options(settings)
-        ),
+        protection=Protection(audit=audit, draw=random.random),
     )

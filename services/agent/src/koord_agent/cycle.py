@@ -108,7 +108,7 @@ class NodeCycles:
 
     def _close(self, node: str, agent: NodeAgent, now_ms: int) -> None:
         try:
-            trouble = agent.close(now_ms)
+            trouble = agent.measuring.close(now_ms)
         except Exception as error:  # noqa: BLE001 - as for the farewell
             trouble = failure("it is not closed", error)
         self.problems.tell(node, () if trouble is None else (trouble,), of="close")
@@ -253,10 +253,10 @@ class Cycle:
         self._cycles += 1
         for index, agent in enumerate(self.agents.values()):
             if (index + self._cycles) % GARBAGE_CYCLES == 0:
-                agent.collect_garbage(now_ms)
+                agent.measuring.collect_garbage(now_ms)
 
     def _tell(self, seconds: float, *, suppressed: int, reports: int) -> None:
-        running = sum(len(agent.running_pods) for agent in self.agents.values())
+        running = sum(len(agent.pods.running) for agent in self.agents.values())
         self.metrics.cycle_seconds.observe(seconds)
         self.metrics.pods.set(running)
         self.metrics.reports.inc(reports)

@@ -143,7 +143,7 @@ def count(file: Path, microjoules: str) -> None:
 async def test_a_node_over_its_power_budget_holds_best_effort_back_and_tells(tmp_path: Path, installed: Path) -> None:
     agent = Agent(tmp_path, installed)
     # the collector answers once its counter has been looked at twice
-    await agent.until(lambda: bool(agent.agent.store.held(Kind.EXTENSION)))
+    await agent.until(lambda: bool(agent.agent.measuring.store.held(Kind.EXTENSION)))
     assert agent.quota() == "2080000", "what CPU suppression wants: an idle package draws nothing"
     # power is drawn for as long as it takes: a sample that is missed is followed by another one like it
     agent.watts = 10**9
@@ -183,7 +183,7 @@ async def test_what_is_wrong_with_its_input_is_told_and_counted_and_protection_g
 
 def test_the_limit_of_the_package_is_in_the_topology(tmp_path: Path, installed: Path) -> None:
     agent = Agent(tmp_path, installed)
-    reporter = agent.agent.topology
+    reporter = agent.agent.measuring.topology
     assert reporter is not None
     report = reporter.amend(NodeTopologyReported(policies=["None"], zones=[]))
     assert report.annotations == {"example.com/power-limit-watts": "250"}

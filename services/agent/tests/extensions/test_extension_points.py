@@ -180,7 +180,7 @@ def test_values_that_are_none_or_too_many_are_left_out_and_told(
     extensions.add_collector("c", Counts(values))
     node = Node(extensions)
     assert any(told in problem for problem in node.rounds())
-    assert len(node.agent.store.held(Kind.EXTENSION)) == kept
+    assert len(node.agent.measuring.store.held(Kind.EXTENSION)) == kept
 
 
 @dataclass
@@ -227,7 +227,7 @@ def test_a_filter_keeps_pods_from_a_collector_and_a_broken_one_keeps_none_away()
     told = [problem for problem in node.rounds() if problem.startswith("pod filter broken: RuntimeError: broken (")]
     assert len(told) == 1
     assert list(node.rounds(3)) == told, "asked again, told once a round"
-    assert node.agent.store.objects(Kind.POD_CPU) == ["web"]
+    assert node.agent.measuring.store.objects(Kind.POD_CPU) == ["web"]
 
 
 def test_a_filter_that_failed_is_asked_again_and_one_that_answered_is_not() -> None:
@@ -249,7 +249,7 @@ def test_a_filter_that_failed_is_asked_again_and_one_that_answered_is_not() -> N
     extended = NodeExtensions(extensions)
     node = Node(Extensions())
     node.rounds()
-    pods = tuple(node.agent.pods.values())
+    pods = tuple(node.agent.pods.all.values())
     kept = [[pod.name for pod in extended.measured(PodCollector.USAGE, pods)] for _ in range(4)]
     assert [sorted(names) for names in kept] == [["db", "web"], ["db", "web"], ["web"], ["web"]]
     assert (fails.asked, answers.asked) == (4, 2)
@@ -477,7 +477,7 @@ def test_an_eviction_that_fails_leaves_the_request_alone_standing() -> None:
     node.rounds()
     extended = NodeExtensions(extensions)
     assert extended.replaces_eviction
-    assert not extended.evict(node.agent.pods["web"])
+    assert not extended.evict(node.agent.pods.all["web"])
     (problem,) = extended.take_problems()
     assert problem.startswith("eviction replaced: RuntimeError: broken (test_extension_points.py:")
 

@@ -227,7 +227,7 @@ def test_the_first_policy_by_name_holds_for_a_pod_without_an_annotation() -> Non
     node = Node(extensions)
     node.round("web", "db")
     pods = node.agent.pods
-    directory = node.host.layout.pod_directory(pods["web"].kube_qos, "web")
+    directory = node.host.layout.pod_directory(pods.all["web"].kube_qos, "web")
     assert node.host.read(CgroupFile(directory, "cpu.cfs_burst_us")) == "400000\n"
     node.agent.run_cycle(2_000)
     assert (first.asked, second.asked) == (2, 1), "asked once for each pod"

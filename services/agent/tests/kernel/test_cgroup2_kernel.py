@@ -12,16 +12,14 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.gates import GATES
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.host import WriteFailed
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
-from koord_agent.shell.node.protect import Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.flags import parse_feature_gates
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from support.agent.pods import colocated_pod
@@ -129,7 +127,7 @@ class Node:
             host,
             Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
             interval_ms=1_000,
-            protection=Protection(gates=parse_feature_gates(["CgroupReconcile=true"], GATES)),
+            settings=AgentSettings.model_validate({"feature_gates": "CgroupReconcile=true"}),
         )
 
     def live(self, seconds: int, slo: dict[str, Any]) -> list[str]:

@@ -11,16 +11,13 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.gates import GATES
-from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import CYCLE_FAILED, NodeAgent
-from koord_agent.shell.node.protect import Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.flags import parse_feature_gates
 from koordcore.values.cpuset import parse_cpuset
 from support.agent.pods import colocated_pod, corrupted
 
@@ -127,11 +124,9 @@ class Machine:
         self.agent = NodeAgent(
             "n",
             self.host,
-            Measurement(
-                monitor=NodeMonitor(collect_interval_ms=1_000), collectors=CollectOptions(psi=True, sched_delay=True)
-            ),
+            Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
             interval_ms=1_000,
-            protection=Protection(gates=parse_feature_gates(["CgroupReconcile=true"], GATES)),
+            settings=AgentSettings.model_validate({"feature_gates": "CgroupReconcile=true,PSICollector=true"}),
         )
         amounts = {"cpu": CPUS * 1_000, "memory": 4096000 << 10}
         self.agent.desired = view_of(DesiredNode(node="n", slo=SLO, capacity=amounts, allocatable=amounts))

@@ -13,6 +13,7 @@ from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.node.policies import CollectPolicy
 from koord_agent.domain.reporting.report import node_report, usage_reported
 from koord_agent.domain.reporting.topology_report import report_digest
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.topology import CPU_INFO_EVERY_MS, SYNC_EVERY_MS, TopologyReporter
 from koord_agent.shell.host.linux import LinuxHost
@@ -170,7 +171,9 @@ def test_usage_by_numa_node_is_measured_and_reported(tmp_path: Path) -> None:
         )
     monitor = NodeMonitor(collect_interval_ms=1_000)
     features = features_of(Feature, file="", why="")
-    collectors = Collectors(clocked, monitor, features=features, topology=PLACES)
+    collectors = Collectors(
+        clocked, monitor, features=features, settings=AgentSettings.model_validate({}), topology=PLACES
+    )
     for second in range(1, 4):
         now[0] = second * 1_000_000_000
         # of the first NUMA node one CPU is busy all the time, of the second none

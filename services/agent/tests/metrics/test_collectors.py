@@ -13,7 +13,8 @@ from koord_agent.domain.node.desired import host_applications_of, view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
-from koord_agent.shell.collect.collectors import CollectOptions, Collectors
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.sensing import node_signals
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import NodeAgent
@@ -27,7 +28,13 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.values.invalid import InvalidInput
 
 GIB = 1 << 30
-EVERYTHING = CollectOptions(psi=True, cpi=True, resctrl=True, cold_pages=True, sched_delay=True)
+NOTHING = AgentSettings.model_validate({})
+EVERYTHING = AgentSettings.model_validate(
+    {
+        "feature_gates": "PSICollector=true,CPICollector=true,ResctrlCollector=true,ColdPageCollector=true",
+        "enable_resctrl_collector": True,
+    }
+)
 
 
 def pod(uid: str, qos: str, cpu: str, limit: str | None = None) -> AgentPod:
@@ -53,14 +60,14 @@ def pod(uid: str, qos: str, cpu: str, limit: str | None = None) -> AgentPod:
 class Node:
     """A simulated node of 10 cores whose collectors run every second."""
 
-    def __init__(self, *pods: AgentPod, options: CollectOptions = EVERYTHING) -> None:
+    def __init__(self, *pods: AgentPod, settings: AgentSettings = EVERYTHING) -> None:
         self.fleet = SimulatedFleet([SimulatedNode(name="n", cpu_milli=10_000, memory_bytes=64 * GIB)])
         self.host: SimulatedHost = self.fleet.host("n")
         self.pods = pods
         self.monitor = NodeMonitor(collect_interval_ms=1_000)
         for one in pods:
             self.host.start_pod(one)
-        self.collectors = Collectors(self.host, self.monitor, features=self.host.features(), options=options)
+        self.collectors = Collectors(self.host, self.monitor, features=self.host.features(), settings=settings)
         self.now_ms = 0
 
     def run(self, seconds: int) -> Metrics:
@@ -81,12 +88,12 @@ def test_slow_collectors_run_at_their_own_intervals() -> None:
 
 
 def test_a_gate_or_a_feature_that_is_missing_leaves_no_series() -> None:
-    node = Node(pod("web", "LS", "4"), options=CollectOptions())
+    node = Node(pod("web", "LS", "4"), settings=NOTHING)
     metrics = node.run(61)
     assert metrics.count(Kind.POD_PSI, 61_000, ("web", "cpu", "10", "some")) == 0
     monitor = NodeMonitor(collect_interval_ms=1_000)
     nothing = features_of((), file="", why="a test")
-    collectors = Collectors(node.host, monitor, features=nothing, options=EVERYTHING)
+    collectors = Collectors(node.host, monitor, features=nothing, settings=EVERYTHING)
     collectors.run(node.pods, 1_000)
     assert len(monitor.store.objects(Kind.POD_MEMORY)) == 1
     assert monitor.store.last(Kind.POD_PSI, 0, 2_000, ("web", "cpu", "10", "some")) is None
@@ -114,7 +121,7 @@ def test_a_collector_that_is_not_wanted_any_more_is_no_problem(monkeypatch: pyte
     def broken(*_: object) -> None:
         raise KeyError("what nobody thought of")
 
-    node = Node(pod("web", "LS", "4"), options=CollectOptions())
+    node = Node(pod("web", "LS", "4"), settings=NOTHING)
     monkeypatch.setattr(node.host, "pressure", broken)
     node.collectors.run(node.pods, 1_000, for_interference=True)
     (problem,) = node.collectors.problems
@@ -222,11 +229,11 @@ def test_a_clock_that_jumps_costs_samples_of_a_moment_only(tmp_path: Path, jump_
         host,
         Measurement(
             monitor=NodeMonitor(collect_interval_ms=1_000, store=store),
-            collectors=EVERYTHING,
             predicting=Predicting(PeakPredictor(), CheckpointFolder(tmp_path / "predictions")),
             archive=archive,
         ),
         interval_ms=1_000,
+        settings=EVERYTHING,
         pods=PodControl(runner=host),
     )
     amounts = {"cpu": 10_000, "memory": 64 * GIB}

@@ -9,7 +9,7 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.prediction.predictor import PeakPredictor
-from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.metrics.agent_metrics import MOST_EVICTED, AgentMetrics, ResourceUpdates, metrics_routes
 from koord_agent.shell.metrics.node_series import NodeSeries
 from koord_agent.shell.node.measure import Measurement
@@ -45,8 +45,9 @@ def test_a_scrape_shows_the_node_its_pods_and_predictions_and_forgets_what_is_go
     agent = NodeAgent(
         "n",
         host,
-        Measurement(monitor=monitor, collectors=CollectOptions(psi=True), predicting=Predicting(PeakPredictor())),
+        Measurement(monitor=monitor, predicting=Predicting(PeakPredictor())),
         interval_ms=1_000,
+        settings=AgentSettings.model_validate({"feature_gates": "PSICollector=true"}),
         pods=PodControl(runner=host),
     )
     registry = CollectorRegistry()

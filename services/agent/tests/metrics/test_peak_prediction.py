@@ -8,7 +8,7 @@ from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.prediction.model import HalfLives, Peak, UsageModel, model_of_checkpoint
-from koord_agent.domain.prediction.predictor import PeakPredictor, PredictionSettings
+from koord_agent.domain.prediction.predictor import PeakPredictor
 from koord_agent.domain.prediction.reclaimable import ProdPod, predict_prod
 from koord_agent.shell.node.predicting import CheckpointFolder
 
@@ -30,10 +30,10 @@ def prod_pod(uid: str, cpu: str = "4", created: str = "2020-01-01T00:00:00Z") ->
     )
 
 
-def trained(minutes: int = 3, settings: PredictionSettings | None = None) -> PeakPredictor:
+def trained(minutes: int = 3, checkpoints_per_step: int = 12) -> PeakPredictor:
     """A predictor that saw one pod use a core on a node that uses two."""
     store = SeriesStore()
-    predictor = PeakPredictor(settings or PredictionSettings())
+    predictor = PeakPredictor(checkpoints_per_step=checkpoints_per_step)
     for minute in range(minutes):
         at_ms = (START + 60 * minute) * 1000
         for kind, value, of in (
@@ -107,7 +107,7 @@ def test_checkpoints_of_gone_pods_and_broken_files_are_deleted(tmp_path: Path) -
 
 
 def test_few_checkpoints_are_written_at_a_time_oldest_first() -> None:
-    predictor = trained(settings=PredictionSettings(checkpoints_per_step=3))
+    predictor = trained(checkpoints_per_step=3)
     first = [uid for uid, _ in predictor.checkpoints_due(START)]
     second = [uid for uid, _ in predictor.checkpoints_due(START + 60)]
     assert len(first) == len(second) == 3

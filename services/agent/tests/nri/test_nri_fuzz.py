@@ -5,7 +5,7 @@ import random
 import struct
 from pathlib import Path
 
-from koord_agent.shell.hooks.nri_plugin import NriSettings
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks.ttrpc import REQUEST, MessageReader, ProtocolBroken, decode_request
 from support.agent.cri import message
 from support.agent.nri import PLUGIN, NriRuntime, RecordingHooks, running_plugin
@@ -56,8 +56,13 @@ def test_damaged_streams_are_cut_into_messages_or_refused() -> None:
 def test_plugin_survives_damaged_conversations_and_answers_the_next_runtime(tmp_path: Path) -> None:
     rng = random.Random(2)
     runtime, hooks = NriRuntime(tmp_path / "nri.sock"), RecordingHooks()
-    settings = NriSettings(
-        socket=tmp_path / "nri.sock", connect_seconds=30.0, backoff_seconds=0.0001, backoff_factor=1.0
+    settings = AgentSettings.model_validate(
+        {
+            "runtime_hooks_nri_socket_path": tmp_path / "nri.sock",
+            "runtime_hooks_nri_connect_timeout": 30.0,
+            "runtime_hooks_nri_backoff_duration": 0.0001,
+            "runtime_hooks_nri_backoff_factor": 1.0,
+        }
     )
     with contextlib.closing(runtime), running_plugin(settings, hooks) as plugin:
         for _ in range(CONNECTIONS):

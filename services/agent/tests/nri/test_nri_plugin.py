@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from koord_agent.domain.hooks.allocated_devices import BindMount, CharDevice
 from koord_agent.domain.hooks.call import HookedContainer, HookedPod, HookValues
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks import ttrpc
 from koord_agent.shell.hooks.nri_messages import envs_of, nri_messages
-from koord_agent.shell.hooks.nri_plugin import NriPlugin, NriSettings
+from koord_agent.shell.hooks.nri_plugin import NriPlugin
 from support.agent.cri import message
 from support.agent.nri import NriRuntime, RecordingHooks, fields_of, running_plugin
 from support.until import DEADLINE_SECONDS, until_blocking
@@ -37,12 +38,18 @@ def runtime(tmp_path: Path) -> Generator[NriRuntime]:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> NriSettings:
-    return NriSettings(socket=tmp_path / "nri.sock", connect_seconds=30.0, backoff_seconds=0.01)
+def settings(tmp_path: Path) -> AgentSettings:
+    return AgentSettings.model_validate(
+        {
+            "runtime_hooks_nri_socket_path": tmp_path / "nri.sock",
+            "runtime_hooks_nri_connect_timeout": 30.0,
+            "runtime_hooks_nri_backoff_duration": 0.01,
+        }
+    )
 
 
 def test_a_plugin_that_is_stopped_while_it_connects_ends(
-    runtime: NriRuntime, settings: NriSettings, monkeypatch: pytest.MonkeyPatch
+    runtime: NriRuntime, settings: AgentSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connects, go_on = threading.Event(), threading.Event()
 
@@ -70,7 +77,7 @@ def test_a_plugin_that_is_stopped_while_it_connects_ends(
     assert runtime is not None
 
 
-def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings: NriSettings) -> None:
+def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings: AgentSettings) -> None:
     hooks = RecordingHooks()
     hooks.values = HookValues(
         cpuset="0-3",
@@ -114,7 +121,7 @@ def test_a_container_gets_what_the_hooks_computed(runtime: NriRuntime, settings:
     assert hooks.calls[0].container == HookedContainer(name="main", id="containerd://c1", before=before)
 
 
-def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: NriSettings) -> None:
+def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: AgentSettings) -> None:
     with running_plugin(settings, RecordingHooks()):
         runtime.accept()
         runtime.start_up()
@@ -122,7 +129,7 @@ def test_nothing_computed_is_an_empty_answer(runtime: NriRuntime, settings: NriS
         assert runtime.call("UpdateContainer", message((1, POD), (2, CONTAINER))) == b""
 
 
-def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: NriSettings) -> None:
+def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: AgentSettings) -> None:
     hooks = RecordingHooks()
     with running_plugin(settings, hooks):
         runtime.accept()
@@ -135,7 +142,7 @@ def test_the_runtime_chooses_the_events(runtime: NriRuntime, settings: NriSettin
                 runtime.call("Configure", message((1, config)))
 
 
-def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, settings: NriSettings) -> None:
+def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, settings: AgentSettings) -> None:
     hooks = RecordingHooks()
     hooks.error = "refused"
     with running_plugin(settings, hooks):
@@ -147,7 +154,7 @@ def test_the_error_of_a_required_hook_goes_to_the_runtime(runtime: NriRuntime, s
 
 @pytest.mark.parametrize("error", [KeyError("what nobody thought of"), OSError("disk full")])
 def test_an_error_that_nobody_expected_ends_neither_thread_nor_connection(
-    runtime: NriRuntime, settings: NriSettings, error: Exception
+    runtime: NriRuntime, settings: AgentSettings, error: Exception
 ) -> None:
     hooks = RecordingHooks()
     with running_plugin(settings, hooks):
@@ -162,7 +169,7 @@ def test_an_error_that_nobody_expected_ends_neither_thread_nor_connection(
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_an_error_with_the_name_of_a_file_in_any_bytes_goes_to_the_runtime(
-    runtime: NriRuntime, settings: NriSettings, raises: bool
+    runtime: NriRuntime, settings: AgentSettings, raises: bool
 ) -> None:
     hooks, name = RecordingHooks(), os.fsdecode(b"/x/\xff")
     with running_plugin(settings, hooks):
@@ -174,7 +181,7 @@ def test_an_error_with_the_name_of_a_file_in_any_bytes_goes_to_the_runtime(
 
 
 def test_an_error_of_the_plugin_itself_ends_the_connection_and_not_the_thread(
-    runtime: NriRuntime, settings: NriSettings, monkeypatch: pytest.MonkeyPatch
+    runtime: NriRuntime, settings: AgentSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decode, failures = ttrpc.decode_request, [MemoryError(), KeyError("what nobody thought of")]
 
@@ -193,7 +200,7 @@ def test_an_error_of_the_plugin_itself_ends_the_connection_and_not_the_thread(
         assert runtime.start_up() == 141
 
 
-def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, settings: NriSettings) -> None:
+def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, settings: AgentSettings) -> None:
     with running_plugin(settings, RecordingHooks()):
         runtime.accept()
         runtime.start_up()
@@ -203,7 +210,7 @@ def test_methods_of_newer_runtimes_are_not_implemented(runtime: NriRuntime, sett
 
 
 def test_the_plugin_registers_again_after_the_runtime_hung_up_or_refused_it(
-    runtime: NriRuntime, settings: NriSettings
+    runtime: NriRuntime, settings: AgentSettings
 ) -> None:
     with running_plugin(settings, RecordingHooks()) as plugin:
         runtime.accept(refuse="no room")
@@ -222,7 +229,7 @@ def test_the_plugin_registers_again_after_the_runtime_hung_up_or_refused_it(
         struct.pack(">II", 1, 12) + struct.pack(">IIBB", 2, 1, 1, 0) + b"\xff\xff",
     ],
 )
-def test_a_broken_connection_is_replaced(runtime: NriRuntime, settings: NriSettings, junk: bytes) -> None:
+def test_a_broken_connection_is_replaced(runtime: NriRuntime, settings: AgentSettings, junk: bytes) -> None:
     with running_plugin(settings, RecordingHooks()):
         runtime.accept()
         runtime.start_up()
@@ -233,7 +240,9 @@ def test_a_broken_connection_is_replaced(runtime: NriRuntime, settings: NriSetti
 
 
 def test_a_plugin_without_a_runtime_starts_and_stops(tmp_path: Path) -> None:
-    with running_plugin(NriSettings(socket=tmp_path / "none.sock"), RecordingHooks()) as plugin:
+    with running_plugin(
+        AgentSettings.model_validate({"runtime_hooks_nri_socket_path": tmp_path / "none.sock"}), RecordingHooks()
+    ) as plugin:
         assert not plugin.is_connected
 
 

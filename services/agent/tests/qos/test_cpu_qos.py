@@ -9,15 +9,13 @@ from koord_agent.domain.node.desired import view_of
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.strategies.group_identity import qos_idle
-from koord_agent.gates import GATES
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.measure import Measurement
 from koord_agent.shell.node.node_agent import CycleResult, NodeAgent
-from koord_agent.shell.node.protect import Protection
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.flags import parse_feature_gates
 
 LAYOUT = CgroupLayout(Driver.CGROUPFS)
 ON: dict[str, Any] = {
@@ -79,7 +77,7 @@ class Node:
             host,
             Measurement(monitor=NodeMonitor(collect_interval_ms=1_000)),
             interval_ms=1_000,
-            protection=Protection(gates=parse_feature_gates([gates] if gates else [], GATES)),
+            settings=AgentSettings.model_validate({"feature_gates": gates}),
         )
         self.agent.known = KnownPods(pods=PODS, at_ms=0)
 

@@ -17,10 +17,9 @@ from koord_agent.domain.strategies.contention.contentions import Contentions, In
 from koord_agent.domain.strategies.contention.cpi_caps import Caps
 from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
 from koord_agent.domain.strategies.evict.strategies import Evictor, MemoryEvictStrategy
-from koord_agent.domain.strategies.runner import DEFAULT_OPTIONS, StrategyRunner
-from koord_agent.domain.strategies.strategy import CycleState, Effects
-from koord_agent.gates import GATES
-from koord_agent.shell.collect.collectors import CollectOptions
+from koord_agent.domain.strategies.runner import StrategyRunner
+from koord_agent.domain.strategies.strategy import CycleState, Effects, Pace
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.devices import SYNC_EVERY_MS, DeviceReporter
 from koord_agent.shell.host.executor import CgroupExecutor
 from koord_agent.shell.node.measure import Measurement
@@ -45,7 +44,6 @@ from koordcore.events.nodestate import (
 )
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.flags import parse_feature_gates
 
 GIB = 1 << 30
 SECOND_MS = 1_000
@@ -90,12 +88,14 @@ class Node:
             self.host,
             Measurement(
                 monitor=NodeMonitor(collect_interval_ms=interval_ms),
-                collectors=CollectOptions(psi=True, sched_delay=True, cpi=cpi),
                 devices=devices,
             ),
             interval_ms=interval_ms,
             pods=PodControl(runner=self.host),
-            protection=Protection(gates=parse_feature_gates(["AllAlpha=true,BECPUManager=false"], GATES), audit=audit),
+            settings=AgentSettings.model_validate(
+                {"feature_gates": f"AllAlpha=true,BECPUManager=false,CPICollector={str(cpi).lower()}"}
+            ),
+            protection=Protection(audit=audit),
         )
         self.now_ms = 0
         self.want(pods, slo)
@@ -414,7 +414,12 @@ def test_memory_contention_evicts_earlier_whatever_lower_bound_is_set_and_a_cloc
     section = {"enable": True, "memoryEvictThresholdPercent": 78, "memoryEvictLowerPercent": 77}
     strategy = MemoryEvictStrategy(lambda gate: gate == "BEMemoryEvict")
     runner = StrategyRunner(lambda: True)
-    runner.add([strategy], options=DEFAULT_OPTIONS, cycle_ms=1_000, is_enabled=lambda gate: gate == "BEMemoryEvict")
+    runner.add(
+        [strategy],
+        intervals={Pace.MEMORY_EVICT: 1_000},
+        cycle_ms=1_000,
+        is_enabled=lambda gate: gate == "BEMemoryEvict",
+    )
     evictor = Evictor(rest_ms={strategy.name: 60_000})
 
     def evict(look: NodeLook, points: int) -> tuple[PodsEvictedByAgent, ...]:

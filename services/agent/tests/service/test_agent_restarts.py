@@ -26,7 +26,7 @@ async def test_a_restart_without_the_bus_goes_on_and_repeats_nothing(tmp_path: P
     async with second.running():
         await second.round(3)
         assert second.quota() not in ("", "-1")
-        assert second.cycle.agents[NODE].running_pods == {"web", "job"}
+        assert second.cycle.agents[NODE].pods.running == {"web", "job"}
         facts = await second.facts()
         assert [event for event in facts if isinstance(event, PodsStarted)] == [PodsStarted(pods=["job", "web"])]
         assert sum(isinstance(event, AgentStarted) for event in facts) == 2
@@ -65,7 +65,7 @@ async def test_a_pod_that_left_does_not_start_again_with_a_killed_agent_and_no_m
     async with World(bus, clock, tmp_path).running() as second:
         await second.until(lambda: NODE in second.cycle.states.read_once)
         await second.round(2)
-        assert second.cycle.agents[NODE].running_pods == set()
+        assert second.cycle.agents[NODE].pods.running == set()
         assert await starts(second) == [PodsStarted(pods=["web"]), PodsStopped(pods=["web"])]
 
 
@@ -82,13 +82,13 @@ async def test_nothing_starts_from_a_bucket_that_misses_facts_until_it_is_writte
         await second.until(lambda: NODE in second.cycle.states.read_once)
         await second.round(2)
         assert second.cycle.states.views[NODE].misses_facts
-        assert second.cycle.agents[NODE].running_pods == {"web"}
+        assert second.cycle.agents[NODE].pods.running == {"web"}
         assert await starts(second) == [PodsStarted(pods=["web"])]
 
         await bus.desired.put(at(last.seq, pod("web", "LS", 4_000), pod("job", "BE", 500)))
         await second.until(lambda: not second.cycle.states.views[NODE].misses_facts)
         await second.round()
-        assert second.cycle.agents[NODE].running_pods == {"web", "job"}
+        assert second.cycle.agents[NODE].pods.running == {"web", "job"}
         assert await starts(second) == [PodsStarted(pods=["web"]), PodsStarted(pods=["job"])]
 
 

@@ -64,7 +64,7 @@ async def test_an_agent_that_may_not_read_its_ledger_believes_the_bucket(tmp_pat
         await bus.desired.put(at(placed.seq, pod("web", "LS", 4_000)))
         await world.until(lambda: NODE in world.cycle.states.views)
         await world.round()
-        assert world.cycle.agents[NODE].running_pods == {"web"}
+        assert world.cycle.agents[NODE].pods.running == {"web"}
 
 
 async def test_a_missed_push_makes_it_read_the_bucket(tmp_path: Path) -> None:

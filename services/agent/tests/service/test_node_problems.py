@@ -35,12 +35,12 @@ async def test_an_error_of_one_node_ends_neither_the_agent_nor_the_farewell_of_t
             def close(_: int, node: str = node) -> None:
                 closed.append(node)
 
-            monkeypatch.setattr(world.cycle.agents[node], "close", close)
+            monkeypatch.setattr(world.cycle.agents[node].measuring, "close", close)
         with capture_logs() as lines:
             await world.round(3)
             world.cycle.end()
         assert closed == ["a", "b"]
-        assert world.cycle.agents["b"].running_pods == {"web"}
+        assert world.cycle.agents["b"].pods.running == {"web"}
         told = [line["problem"].split(":")[0] for line in lines if line["event"] == "node_problem"]
         assert sorted(told) == ["no usage report", "pods were not started and ended", "the last facts are missing"]
 
@@ -135,8 +135,8 @@ async def test_what_fails_when_a_node_is_closed_is_told(tmp_path: Path, monkeypa
         return "time series are not stored: disk full"
 
     async with World(memory_bus(), ManualClock(), tmp_path, nodes=("a", "b")).running() as world:
-        monkeypatch.setattr(world.cycle.agents["a"], "close", broken)
-        monkeypatch.setattr(world.cycle.agents["b"], "close", full)
+        monkeypatch.setattr(world.cycle.agents["a"].measuring, "close", broken)
+        monkeypatch.setattr(world.cycle.agents["b"].measuring, "close", full)
         with capture_logs() as lines:
             world.cycle.end()
         told = [(line["node"], line["problem"].split(" (")[0]) for line in lines if line["event"] == "node_problem"]

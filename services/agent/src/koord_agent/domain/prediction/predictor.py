@@ -103,40 +103,20 @@ TRAINING_WINDOW_MS: Final = 60_000
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionSettings:
-    """Settings of the prediction (agent spec, 2.2).
-
-    Attributes:
-        half_lives: How fast old samples lose weight.
-        cold_start_seconds: Age of a pod below which its whole request counts as used.
-        safety_margin_percent: Percentage that is added to predictions.
-        training_seconds: Interval between two trainings.
-        expiration_seconds: Time without samples after which a model is deleted.
-        checkpoint_seconds: Interval in which each model is stored once.
-        checkpoints_per_step: Maximum number of models that are stored at once.
-    """
-
-    half_lives: HalfLives = field(default_factory=HalfLives)
-    cold_start_seconds: float = reclaimable.COLD_START_SECONDS
-    safety_margin_percent: float = reclaimable.SAFETY_MARGIN_PERCENT
-    training_seconds: float = 60.0
-    expiration_seconds: float = 1_800.0
-    checkpoint_seconds: float = 600.0
-    checkpoints_per_step: int = 12
-
-
-DEFAULTS: Final = PredictionSettings()
-
-
+@dataclass(slots=True, kw_only=True, eq=False)
 class PeakPredictor:
     """The usage models of one node: trains them, predicts usage with them, and selects the models to store on disk."""
 
-    def __init__(self, settings: PredictionSettings = DEFAULTS) -> None:
-        self._settings = settings
-        self._models: dict[str, UsageModel] = {}
-        self._saved: dict[str, float] = {}
-        self._trained_at: float | None = None
+    half_lives: HalfLives = field(default_factory=HalfLives)  # how fast old samples lose weight
+    cold_start_seconds: float = reclaimable.COLD_START_SECONDS  # age of a pod below which its whole request counts
+    safety_margin_percent: float = reclaimable.SAFETY_MARGIN_PERCENT  # added to predictions
+    training_seconds: float = 60.0  # interval between two trainings
+    expiration_seconds: float = 1_800.0  # time without samples after which a model is deleted
+    checkpoint_seconds: float = 600.0  # interval in which each model is stored once
+    checkpoints_per_step: int = 12  # maximum number of models that are stored at once
+    _models: dict[str, UsageModel] = field(default_factory=dict[str, UsageModel])
+    _saved: dict[str, float] = field(default_factory=dict[str, float])
+    _trained_at: float | None = None
 
     def __len__(self) -> int:
         return len(self._models)
@@ -152,7 +132,7 @@ class PeakPredictor:
         A clock that is set back does not delay the training.
         """
         last = self._trained_at
-        return last is None or not 0 <= now - last < self._settings.training_seconds
+        return last is None or not 0 <= now - last < self.training_seconds
 
     def train(self, metrics: Metrics, pods: Iterable[AgentPod], now: float) -> None:
         """Add one sample to each model: the 90th percentile of usage in the last minute.
@@ -182,7 +162,7 @@ class PeakPredictor:
         for uid, sample in training_samples(node, used).items():
             model = self._models.get(uid)
             if model is None:
-                model = self._models[uid] = UsageModel(self._settings.half_lives)
+                model = self._models[uid] = UsageModel(self.half_lives)
             model.add(sample.cpu_cores, sample.memory_bytes, now)
         self._trained_at = now
 
@@ -206,8 +186,8 @@ class PeakPredictor:
             _raw_allocatable(allocatable, annotations),
             counted,
             {reclaimable.SYSTEM_CLASS: self._peak(SYSTEM), **classes},
-            cold_start_seconds=self._settings.cold_start_seconds,
-            safety_margin_percent=self._settings.safety_margin_percent,
+            cold_start_seconds=self.cold_start_seconds,
+            safety_margin_percent=self.safety_margin_percent,
         )
 
     def _counted(self, pod: AgentPod, now: float) -> reclaimable.ProdPod:
@@ -216,7 +196,7 @@ class PeakPredictor:
         return reclaimable.ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
             age_seconds=age_seconds,
-            prediction=None if is_over or age_seconds <= self._settings.cold_start_seconds else self._peak(pod.uid),
+            prediction=None if is_over or age_seconds <= self.cold_start_seconds else self._peak(pod.uid),
             is_over=is_over,
         )
 
@@ -233,7 +213,7 @@ class PeakPredictor:
 
     def drop_expired(self, now: float) -> list[str]:
         """Delete models without a sample for too long, and return their UIDs. The caller deletes their checkpoints."""
-        oldest = now - self._settings.expiration_seconds
+        oldest = now - self.expiration_seconds
         return self._dropped([uid for uid, model in self._models.items() if model.updated < oldest])
 
     def drop_others(self, known: Set[str]) -> list[str]:
@@ -252,17 +232,17 @@ class PeakPredictor:
         Source:
             agent spec, 8.3.
         """
-        newest = now - self._settings.checkpoint_seconds
+        newest = now - self.checkpoint_seconds
         saved = {uid: self._saved.get(uid, float("-inf")) for uid in self._models}
         due = sorted((at, uid) for uid, at in saved.items() if at <= newest or at > now)
-        chosen = [uid for _, uid in due[: self._settings.checkpoints_per_step]]
+        chosen = [uid for _, uid in due[: self.checkpoints_per_step]]
         self._saved.update(dict.fromkeys(chosen, now))
         return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
 
     def restore(self, uid: str, data: bytes) -> bool:
         """Add the model in a checkpoint. Return False, and add nothing, if the checkpoint is invalid."""
         try:
-            model = model_of_checkpoint(data, uid, self._settings.half_lives)
+            model = model_of_checkpoint(data, uid, self.half_lives)
         except (codec.DecodeError, InvalidInput, ValueError, OverflowError):
             return False
         self._models[uid] = model

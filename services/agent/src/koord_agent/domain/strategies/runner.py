@@ -11,38 +11,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.plans.executor import FORCE_AFTER_MS
 from koord_agent.domain.plans.plan import Plan
-from koord_agent.domain.strategies.evict import cpu_evict, memory_evict
 from koord_agent.domain.strategies.group_identity import BVT
 from koord_agent.domain.strategies.strategy import CycleState, EvictionTask, Pace, Proposal, Strategy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QosOptions:
-    """Intervals of the strategies in milliseconds. 0 disables a strategy. The shortest interval is one cycle.
-
-    Attributes:
-        suppress_ms: Interval of CPU suppression.
-        reconcile_ms: Interval of CPU burst, memory QoS, CPU QoS, resctrl, block IO, system settings and installed
-            strategies.
-        cpu_evict_ms: Interval of evictions for CPU.
-        memory_evict_ms: Interval of evictions for memory.
-        cpu_evict_rest_ms: Pause after an eviction for CPU.
-        memory_evict_rest_ms: Pause after an eviction for memory.
-        force_after_ms: Time after which a written value is compared with its file again.
-    """
-
-    suppress_ms: int = 1_000
-    reconcile_ms: int = 1_000
-    cpu_evict_ms: int = 1_000
-    memory_evict_ms: int = 1_000
-    cpu_evict_rest_ms: int = cpu_evict.COOL_DOWN_SECONDS * 1_000
-    memory_evict_rest_ms: int = memory_evict.COOL_DOWN_SECONDS * 1_000
-    force_after_ms: int = FORCE_AFTER_MS
-
-
-DEFAULT_OPTIONS = QosOptions()
 
 
 @dataclass(slots=True)
@@ -125,7 +96,7 @@ class StrategyRunner:
         self,
         strategies: Sequence[Strategy],
         *,
-        options: QosOptions,
+        intervals: Mapping[Pace, int],
         cycle_ms: int,
         is_enabled: Callable[[str], bool],
     ) -> None:
@@ -133,15 +104,15 @@ class StrategyRunner:
 
         Args:
             strategies: Strategies in the order in which they run.
-            options: Intervals.
+            intervals: Flag -> milliseconds between two runs of its strategies; 0 for never.
             cycle_ms: Milliseconds between cycles.
             is_enabled: Returns whether a feature gate is on.
         """
         for strategy in strategies:
             gates = strategy.needs.gates
             if not gates or any(map(is_enabled, gates)):
-                interval = Interval(interval_ms(options, strategy.needs.pace, cycle_ms), cycle_ms)
-                self._entries.append(_Entry(strategy, interval))
+                every_ms = cycle_ms if strategy.needs.pace is Pace.EVERY_CYCLE else intervals[strategy.needs.pace]
+                self._entries.append(_Entry(strategy, Interval(every_ms, cycle_ms)))
 
     def propose(self, look: NodeLook, state: CycleState, *, resting: Collection[str] = ()) -> Proposed:
         """Run every strategy that is due, and return the plans of all strategies, and the new evictions.
@@ -183,24 +154,3 @@ class StrategyRunner:
             plans = tuple(plan for plan in plans if plan.file.resource != BVT)
         entry.plans, entry.problems = plans, tuple(proposal.problems)
         return tuple(proposal.evictions)
-
-
-def interval_ms(options: QosOptions, pace: Pace, cycle_ms: int) -> int:
-    """Return the milliseconds between two runs of a strategy; 0 for never.
-
-    Args:
-        options: Intervals of the flags.
-        pace: Flag that sets the interval of the strategy.
-        cycle_ms: Milliseconds between cycles.
-    """
-    match pace:
-        case Pace.EVERY_CYCLE:
-            return cycle_ms
-        case Pace.SUPPRESS:
-            return options.suppress_ms
-        case Pace.RECONCILE:
-            return options.reconcile_ms
-        case Pace.CPU_EVICT:
-            return options.cpu_evict_ms
-        case Pace.MEMORY_EVICT:
-            return options.memory_evict_ms

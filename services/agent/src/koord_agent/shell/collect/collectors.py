@@ -43,42 +43,9 @@ from koord_agent.domain.metrics.monitor import (
 from koord_agent.domain.metrics.series import Sample
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.contention.contentions import disk_await_ms, retransmit_ratio
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.sensing import BestEffortTree, container_directories, read_host
 from koord_agent.shell.host.host import CycleSource, Host
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectOptions:
-    """The slow collectors that are switched on, and their intervals on the service's clock (agent spec, 2.1, 2.2).
-
-    Attributes:
-        psi: Pressure (PSI).
-        cpi: Cycles per instruction.
-        resctrl: Counters of cache and memory bandwidth.
-        cold_pages: Cold page cache.
-        sched_delay: Time that threads wait for a CPU.
-        psi_interval_ms: Interval of pressure and of times that threads wait, in milliseconds.
-        cpi_interval_ms: Interval of cycles per instruction in milliseconds.
-        cpi_window_ms: Milliseconds of each interval in which cycles and instructions are counted.
-        resctrl_interval_ms: Interval of the counters of cache and memory bandwidth in milliseconds.
-        cold_page_interval_ms: Interval of cold page cache in milliseconds.
-    """
-
-    psi: bool = False
-    cpi: bool = False
-    resctrl: bool = False
-    cold_pages: bool = False
-    sched_delay: bool = False
-    psi_interval_ms: int = 10_000
-    cpi_interval_ms: int = 60_000
-    cpi_window_ms: int = 10_000
-    resctrl_interval_ms: int = 10_000
-    cold_page_interval_ms: int = 5_000
-
-
-NOTHING_SLOW: Final = CollectOptions()
-"""Options for only the collectors of every interval; the defaults of the gates."""
-
 
 Measured: TypeAlias = Callable[[PodCollector, Sequence[AgentPod]], Sequence[AgentPod]]
 _Collect: TypeAlias = Callable[[Sequence[AgentPod], int], Iterable[Sample]]
@@ -121,7 +88,6 @@ class Collectors:
         host: The machine.
         monitor: Gets the samples.
         features: Features of the machine. A collector whose feature is missing does not run.
-        options: Slow collectors that are switched on, and their intervals.
         topology: Online CPUs.
         measured: Returns the pods that a group of collectors visits, of all pods of the node.
     """
@@ -132,7 +98,7 @@ class Collectors:
         monitor: NodeMonitor,
         *,
         features: Features,
-        options: CollectOptions = NOTHING_SLOW,
+        settings: AgentSettings,
         topology: Sequence[CpuPlace] = (),
         measured: Measured = lambda _by, pods: pods,
     ) -> None:
@@ -140,7 +106,8 @@ class Collectors:
         self._measured = measured
         self._host = host
         self._monitor = monitor
-        self._options = options
+        self._cpi_ms = _milliseconds(settings.cpi_collector_interval)
+        self._cpi_window_ms = _milliseconds(settings.collect_cpi_timewindow)
         self._cpu_to_numa: Mapping[int, int] = {}
         self.cpus_changed(topology)
         self._due_ms: dict[str, int] = {}
@@ -151,20 +118,31 @@ class Collectors:
         self._segments: dict[str, TcpCounters] = {}
         self._troubles: dict[str, str] = {}
         """What is missing while a step of a slow collector fails -> why its last run failed."""
+        is_on = settings.feature_gates.enabled
+        psi, cold, resctrl = is_on("PSICollector"), is_on("ColdPageCollector"), is_on("ResctrlCollector")
+        wait_ms = _milliseconds(settings.psi_collector_interval)
+        cold_ms = _milliseconds(settings.coldpage_collector_interval)
+        resctrl_ms = _milliseconds(settings.resctrl_collector_interval)
         slow: tuple[tuple[bool, bool, Feature, int, _Collect], ...] = (
-            (options.psi, True, Feature.PSI, options.psi_interval_ms, self._pressure),
-            (options.sched_delay, True, Feature.SCHED_DELAY, options.psi_interval_ms, self._sched_delay),
-            (False, True, Feature.DISK_AWAIT, options.psi_interval_ms, self._disk_await),
-            (False, True, Feature.TCP_RETRANSMIT, options.psi_interval_ms, self._retransmissions),
-            (options.resctrl, False, Feature.RESCTRL_MONITOR, options.resctrl_interval_ms, self._resctrl),
-            (options.cold_pages, False, Feature.COLD_PAGES, options.cold_page_interval_ms, self._cold_pages),
+            (psi, True, Feature.PSI, wait_ms, self._pressure),
+            (psi, True, Feature.SCHED_DELAY, wait_ms, self._sched_delay),
+            (False, True, Feature.DISK_AWAIT, wait_ms, self._disk_await),
+            (False, True, Feature.TCP_RETRANSMIT, wait_ms, self._retransmissions),
+            (
+                resctrl and settings.enable_resctrl_collector,
+                False,
+                Feature.RESCTRL_MONITOR,
+                resctrl_ms,
+                self._resctrl,
+            ),
+            (cold, False, Feature.COLD_PAGES, cold_ms, self._cold_pages),
         )
         self._slow = [
             _Slow(always, feature, every_ms, collect, VISITS.get(feature, PodCollector.PRESSURE))
             for always, for_interference, feature, every_ms, collect in slow
             if (always or for_interference) and features.usable(feature)
         ]
-        self._measures_cpi = options.cpi and features.usable(Feature.CPI)
+        self._measures_cpi = is_on("CPICollector") and features.usable(Feature.CPI)
 
     def run(
         self,
@@ -340,11 +318,11 @@ class Collectors:
         """Count cycles and instructions during a window of each interval, and append samples at its end."""
         measuring = self._measuring
         if measuring is not None:
-            if 0 <= now_ms - measuring.since_ms < self._options.cpi_window_ms:
+            if 0 <= now_ms - measuring.since_ms < self._cpi_window_ms:
                 return
             with self._told(f"{Feature.CPI} is not measured"):
                 self._end_window(measuring, now_ms)
-        if self._is_due(Feature.CPI, self._options.cpi_interval_ms, now_ms):
+        if self._is_due(Feature.CPI, self._cpi_ms, now_ms):
             with self._told(f"{Feature.CPI} is not counted"):
                 self._begin_window(pods, now_ms)
 
@@ -370,3 +348,7 @@ class Collectors:
                 source = self._host.open_cycle_counters(directory)
                 if source is not None:
                     measuring.sources[pod.uid, container_id] = source
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1_000)

@@ -12,8 +12,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -26,6 +24,7 @@ from koord_agent.domain.failure import failure
 from koord_agent.domain.hooks.call import HookCall, HookValues, Stage
 from koord_agent.domain.hooks.nri import DEFAULT_EVENTS, NriEvent, container_adjustment, container_updates, event_mask
 from koord_agent.domain.hooks.plugins import StageResult
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks import ttrpc
 from koord_agent.shell.hooks.nri_messages import PACKAGE, Message, call_of, nri_messages, write_fields
 
@@ -61,34 +60,6 @@ class _HookFailed(Exception):
     """Raised if a hook failed under the failure policy `Fail`. The message is for the runtime."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NriSettings:
-    """Settings of the plugin.
-
-    Attributes:
-        socket: Socket of the runtime.
-        name: Name under which the plugin registers.
-        index: Two digits that order the plugins of a node.
-        runtime: Container runtime in the ids of containers.
-        connect_seconds: Longest time until the runtime has configured the plugin. A connection that lived longer
-            resets the back-off.
-        backoff_seconds: First delay before another attempt to connect.
-        backoff_factor: Factor from one delay to the next.
-        backoff_steps: Number of delays that grow.
-        backoff_cap_seconds: Longest delay.
-    """
-
-    socket: Path
-    name: str = "koordlet_nri"
-    index: str = "00"
-    runtime: str = "containerd"
-    connect_seconds: float = 6.0
-    backoff_seconds: float = 1.0
-    backoff_factor: float = 2.0
-    backoff_steps: int = 2**31 - 1
-    backoff_cap_seconds: float = (2**62 - 1) / 1e9
-
-
 class NriPlugin:
     """Keeps one connection to the container runtime, and answers its events with the hooks.
 
@@ -97,8 +68,9 @@ class NriPlugin:
         answer: Runs the hooks of the agent.
     """
 
-    def __init__(self, settings: NriSettings, answer: AnswerHook) -> None:
+    def __init__(self, settings: AgentSettings, answer: AnswerHook) -> None:
         self._settings = settings
+        self._socket = str(settings.var_run_root / settings.runtime_hooks_nri_socket_path)
         self._answer_hook = answer
         self._stopping = threading.Event()
         self._connection: socket.socket | None = None
@@ -122,7 +94,7 @@ class NriPlugin:
 
     def _run(self) -> None:
         settings = self._settings
-        delay, grown, trouble = settings.backoff_seconds, 0, ""
+        delay, grown, trouble = settings.runtime_hooks_nri_backoff_duration, 0, ""
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
@@ -130,18 +102,21 @@ class NriPlugin:
             except (OSError, ttrpc.ProtocolBroken) as error:
                 if str(error) != trouble:
                     trouble = str(error)
-                    _log.warning("nri_away", socket=str(settings.socket), error=trouble)
+                    _log.warning("nri_away", socket=self._socket, error=trouble)
             except Exception as error:  # noqa: BLE001 - without the thread, no hook would run any more
                 if repr(error) != trouble:
                     trouble = repr(error)
-                    _log.error("nri_failed", socket=str(settings.socket), exc_info=error)
+                    _log.error("nri_failed", socket=self._socket, exc_info=error)
             finally:
                 self.is_connected = False
-            if time.monotonic() - began >= settings.connect_seconds:
-                delay, grown, trouble = settings.backoff_seconds, 0, ""
+            if time.monotonic() - began >= settings.runtime_hooks_nri_connect_timeout:
+                delay, grown, trouble = settings.runtime_hooks_nri_backoff_duration, 0, ""
             self._stopping.wait(min(_LONGEST_WAIT, delay * (1 + random.uniform(0, JITTER))))  # noqa: S311 - spreads load, not a secret
-            if grown < settings.backoff_steps:
-                delay, grown = min(settings.backoff_cap_seconds, delay * settings.backoff_factor), grown + 1
+            if grown < settings.runtime_hooks_nri_backoff_steps:
+                delay, grown = (
+                    min(settings.runtime_hooks_nri_backoff_cap, delay * settings.runtime_hooks_nri_backoff_factor),
+                    grown + 1,
+                )
 
     def _serve(self) -> None:
         """Connect, register, and answer the runtime until one side ends the connection.
@@ -152,8 +127,8 @@ class NriPlugin:
         """
         reader = ttrpc.MessageReader()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(self._settings.connect_seconds)
-            connection.connect(str(self._settings.socket))
+            connection.settimeout(self._settings.runtime_hooks_nri_connect_timeout)
+            connection.connect(self._socket)
             self._connection = connection
             self._mask = event_mask(DEFAULT_EVENTS)
             try:
@@ -174,7 +149,8 @@ class NriPlugin:
 
     def _registration(self) -> bytes:
         request = nri_messages()["RegisterPluginRequest"](
-            plugin_name=self._settings.name, plugin_idx=self._settings.index
+            plugin_name=self._settings.runtime_hooks_nri_plugin_name,
+            plugin_idx=self._settings.runtime_hooks_nri_plugin_index,
         )
         body = ttrpc.encode_request(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString())
         return ttrpc.encode_message(ttrpc.TtrpcMessage(ttrpc.RUNTIME_CONNECTION, _REGISTRATION, ttrpc.REQUEST, body))
@@ -265,7 +241,9 @@ class NriPlugin:
     def _run_hooks(
         self, stage: Stage, pod: Message, container: Message = None, resources: Message = None
     ) -> HookValues:
-        result = self._answer_hook(call_of(stage, pod, container, resources, runtime=self._settings.runtime))
+        result = self._answer_hook(
+            call_of(stage, pod, container, resources, runtime=self._settings.default_runtime_type)
+        )
         if result.failed:
             raise _HookFailed(result.error)
         return result.values

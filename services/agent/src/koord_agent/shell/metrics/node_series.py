@@ -134,17 +134,17 @@ class NodeSeries(Collector):
                 _node(families, look)
                 _best_effort(families, look, agent.last_decision, agent.be_quota_us)
                 _caches(families, look)
-                _pools(families, look, agent.topology.pools if agent.topology is not None else None)
-                _prediction(families, look.node, agent.last_prediction)
+                _pools(families, look, agent.measuring.pools)
+                _prediction(families, look.node, agent.measuring.last_prediction)
                 if self._reported:
-                    _report(families, look.node, agent.last_report)
+                    _report(families, look.node, agent.measuring.last_report)
                 _looks(families, agent)
                 _store(families, agent)
                 _extensions(families, look)
-                for name, labels, value in agent.hook_gauges:
+                for name, labels, value in agent.qos.hook_gauges:
                     families.add(name, {"node": look.node, **labels}, value)
                 for pod in look.pods:
-                    add_pod(families, look, pod, agent.scaled)
+                    add_pod(families, look, pod, agent.qos.scaled)
         yield from families.all.values()
 
 
@@ -260,7 +260,7 @@ def _used(usage: Usage | None) -> Iterator[tuple[str, float]]:
 
 def _looks(families: Families, agent: NodeAgent) -> None:
     """Add the numbers of readings of CPUs, NUMA nodes and disks."""
-    topology, storage = agent.topology, agent.storage
+    topology, storage = agent.measuring.topology, agent.qos.storage
     found: dict[str, Looks] = {}
     if topology is not None:
         found |= {"node_cpu_info": topology.cpu_looks, "node_numa_info": topology.numa_looks}
@@ -273,5 +273,5 @@ def _looks(families: Families, agent: NodeAgent) -> None:
 
 def _store(families: Families, agent: NodeAgent) -> None:
     """Add the size of the store of samples."""
-    families.add("tsdb_series", {"node": agent.node}, len(agent.store))
-    families.add("tsdb_size_bytes", {"node": agent.node}, agent.store.size_bytes)
+    families.add("tsdb_series", {"node": agent.node}, len(agent.measuring.store))
+    families.add("tsdb_size_bytes", {"node": agent.node}, agent.measuring.store.size_bytes)

@@ -28,7 +28,8 @@ from koord_agent.domain.reporting.report import ReportedHostApplication, node_re
 from koord_agent.domain.strategies.be_cpuset import CpuOwners
 from koord_agent.domain.strategies.contention.contentions import interference_settings
 from koord_agent.domain.strategies.cpu_suppress import NodeView
-from koord_agent.shell.collect.collectors import NOTHING_SLOW, CollectOptions, Collectors
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.collect.collectors import Collectors
 from koord_agent.shell.collect.devices import DeviceReporter, owners_of
 from koord_agent.shell.collect.sensing import cpu_owners, node_signals, read_best_effort, suppress_view
 from koord_agent.shell.collect.topology import TopologyReporter
@@ -93,11 +94,10 @@ OBJECT_MARGIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Settings and parts for measuring a node.
+    """Parts for measuring a node.
 
     Attributes:
         monitor: Monitor with its time series. Their retention determines the memory usage.
-        collectors: Options of the slow collectors.
         predicting: Prediction; None means no prediction.
         archive: Archive that keeps the time series over a restart. None means that they are lost.
         topology: Reports the CPUs of each kind of pods. None means they are not reported.
@@ -106,7 +106,6 @@ class Measurement:
     """
 
     monitor: NodeMonitor
-    collectors: CollectOptions = NOTHING_SLOW
     predicting: Predicting | None = None
     archive: SeriesArchive | None = None
     topology: TopologyReporter | None = None
@@ -137,14 +136,20 @@ class NodeMeasuring:
     """
 
     def __init__(
-        self, node: str, host: Host, measurement: Measurement, extensions: NodeExtensions, *, interval_ms: int
+        self,
+        node: str,
+        host: Host,
+        measurement: Measurement,
+        extensions: NodeExtensions,
+        *,
+        settings: AgentSettings,
+        interval_ms: int,
     ) -> None:
         """Create collectors and series for a node.
 
         Args:
             node: Name of the node.
             host: The machine.
-            measurement: Settings and parts for measuring.
             extensions: Extensions of installed packages.
             interval_ms: Milliseconds between two measurements, on the service's clock.
         """
@@ -167,7 +172,7 @@ class NodeMeasuring:
             host,
             measurement.monitor,
             features=host.features(),
-            options=measurement.collectors,
+            settings=settings,
             topology=self._places,
             measured=extensions.measured,
         )

@@ -4,7 +4,7 @@
 desired state stays in force. One process may have many agents (simulated nodes). Only one task uses an agent.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from koordcore.events.envelope import Event
@@ -13,18 +13,11 @@ from koordcore.events.observation import NodeUsageReported
 from koord_agent.domain.extending.extensions import Extensions
 from koord_agent.domain.extending.node_extensions import NodeExtensions
 from koord_agent.domain.failure import failure
-from koord_agent.domain.kernel.features import Features
-from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.kubelet import KnownPods
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.plans.plan import CgroupFile
-from koord_agent.domain.prediction.reclaimable import ProdPrediction
 from koord_agent.domain.strategies.cpu_suppress import Decision
-from koord_agent.shell.collect.storage import Storage
-from koord_agent.shell.collect.topology import TopologyReporter
-from koord_agent.shell.hooks.gauges import Gauge
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.executor import Outcome
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.node.measure import Kubelet, Measurement, NodeMeasuring
@@ -67,6 +60,8 @@ def nothing_done(
     )
 
 
+SHORTEST_COLLECTION_SECONDS = 1.0
+"""Shortest valid collect interval of a real node. Below it, nothing is measured and protected (agent spec, 2.2)."""
 CYCLE_FAILED = "the cycle failed, what is set stays"
 
 
@@ -93,6 +88,7 @@ class NodeAgent:
         measurement: Measurement,
         *,
         interval_ms: int,
+        settings: AgentSettings | None = None,
         pods: PodControl = BY_KUBELET,
         protection: Protection = DEFAULT_PROTECTION,
         extensions: Extensions | None = None,
@@ -117,13 +113,17 @@ class NodeAgent:
         self.last_look: NodeLook | None = None
         self.last_decision: Decision | None = None
         self.be_quota_us = -1
-        self._protects = protection.is_on
+        settings = settings or AgentSettings.model_validate({})
+        too_often = settings.collect_res_used_interval < SHORTEST_COLLECTION_SECONDS
+        self._protects = host.roots is None or not too_often
         self._extensions = NodeExtensions(extensions or Extensions())
-        self._measuring = NodeMeasuring(node, host, measurement, self._extensions, interval_ms=interval_ms)
-        self._pods = NodePods(
-            host, runner=pods.runner, announced=pods.announced, forget=self._measuring.forget, stop=pods.stop
+        self.measuring = NodeMeasuring(
+            node, host, measurement, self._extensions, settings=settings, interval_ms=interval_ms
         )
-        self._qos = QosCycle(host, protection, self._extensions, cycle_ms=interval_ms)
+        self.pods = NodePods(
+            host, runner=pods.runner, announced=pods.announced, forget=self.measuring.forget, stop=pods.stop
+        )
+        self.qos = QosCycle(host, settings, protection, self._extensions, cycle_ms=interval_ms)
 
     def run_cycle(self, now_ms: int) -> CycleResult:
         """Run one cycle of the node: start and end pods, measure, and protect. Return its facts and problems.
@@ -152,23 +152,23 @@ class NodeAgent:
 
     def _protect(self, desired: DesiredView, facts: list[Event], problems: list[str], now_ms: int) -> CycleResult:
         self._extensions.start_cycle()
-        pods = self._pods.all
+        pods = self.pods.all
 
         # 2. measure the machine: samples, and one immutable look
-        facts += self._measuring.report_topology(desired, pods.values(), now_ms, problems)
-        facts += self._measuring.report_devices(now_ms, problems)
+        facts += self.measuring.report_topology(desired, pods.values(), now_ms, problems)
+        facts += self.measuring.report_devices(now_ms, problems)
         has_listed = self.known.at_ms is not None or not self.asks_kubelet
         kubelet = Kubelet(self.known.frozen(now_ms), self.kubelet_static, has_listed)
-        look, view = self._measuring.measure(desired, pods, kubelet, now_ms, problems)
+        look, view = self.measuring.measure(desired, pods, kubelet, now_ms, problems)
         self.last_look = look
-        self._extensions.call_back(look, self._measuring.pools)
+        self._extensions.call_back(look, self.measuring.pools)
 
         # 3. protect: contentions, proposals, arbiter, executor, evictions
         def end(uid: str) -> bool:
-            if self._extensions.replaces_eviction and uid in self._pods.all:
-                return self._extensions.evict(self._pods.all[uid])
+            if self._extensions.replaces_eviction and uid in self.pods.all:
+                return self._extensions.evict(self.pods.all[uid])
             try:
-                ended = self._pods.end(uid)
+                ended = self.pods.end(uid)
             except Exception as error:  # noqa: BLE001 - the pods that were evicted before it are told all the same
                 problems.append(failure("an evicted pod is not ended here", error))
                 return False
@@ -176,7 +176,7 @@ class NodeAgent:
             return ended.ended
 
         report_ms = desired.collect.report_interval_seconds * 1000
-        done = self._qos.run(look, view, desired.policy, facts, report_interval_ms=report_ms, end=end)
+        done = self.qos.run(look, view, desired.policy, facts, report_interval_ms=report_ms, end=end)
         problems.extend((*done.problems, *self._extensions.take_problems()))
         self.last_decision = done.decision
         if done.quota_us is not None:
@@ -198,7 +198,7 @@ class NodeAgent:
         Failures of the machine or of pods do not raise.
         """
         try:
-            return PodsRun((), ()) if self.desired is None else self._pods.run(self.desired, self.known)
+            return PodsRun((), ()) if self.desired is None else self.pods.run(self.desired, self.known)
         except Exception as error:  # noqa: BLE001 - as for the cycle; the next call tries again
             return PodsRun((), (failure("pods were not started and ended", error),))
 
@@ -211,8 +211,8 @@ class NodeAgent:
         """
         if self.desired is None:
             return None
-        return self._measuring.report(
-            self.desired, self._pods.all, be_quota_us=self.be_quota_us, now_ms=now_ms, rfc3339_of=rfc3339_of
+        return self.measuring.report(
+            self.desired, self.pods.all, be_quota_us=self.be_quota_us, now_ms=now_ms, rfc3339_of=rfc3339_of
         )
 
     def farewell(self, now_ms: int) -> tuple[Event, ...]:
@@ -221,78 +221,4 @@ class NodeAgent:
         Pods continue, and all written values except caps stay in force. A cap is the small CPU quota of a pod that
         disturbs others.
         """
-        return self._qos.farewell(self.last_look, now_ms)
-
-    def close(self, now_ms: int) -> str | None:
-        """Close the hardware counters (perf events) that are open, and store the time series on disk. Pods continue.
-
-        Return a sentence if the disk failed, otherwise None.
-        """
-        return self._measuring.close(now_ms)
-
-    def collect_garbage(self, now_ms: int) -> None:
-        """Delete samples that are older than their retention.
-
-        If the time series still need too much memory, halve the longest.
-
-        Args:
-            now_ms: The time in milliseconds.
-        """
-        self._measuring.collect_garbage(now_ms)
-
-    def not_said(self, facts: Iterable[Event]) -> None:
-        """Mark starts and ends of pods as unpublished, because the outbox refused these facts.
-
-        See `NodePods.not_said`.
-        """
-        self._pods.not_said(facts)
-
-    @property
-    def pods(self) -> Mapping[str, AgentPod]:
-        """UID -> pod, for all pods that the agent knows."""
-        return self._pods.all
-
-    @property
-    def running_pods(self) -> frozenset[str]:
-        """UIDs of the pods that the agent knows to be running here."""
-        return frozenset(self._pods.running)
-
-    @property
-    def topology(self) -> TopologyReporter | None:
-        """The part that reports the CPUs of each kind of pods; None if they are not reported."""
-        return self._measuring.topology
-
-    @property
-    def store(self) -> SeriesStore:
-        """The time series of the node."""
-        return self._measuring.store
-
-    @property
-    def features(self) -> Features:
-        """Features of the machine that the agent can use, and the missing ones with the reason."""
-        return self._measuring.features
-
-    @property
-    def last_report(self) -> NodeUsageReported | None:
-        """The last usage report; None before the first one."""
-        return self._measuring.last_report
-
-    @property
-    def last_prediction(self) -> ProdPrediction | None:
-        """The prediction that was made for the last report; None before the first one."""
-        return self._measuring.last_prediction
-
-    @property
-    def hook_gauges(self) -> Iterable[Gauge]:
-        """Values that reconcilers of runtime hooks export as metrics."""
-        return self._qos.hook_gauges
-
-    @property
-    def scaled(self) -> Mapping[CgroupFile, int]:
-        """File -> quota or burst buffer that CPU burst proposed last."""
-        return self._qos.scaled
-
-    @property
-    def storage(self) -> Storage | None:
-        """The disks of the machine; None if block IO is not set on this machine."""
-        return self._qos.storage
+        return self.qos.farewell(self.last_look, now_ms)

@@ -9,13 +9,11 @@ Source: agent spec, 10 to 19.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Final
 
 from koordcore.events.envelope import Event
 from koordcore.protocol.qos import KubeQos
-from koordcore.service.flags import FeatureGates
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.node_extensions import NodeExtensions
@@ -49,10 +47,10 @@ from koord_agent.domain.strategies.evict.strategies import CpuEvictStrategy, Evi
 from koord_agent.domain.strategies.group_identity import BVT, BvtKernel
 from koord_agent.domain.strategies.memory_qos import MemoryQosStrategy
 from koord_agent.domain.strategies.pod_resources import PodResourcesStrategy
-from koord_agent.domain.strategies.runner import DEFAULT_OPTIONS, Interval, QosOptions, StrategyRunner
-from koord_agent.domain.strategies.strategy import CycleState, Strategy
-from koord_agent.gates import DEFAULT_GATES
-from koord_agent.shell.collect.storage import REFRESH_MS, Storage
+from koord_agent.domain.strategies.runner import Interval, StrategyRunner
+from koord_agent.domain.strategies.strategy import CycleState, Pace, Strategy
+from koord_agent.settings import AgentSettings
+from koord_agent.shell.collect.storage import Storage
 from koord_agent.shell.hooks.gauges import Gauge
 from koord_agent.shell.hooks.machine_hooks import MachineHooks, ObserveReconciler
 from koord_agent.shell.host.executor import CgroupExecutor, ObserveWrite, Outcome, Result
@@ -120,33 +118,12 @@ def _middle() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """Settings and parts for protecting a node.
+    """What protecting a node needs besides the settings."""
 
-    Attributes:
-        gates: Feature gates that enable strategies.
-        intervals: Intervals of the strategies.
-        audit: Receives every write.
-        draw: Returns random numbers in 0..1.
-        storage_refresh_ms: Milliseconds after which the disks are looked up again.
-        observe_write: Receives every write with its duration.
-        observe_reconciler: Receives every run of a reconciler of runtime hooks.
-        unsets_quota: Whether pods that own CPUs lose their CPU quota.
-        terway: Folder of the files of Terway, a network plugin.
-        moves_threads: Whether threads of pods are moved to the resctrl groups of their pods.
-        is_on: Whether to measure and write. If False, the agent only reports which pods run.
-    """
-
-    gates: FeatureGates = field(default_factory=lambda: DEFAULT_GATES)
-    intervals: QosOptions = DEFAULT_OPTIONS
-    audit: AuditSink = no_audit
-    draw: Callable[[], float] = _middle
-    storage_refresh_ms: int = REFRESH_MS
-    observe_write: ObserveWrite = _no_observer
-    observe_reconciler: ObserveReconciler = _no_reconciler_observer
-    unsets_quota: bool = True
-    terway: Path = Path("/var/lib/terway/qos")
-    moves_threads: bool = False
-    is_on: bool = True
+    audit: AuditSink = no_audit  # receives every write
+    draw: Callable[[], float] = _middle  # returns random numbers in 0..1
+    observe_write: ObserveWrite = _no_observer  # receives every write with its duration
+    observe_reconciler: ObserveReconciler = _no_reconciler_observer  # receives every run of a reconciler of hooks
 
 
 DEFAULT_PROTECTION: Final = Protection()
@@ -177,19 +154,26 @@ class QosCycle:
     Only the node's agent uses it.
     """
 
-    def __init__(self, host: Host, protection: Protection, extensions: NodeExtensions, *, cycle_ms: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        settings: AgentSettings,
+        protection: Protection,
+        extensions: NodeExtensions,
+        *,
+        cycle_ms: int,
+    ) -> None:
         """Create the strategies of a node.
 
         Args:
             host: The machine.
-            protection: Settings and parts for protecting the node.
             extensions: Extensions of installed packages.
             cycle_ms: Milliseconds between cycles, on the service's clock.
         """
-        options, gates = protection.intervals, protection.gates
+        gates = settings.feature_gates
         self._extensions = extensions
-        self._machine = _machine_settings(host, protection, cycle_ms)
-        self._hooks = _machine_hooks(host, protection, cycle_ms)
+        self._machine = _machine_settings(host, settings, protection, cycle_ms)
+        self._hooks = _machine_hooks(host, settings, protection, cycle_ms)
         self._readings = HostReadings(host, self._machine)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
@@ -201,7 +185,9 @@ class QosCycle:
             MemoryQosStrategy(),
             CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
             BlockIoStrategy(),
-            CpusetStrategy(unsets_quota=protection.unsets_quota, be_by_manager=gates.enabled(BE_CPU_MANAGER)),
+            CpusetStrategy(
+                unsets_quota=not settings.disable_unset_cpu_quota, be_by_manager=gates.enabled(BE_CPU_MANAGER)
+            ),
         )
         if host.roots is not None:  # a simulated pod has no limits that a container runtime would set
             batch, normalization = gates.enabled(BATCH_RESOURCE), gates.enabled(CPU_NORMALIZATION)
@@ -209,14 +195,16 @@ class QosCycle:
         evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
         self._runner = StrategyRunner(self._switch_group_identity)
         strategies = (*own, *extensions.strategies(), *evictions)
-        self._runner.add(strategies, options=options, cycle_ms=cycle_ms, is_enabled=gates.enabled)
+        self._runner.add(strategies, intervals=_intervals(settings), cycle_ms=cycle_ms, is_enabled=gates.enabled)
         self._evictor = Evictor(
-            rest_ms={cpu_evict.PLUGIN: options.cpu_evict_rest_ms, memory_evict.PLUGIN: options.memory_evict_rest_ms},
+            rest_ms={
+                cpu_evict.PLUGIN: settings.cpu_evict_cool_time_seconds * 1_000,
+                memory_evict.PLUGIN: settings.memory_evict_cool_time_seconds * 1_000,
+            },
             rest_at_start=(cpu_evict.PLUGIN,),
         )
-        cache = WriteCache(
-            force_after_ms=options.force_after_ms, life_ms=max(CACHE_LIFE_MS, 2 * options.force_after_ms)
-        )
+        force_after_ms = settings.resource_force_update_seconds * 1_000
+        cache = WriteCache(force_after_ms=force_after_ms, life_ms=max(CACHE_LIFE_MS, 2 * force_after_ms))
         self._executor = CgroupExecutor(
             host, trees=writable_trees(host.layout), cache=cache, observe=protection.observe_write
         )
@@ -352,29 +340,41 @@ class QosCycle:
         return self._machine is None or self._machine.switch_group_identity()
 
 
-def _machine_settings(host: Host, protection: Protection, cycle_ms: int) -> MachineSettings | None:
+def _intervals(settings: AgentSettings) -> dict[Pace, int]:
+    seconds = {
+        Pace.SUPPRESS: settings.cpu_suppress_interval_seconds,
+        Pace.RECONCILE: settings.reconcile_interval_seconds,
+        Pace.CPU_EVICT: settings.cpu_evict_interval_seconds,
+        Pace.MEMORY_EVICT: settings.memory_evict_interval_seconds,
+    }
+    return {pace: max(each, 0) * 1_000 for pace, each in seconds.items()}
+
+
+def _machine_settings(
+    host: Host, settings: AgentSettings, protection: Protection, cycle_ms: int
+) -> MachineSettings | None:
     if host.roots is None:
         return None
     return MachineSettings(
         host,
         host.roots,
-        gates=protection.gates,
+        gates=settings.feature_gates,
         audit=protection.audit,
-        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
-        storage_refresh_ms=protection.storage_refresh_ms,
+        interval=Interval(_intervals(settings)[Pace.RECONCILE], cycle_ms),
+        storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1_000),
     )
 
 
-def _machine_hooks(host: Host, protection: Protection, cycle_ms: int) -> MachineHooks | None:
+def _machine_hooks(host: Host, settings: AgentSettings, protection: Protection, cycle_ms: int) -> MachineHooks | None:
     if host.roots is None:
         return None
     return MachineHooks(
         host,
         host.roots,
-        is_enabled=protection.gates.enabled,
-        interval=Interval(protection.intervals.reconcile_ms, cycle_ms),
-        terway=protection.terway,
-        moves_threads=protection.moves_threads,
+        is_enabled=settings.feature_gates.enabled,
+        interval=Interval(_intervals(settings)[Pace.RECONCILE], cycle_ms),
+        terway=settings.terway_qos_dir,
+        moves_threads=settings.enable_pod_taskids,
         observe=protection.observe_reconciler,
     )
 
