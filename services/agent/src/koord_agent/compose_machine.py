@@ -39,8 +39,6 @@ def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callab
     """Add the components that follow the kubelet and the cgroups of pods on this machine.
 
     Args:
-        shell: Settings, metrics and logger of the service.
-        agent: The agent of the node.
         change: Called with the name of the node when its pods may have changed.
     """
     settings = shell.settings

@@ -92,13 +92,10 @@ def linux_agent(
     """Create the agent of this machine.
 
     Args:
-        shell: Settings, metrics and logger of the service.
-        node: Name of the node.
         interval_ms: Interval of the collectors in milliseconds.
         announced: UIDs of pods whose start is already in the log.
         audit: Receives audit events.
         said: Digests of the last reports of topology and devices.
-        extensions: Extensions of installed packages.
     """
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
@@ -156,7 +153,6 @@ def _devices(shell: Shell[AgentSettings], said: str, gpus: "NvidiaGpus | None") 
     """Create the reporter of this machine's devices; None without the gate Accelerators.
 
     Args:
-        shell: Settings, metrics and logger of the service.
         said: Digest of the last report of devices; "" if there is none.
         gpus: The watched NVIDIA GPUs; None if they are not watched.
     """
@@ -235,9 +231,7 @@ def simulated_agent(
     """Create the agent of one simulated node.
 
     Args:
-        settings: Settings of the agent.
         fleet: The simulated machines.
-        node: Name of the node.
         interval_ms: Interval of the collectors in milliseconds.
         announced: UIDs of pods whose start is already in the log.
         audit: Receives audit events.

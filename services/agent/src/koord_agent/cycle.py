@@ -29,22 +29,13 @@ from koord_agent.shell.store.local_store import DesiredSaver
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodeCycles:
-    """The cycles of the nodes of one process.
+    """The cycles of the nodes of one process."""
 
-    Attributes:
-        agents: Name of a node -> agent of the node.
-        is_simulated: Whether the nodes are simulated. If not, each cycle runs in a thread, because it reads files of
-            this machine.
-        facts: Publishes the facts of the agents.
-        problems: Logs problems of the agents.
-        metrics: Metrics of the service.
-        logger: Logger of the service.
-    """
-
-    agents: Mapping[str, NodeAgent]
+    agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
+    # Whether the nodes are simulated. If not, each cycle runs in a thread, because it reads files of this machine.
     is_simulated: bool
-    facts: FactPublisher
-    problems: ProblemLog
+    facts: FactPublisher  # Publishes the facts of the agents
+    problems: ProblemLog  # Logs problems of the agents
     metrics: AgentMetrics
     logger: Logger
 
@@ -146,43 +137,26 @@ _HOST: Final = SystemClock()
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
-    """The main loop of the agent over all nodes of its process, and the parts that it uses.
+    """The main loop of the agent over all nodes of its process, and the parts that it uses."""
 
-    Attributes:
-        agents: Name of a node -> agent of the node.
-        nodes: Runs the cycles of the agents.
-        advance: Advances simulated machines to a time in seconds. None means this machine.
-        states: Desired state of the nodes.
-        facts: Publishes the facts of the agents.
-        reports: Publishes the usage reports of the nodes.
-        problems: Logs problems of the agents.
-        saver: Saves desired states.
-        audit: The audit log. None means switched off.
-        clock: The clock of the service.
-        cycle_seconds: Seconds between cycles, in the time of the host.
-        version: Version of the agent.
-        changed: Nodes whose desired state changed and is not passed to their agents yet.
-        wakeup: Set whenever a node is added to `changed`.
-        watch: Liveness check of the cycle, which hangs if a file, a disk or a device does not answer.
-    """
-
-    agents: Mapping[str, NodeAgent]
-    nodes: NodeCycles
+    agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
+    nodes: NodeCycles  # Runs the cycles of the agents
+    # Advances simulated machines to a time in seconds. None means this machine.
     advance: Callable[[float], None] | None
-    states: DesiredStates
-    facts: FactPublisher
-    reports: ReportPublisher
-    problems: ProblemLog
-    saver: DesiredSaver
-    audit: AuditLog | None
-    clock: Clock
+    states: DesiredStates  # Desired state of the nodes
+    facts: FactPublisher  # Publishes the facts of the agents
+    reports: ReportPublisher  # Publishes the usage reports of the nodes
+    problems: ProblemLog  # Logs problems of the agents
+    saver: DesiredSaver  # Saves desired states
+    audit: AuditLog | None  # The audit log. None means switched off.
+    clock: Clock  # The clock of the service
     metrics: AgentMetrics
     logger: Logger
-    cycle_seconds: float
-    version: str
-    changed: set[str]
-    wakeup: asyncio.Event
-    watch: WorkWatch
+    cycle_seconds: float  # Seconds between cycles, in the time of the host
+    version: str  # Version of the agent
+    changed: set[str]  # Nodes whose desired state changed and is not passed to their agents yet
+    wakeup: asyncio.Event  # Set whenever a node is added to `changed`
+    watch: WorkWatch  # Liveness check of the cycle, which hangs if a file, a disk or a device does not answer
     _cycles: int = 0
     _sentence: str = ""
     _stretch: float = field(default_factory=_HOST.monotonic)

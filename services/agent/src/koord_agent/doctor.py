@@ -23,20 +23,13 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The features of a machine, as `koord node doctor` shows them.
-
-    Attributes:
-        node: Name of the node.
-        kernel: Version of the kernel.
-        cgroup_version: 1 or 2.
-        cgroup_driver: systemd or cgroupfs.
-        findings: Findings: feature, whether it can be used, the file that decides it, and the reason if not.
-    """
+    """The features of a machine, as `koord node doctor` shows them."""
 
     node: str
-    kernel: str
-    cgroup_version: int
-    cgroup_driver: str
+    kernel: str  # Version of the kernel
+    cgroup_version: int  # 1 or 2
+    cgroup_driver: str  # systemd or cgroupfs
+    # Findings: feature, whether it can be used, the file that decides it, and the reason if not.
     findings: list[dict[str, str | bool]]
 
 

@@ -11,7 +11,6 @@ def failure(what: str, error: BaseException) -> str:
 
     Args:
         what: What failed, and what that means. If it is "", the sentence begins with the error.
-        error: The error.
     """
     sentence = f"{type(error).__name__}: {error}"
     if what:

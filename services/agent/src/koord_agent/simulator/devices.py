@@ -18,13 +18,7 @@ _NOTHING: Final = DeviceReport()
 
 
 class SimulatedDevices:
-    """The devices of one simulated machine and their faults. Only the task that runs the machine uses it.
-
-    Attributes:
-        faults: (type, minor) -> code of the fault of each device that is not healthy. The health of an RDMA adapter
-            has no code: its port is not active.
-        are_gone: Whether the machine finds no device.
-    """
+    """The devices of one simulated machine and their faults. Only the task that runs the machine uses it."""
 
     def __init__(self, node: SimulatedNode, zones: int) -> None:
         """Create healthy devices.
@@ -33,8 +27,10 @@ class SimulatedDevices:
             node: The machine.
             zones: Number of its NUMA nodes. The first part of the switches is on NUMA node 0, and so on.
         """
+        # (type, minor) -> code of the fault of each device that is not healthy. The health of an RDMA adapter has no
+        # code: its port is not active.
         self.faults: dict[tuple[str, int], str] = {}
-        self.are_gone = False
+        self.are_gone = False  # Whether the machine finds no device
         self._node = node
         self._zones = zones
         self._report: DeviceReport | None = None

@@ -176,11 +176,7 @@ def _seconds(field: str, value: str | float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileTable:
-    """Usage profiles of S pods as columns, each of shape (S,).
-
-    Attributes:
-        traces: Position of a pod -> (seconds, fractions), for pods of kind TRACE.
-    """
+    """Usage profiles of S pods as columns, each of shape (S,)."""
 
     kind: NDArray[np.int8]
     level: Floats
@@ -189,7 +185,7 @@ class ProfileTable:
     phase_seconds: Floats
     duty: Floats
     seed: NDArray[np.uint64]
-    traces: Mapping[int, tuple[Floats, Floats]]
+    traces: Mapping[int, tuple[Floats, Floats]]  # Position of a pod -> (seconds, fractions), for pods of kind TRACE
 
 
 def fractions(table: ProfileTable, at_seconds: float) -> Floats:
@@ -237,17 +233,11 @@ def unit_hash(seed: NDArray[np.uint64], number: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuShares:
-    """CPU that pods got, in cores.
+    """CPU that pods got, in cores."""
 
-    Attributes:
-        used: Cores by pod, (S,).
-        be_used: Cores of best-effort pods by node, (N,).
-        be_throttled: Whether best-effort pods wanted more than their limit, by node, (N,).
-    """
-
-    used: Floats
-    be_used: Floats
-    be_throttled: Flags
+    used: Floats  # Cores by pod, (S,)
+    be_used: Floats  # Cores of best-effort pods by node, (N,)
+    be_throttled: Flags  # Whether best-effort pods wanted more than their limit, by node, (N,)
 
 
 def share_cpu(
@@ -312,21 +302,13 @@ WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """Interference during one step; all arrays have the shape (N,), by node.
+    """Interference during one step; all arrays have the shape (N,), by node."""
 
-    Attributes:
-        ls_pressure: Share of time in which a latency-sensitive task waited for a CPU, 0..1.
-        be_pressure: Share of time in which a best-effort task waited for a CPU, 0..1.
-        delay_ms: Mean wait of a latency-sensitive thread per time slice.
-        cpi: Cycles per instruction of latency-sensitive pods.
-        slowdown: Factor by which requests of latency-sensitive pods take longer; 1: undisturbed.
-    """
-
-    ls_pressure: Floats
-    be_pressure: Floats
-    delay_ms: Floats
-    cpi: Floats
-    slowdown: Floats
+    ls_pressure: Floats  # Share of time in which a latency-sensitive task waited for a CPU, 0..1
+    be_pressure: Floats  # Share of time in which a best-effort task waited for a CPU, 0..1
+    delay_ms: Floats  # Mean wait of a latency-sensitive thread per time slice
+    cpi: Floats  # Cycles per instruction of latency-sensitive pods
+    slowdown: Floats  # Factor by which requests of latency-sensitive pods take longer; 1: undisturbed
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:

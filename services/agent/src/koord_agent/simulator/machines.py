@@ -60,14 +60,6 @@ class PodColumns:
     """The pods of all simulated nodes as columns with one row per pod.
 
     Rows of ended pods are reused; the number of rows doubles when all are used.
-
-    Attributes:
-        cpu_limit: Cores that quota and CPU list of the pod allow; infinite without a limit.
-        periods: CFS periods since the pod got a quota.
-        throttled: CFS periods in which it was throttled.
-        instructions: Retired instructions.
-        wait_ns: Nanoseconds that its threads waited for a CPU.
-        slices: Number of time slices.
     """
 
     COLUMNS = (
@@ -97,15 +89,16 @@ class PodColumns:
         self.node = np.zeros(self.rows, np.int64)
         self.is_best_effort = np.zeros(self.rows, np.bool_)
         self.cpu_request = np.zeros(self.rows, np.float64)
+        # Cores that quota and CPU list of the pod allow; infinite without a limit.
         self.cpu_limit = np.full(self.rows, np.inf)
         self.memory_bytes = np.zeros(self.rows, np.int64)
         self.page_cache_bytes = np.zeros(self.rows, np.int64)
         self.cpu_ns = np.zeros(self.rows, np.int64)
-        self.periods = np.zeros(self.rows, np.float64)
-        self.throttled = np.zeros(self.rows, np.float64)
-        self.instructions = np.zeros(self.rows, np.float64)
-        self.wait_ns = np.zeros(self.rows, np.float64)
-        self.slices = np.zeros(self.rows, np.float64)
+        self.periods = np.zeros(self.rows, np.float64)  # CFS periods since the pod got a quota
+        self.throttled = np.zeros(self.rows, np.float64)  # CFS periods in which it was throttled
+        self.instructions = np.zeros(self.rows, np.float64)  # Retired instructions
+        self.wait_ns = np.zeros(self.rows, np.float64)  # Nanoseconds that its threads waited for a CPU
+        self.slices = np.zeros(self.rows, np.float64)  # Number of time slices
         self.kind = np.zeros(self.rows, np.int8)
         self.level = np.zeros(self.rows, np.float64)
         self.swing = np.zeros(self.rows, np.float64)
@@ -121,7 +114,6 @@ class PodColumns:
 
         Args:
             node: Position of its node.
-            pod: The pod.
             profile: Its usage over time.
         """
         if not self.free:

@@ -16,27 +16,16 @@ from koord_agent.domain.kernel.cgroup_layout import Driver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """The description of a node to simulate.
-
-    Attributes:
-        name: Name of the node.
-        cpu_milli: CPU of the whole node in milli-cores.
-        memory_bytes: Memory of the whole node.
-        gpus: Number of GPUs.
-        gpu_model: Model of the GPUs; "" means unknown.
-        gpu_memory_bytes: Memory of each GPU.
-        rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
-        driver: Cgroup driver.
-    """
+    """The description of a node to simulate."""
 
     name: str
-    cpu_milli: int
-    memory_bytes: int
-    gpus: int = 0
-    gpu_model: str = ""
+    cpu_milli: int  # CPU of the whole node in milli-cores
+    memory_bytes: int  # Memory of the whole node
+    gpus: int = 0  # Number of GPUs
+    gpu_model: str = ""  # Model of the GPUs; "" means unknown
     gpu_memory_bytes: int = 16 << 30
-    rdma_functions: int = 0
-    driver: Driver = Driver.SYSTEMD
+    rdma_functions: int = 0  # Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters
+    driver: Driver = Driver.SYSTEMD  # Cgroup driver
 
 
 GPUS: Final = "koordstream.io/simulated-gpus"
@@ -74,7 +63,6 @@ def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
     """Return the nodes that one of several processes simulates: `k/n` takes every n-th node, beginning with the k-th.
 
     Args:
-        nodes: All nodes.
         shard: Text `k/n`, where k counts from 1.
 
     Raises:

@@ -38,57 +38,35 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True, rename="camel"):
-    """A group of devices that can be given to one pod together.
+    """A group of devices that can be given to one pod together."""
 
-    Attributes:
-        minors: Minors of the devices.
-        gpu_link_type: Kind of the links between them.
-        allocation_score: Preference among partitions of the same size.
-    """
-
-    minors: tuple[int, ...]
-    gpu_link_type: str
-    allocation_score: int = 1
+    minors: tuple[int, ...]  # Minors of the devices
+    gpu_link_type: str  # Kind of the links between them
+    allocation_score: int = 1  # Preference among partitions of the same size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device of the node.
+    """One device of the node."""
 
-    Attributes:
-        uuid: Identifier; the PCI address of an RDMA function.
-        minor: Index among the devices of its type.
-        type: `gpu`, `rdma` or `fpga`.
-        resources: Capacity of the device by resource name.
-        health: Whether the device may take new pods.
-        topology: Location; None if it is not known.
-        condition: Health status that was read from the device; None if it was not read, or if devices of this type have
-            none.
-        virtual_functions: PCI addresses of the virtual functions of an RDMA function, ascending.
-    """
-
-    uuid: str
-    minor: int
-    type: str
-    resources: dict[str, Quantity]
-    health: bool
-    topology: DeviceTopology | None
+    uuid: str  # Identifier; the PCI address of an RDMA function
+    minor: int  # Index among the devices of its type
+    type: str  # `gpu`, `rdma` or `fpga`
+    resources: dict[str, Quantity]  # Capacity of the device by resource name
+    health: bool  # Whether the device may take new pods
+    topology: DeviceTopology | None  # Location; None if it is not known
+    # Health status that was read from the device; None if it was not read, or if devices of this type have none.
     condition: Condition | None
-    virtual_functions: tuple[str, ...] = ()
+    virtual_functions: tuple[str, ...] = ()  # PCI addresses of the virtual functions of an RDMA function, ascending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """The content of a node's Device object.
+    """The content of a node's Device object."""
 
-    Attributes:
-        devices: Devices, sorted by type and minor.
-        labels: Labels of the object.
-        partitions: Number of devices (as text) -> partitions of that size.
-    """
-
-    devices: tuple[Device, ...] = ()
+    devices: tuple[Device, ...] = ()  # Devices, sorted by type and minor
     labels: dict[str, str] = field(default_factory=dict[str, str])
+    # Number of devices (as text) -> partitions of that size.
     partitions: dict[str, tuple[Partition, ...]] = field(default_factory=dict[str, tuple[Partition, ...]])
 
     @classmethod

@@ -22,21 +22,13 @@ APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as NVML describes it.
-
-    Attributes:
-        uuid: UUID of the GPU.
-        minor: Number in /dev/nvidia<n>.
-        bus_id: PCI address as sysfs writes it, such as `0000:3b:00.0`.
-        memory_bytes: Total memory.
-        name: Product name; "" if it cannot be read.
-    """
+    """One GPU as NVML describes it."""
 
     uuid: str
-    minor: int
-    bus_id: str
-    memory_bytes: int
-    name: str = ""
+    minor: int  # Number in /dev/nvidia<n>
+    bus_id: str  # PCI address as sysfs writes it, such as `0000:3b:00.0`
+    memory_bytes: int  # Total memory
+    name: str = ""  # Product name; "" if it cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,6 @@ def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -
     """Return a GPU as a device of the node.
 
     Args:
-        gpu: The GPU.
         location: Its location in sysfs; None if sysfs does not know its address. Without a PCIe root, the device has
             no topology.
         fault: Why the GPU must take no new pod; None if it is healthy. A healthy GPU has no condition.
@@ -109,30 +100,20 @@ _ACTIVE: Final = "ACTIVE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkFunction:
-    """A PCI function that may be an RDMA device.
+    """A PCI function that may be an RDMA device."""
 
-    Attributes:
-        bus_id: PCI address.
-        base_class: Base class of the function.
-        is_virtual: Whether it is a virtual function of another one.
-        rdma_names: Names in its folder `infiniband`.
-        port_states: Content of the files `state` of all ports of the first name.
-        virtual_functions: PCI addresses of its virtual functions; empty if virtual functions are off.
-    """
-
-    bus_id: str
+    bus_id: str  # PCI address
     base_class: int
-    is_virtual: bool = False
-    rdma_names: Sequence[str] = ()
-    port_states: Sequence[str] = ()
-    virtual_functions: Sequence[str] = ()
+    is_virtual: bool = False  # Whether it is a virtual function of another one
+    rdma_names: Sequence[str] = ()  # Names in its folder `infiniband`
+    port_states: Sequence[str] = ()  # Content of the files `state` of all ports of the first name
+    virtual_functions: Sequence[str] = ()  # PCI addresses of its virtual functions; empty if virtual functions are off
 
 
 def rdma_device(function: NetworkFunction, location: PciLocation | None) -> Device | None:
     """Return a PCI function as an RDMA device of the node.
 
     Args:
-        function: The function.
         location: Its location in sysfs; None if it cannot be read.
 
     Returns:

@@ -82,39 +82,24 @@ Callback = Callable[[StateKind, object, Target], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The inputs of an extension's collector or state: the pods of the node, and its cgroup files.
+    """The inputs of an extension's collector or state: the pods of the node, and its cgroup files."""
 
-    Attributes:
-        now_ms: Time in milliseconds.
-        node: Name of the node.
-        layout: Names of the cgroup directories.
-        cgroup_version: 1 or 2.
-        pods: The pods of the node.
-        host_applications: Processes outside of Kubernetes that the NodeSLO names.
-        read: Returns the text of a cgroup file by its v1 resource name, on either version. None if it is unreadable.
-    """
-
-    now_ms: int
+    now_ms: int  # Time in milliseconds
     node: str
     layout: CgroupLayout
-    cgroup_version: int
+    cgroup_version: int  # 1 or 2
     pods: tuple[AgentPod, ...]
-    host_applications: tuple[HostApplication, ...]
+    host_applications: tuple[HostApplication, ...]  # Processes outside of Kubernetes that the NodeSLO names
+    # Returns the text of a cgroup file by its v1 resource name, on either version. None if it is unreadable.
     read: Callable[[CgroupFile], str | None]
 
 
 class Found(NamedTuple):
-    """One value that an extension's collector measured.
+    """One value that an extension's collector measured."""
 
-    Attributes:
-        metric: Name of the value.
-        value: The value.
-        of: UID of the pod or name of the object that it is about, or "" for the node.
-    """
-
-    metric: str
+    metric: str  # Name of the value
     value: float
-    of: str = ""
+    of: str = ""  # UID of the pod or name of the object that it is about, or "" for the node
 
 
 class Collector(Protocol):
@@ -172,13 +157,11 @@ class TopologyAdditions:
     """Annotations and resources that a hook adds to the topology of the node.
 
     A hook must not replace what the agent itself reports.
-
-    Attributes:
-        annotations: Annotations to add to the NodeResourceTopology.
-        zone_resources: Name of a zone (`node-0`) -> resource -> amount, added to its capacity and allocatable.
     """
 
+    # Annotations to add to the NodeResourceTopology.
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Name of a zone (`node-0`) -> resource -> amount, added to its capacity and allocatable.
     zone_resources: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
 
 

@@ -66,7 +66,6 @@ class Guard(Protocol):
         Args:
             point: Extension point of the extension.
             name: Name of the extension.
-            function: The function to call.
 
         Raises:
             ExtensionFailed: The function raised, or the extension took too long in this cycle.

@@ -59,7 +59,6 @@ def amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopol
 
     Args:
         report: The report of the agent.
-        added: The additions.
 
     Raises:
         ValueError: They replace what the agent reports, or name a zone that does not exist.

@@ -26,51 +26,33 @@ _READ_WRITE_ALL: Final = 0o666
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindMount:
-    """A path of the machine that a container gets.
+    """A path of the machine that a container gets."""
 
-    Attributes:
-        source: Path on the machine.
-        destination: Path in the container.
-        options: Mount options.
-    """
-
-    source: str
-    destination: str
+    source: str  # Path on the machine
+    destination: str  # Path in the container
     options: tuple[str, ...] = ("rbind",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CharDevice:
-    """A character device that a container gets.
+    """A character device that a container gets."""
 
-    Attributes:
-        path: Path of the device node, outside and inside of the container.
-        major: Major number.
-        minor: Minor number.
-        file_mode: Permission bits.
-    """
-
-    path: str
-    major: int
-    minor: int
-    file_mode: int = _READ_WRITE_ALL
+    path: str  # Path of the device node, outside and inside of the container
+    major: int  # Major number
+    minor: int  # Minor number
+    file_mode: int = _READ_WRITE_ALL  # Permission bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInjection:
-    """Environment and mounts that a container gets for the GPUs of its pod.
+    """Environment and mounts that a container gets for the GPUs of its pod."""
 
-    Attributes:
-        envs: Name of an environment variable -> its value.
-        mounts: Paths of the machine, each with its path in the container.
-        host_dir: Folder to create on the machine with mode 0777, for one of the mounts. If it exists, it is deleted
-            with its contents first. "" for none.
-        problem: Why HAMi-core could not be injected, as a sentence. `envs` is injected all the same. "" for no problem.
-    """
-
-    envs: Mapping[str, str] = field(default_factory=dict[str, str])
-    mounts: tuple[BindMount, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])  # Name of an environment variable -> its value
+    mounts: tuple[BindMount, ...] = ()  # Paths of the machine, each with its path in the container
+    # Folder to create on the machine with mode 0777, for one of the mounts. If it exists, it is deleted with its
+    # contents first. "" for none.
     host_dir: str = ""
+    # Why HAMi-core could not be injected, as a sentence. `envs` is injected all the same. "" for no problem.
     problem: str = ""
 
 
@@ -115,10 +97,6 @@ def gpu_injection(
     cores.
 
     Args:
-        labels: Labels of the pod.
-        annotations: Annotations of the pod.
-        pod_uid: UID of the pod.
-        container: Name of the container.
         library: Path of the HAMi-core library, on the machine and in the container.
         is_monitored: Whether the gate HamiCoreVGPUMonitor is on. If not, the result has no `host_dir`.
         can_mount: Whether mounts reach the container. Without them, only the GPUs are made visible, and the result
@@ -160,7 +138,6 @@ def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[Ch
     """Return the device nodes for the RDMA functions in the annotation device-allocated of a pod.
 
     Args:
-        annotations: Annotations of the pod.
         files: Device nodes of the machine.
 
     Returns:

@@ -53,35 +53,22 @@ POD_STAGES = (Stage.PRE_RUN_POD_SANDBOX, Stage.POST_STOP_POD_SANDBOX, Stage.PRE_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookValues:
-    """Values for a pod or container. None, or an empty collection, means that a value stays as it is.
+    """Values for a pod or container. None, or an empty collection, means that a value stays as it is."""
 
-    Attributes:
-        bvt: Value of cpu.bvt_warp_ns.
-        cpu_shares: CPU shares.
-        cfs_quota_us: CPU quota in microseconds per period of 100 ms; -1 means unlimited.
-        cpuset: CPU list; "" clears it.
-        memory_limit_bytes: Memory limit in bytes; -1 means unlimited.
-        resctrl_group: Name of the pod's own resctrl group.
-        resctrl_schemata: Text of the schemata of the group. "" sets no limit.
-        envs: Environment variables to add or replace: name -> value.
-        mounts: Paths of the machine to add, each with its path in the container.
-        devices: Character devices to add.
-        host_dir: Folder to create on the machine. If it exists, it is deleted with its contents first. "" for none.
-        problem: Why a value could not be decided and stays unset, as a sentence; the other values count. "" for no
-            problem.
-    """
-
-    bvt: int | None = None
+    bvt: int | None = None  # Value of cpu.bvt_warp_ns
     cpu_shares: int | None = None
-    cfs_quota_us: int | None = None
-    cpuset: str | None = None
-    memory_limit_bytes: int | None = None
-    resctrl_group: str | None = None
-    resctrl_schemata: str | None = None
+    cfs_quota_us: int | None = None  # CPU quota in microseconds per period of 100 ms; -1 means unlimited
+    cpuset: str | None = None  # CPU list; "" clears it
+    memory_limit_bytes: int | None = None  # Memory limit in bytes; -1 means unlimited
+    resctrl_group: str | None = None  # Name of the pod's own resctrl group
+    resctrl_schemata: str | None = None  # Text of the schemata of the group. "" sets no limit.
+    # Environment variables to add or replace: name -> value.
     envs: Mapping[str, str] = field(default_factory=dict[str, str])
-    mounts: tuple[BindMount, ...] = ()
-    devices: tuple[CharDevice, ...] = ()
+    mounts: tuple[BindMount, ...] = ()  # Paths of the machine to add, each with its path in the container
+    devices: tuple[CharDevice, ...] = ()  # Character devices to add
+    # Folder to create on the machine. If it exists, it is deleted with its contents first. "" for none.
     host_dir: str = ""
+    # Why a value could not be decided and stays unset, as a sentence; the other values count. "" for no problem.
     problem: str = ""
 
     def then(self, later: "HookValues") -> "HookValues":
@@ -127,60 +114,39 @@ NOTHING = HookValues()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """Flags that change what plug-ins decide.
+    """Flags that change what plug-ins decide."""
 
-    Attributes:
-        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
-        be_by_manager: Whether the gate BECPUManager is on.
-        hami_library: Path of the HAMi-core library on the machine.
-        is_gpu_monitored: Whether the gate HamiCoreVGPUMonitor is on.
-    """
-
+    # Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
     unsets_quota: bool = True
-    be_by_manager: bool = False
-    hami_library: str = HAMI_LIBRARY
-    is_gpu_monitored: bool = False
+    be_by_manager: bool = False  # Whether the gate BECPUManager is on
+    hami_library: str = HAMI_LIBRARY  # Path of the HAMi-core library on the machine
+    is_gpu_monitored: bool = False  # Whether the gate HamiCoreVGPUMonitor is on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlMachine:
-    """Caches of a machine with resctrl.
+    """Caches of a machine with resctrl."""
 
-    Attributes:
-        cbm_mask: Mask of all cache ways in hexadecimal.
-        cache_ids: Ids of the caches.
-        vendor: Vendor of the CPU.
-    """
-
-    cbm_mask: str
+    cbm_mask: str  # Mask of all cache ways in hexadecimal
     cache_ids: tuple[int, ...]
     vendor: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class HookRules:
-    """The rules and facts of the node that plug-ins use, parsed once for all calls until the next snapshot.
+    """The rules and facts of the node that plug-ins use, parsed once for all calls until the next snapshot."""
 
-    Attributes:
-        bvt: Group identities of the QoS classes.
-        bvt_kernel: Whether this kernel supports group identity.
-        cpuset: CPUs that each kind of pods may use. None if not known.
-        ratio: CPU normalization ratio of the node. None if there is none.
-        be_unlimited: Whether best-effort pods get no CPU quota, because CPU suppression limits their class by one.
-        options: Flags of the agent.
-        devices: Device nodes of the machine.
-        resctrl: Caches of the machine. None without resctrl.
-        pods: UID -> pod, for the pods that the agent knows.
-    """
-
-    bvt: BvtRule = field(default_factory=BvtRule)
+    bvt: BvtRule = field(default_factory=BvtRule)  # Group identities of the QoS classes
+    # Whether this kernel supports group identity.
     bvt_kernel: BvtKernel = field(default_factory=lambda: BvtKernel(has_file=False))
-    cpuset: CpusetRule | None = None
-    ratio: float | None = None
+    cpuset: CpusetRule | None = None  # CPUs that each kind of pods may use. None if not known.
+    ratio: float | None = None  # CPU normalization ratio of the node. None if there is none.
+    # Whether best-effort pods get no CPU quota, because CPU suppression limits their class by one.
     be_unlimited: bool = False
-    options: HookOptions = field(default_factory=HookOptions)
-    devices: DeviceFiles = NO_DEVICES
-    resctrl: ResctrlMachine | None = None
+    options: HookOptions = field(default_factory=HookOptions)  # Flags of the agent
+    devices: DeviceFiles = NO_DEVICES  # Device nodes of the machine
+    resctrl: ResctrlMachine | None = None  # Caches of the machine. None without resctrl.
+    # UID -> pod, for the pods that the agent knows.
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
 
 
@@ -206,18 +172,14 @@ def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
 
 @dataclass(frozen=True, kw_only=True)
 class HookedPod:
-    """The pod of a call.
-
-    Attributes:
-        cgroup_parent: Cgroup directory of the pod, as the kubelet gives it to the runtime.
-    """
+    """The pod of a call."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    cgroup_parent: str = ""
+    cgroup_parent: str = ""  # Cgroup directory of the pod, as the kubelet gives it to the runtime
 
     @cached_property
     def qos_label(self) -> str:
@@ -235,32 +197,23 @@ class HookedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookedContainer:
-    """The container of a call.
-
-    Attributes:
-        name: Its name.
-        id: `<runtime>://<id>`; "" before it is created.
-        before: Kernel values that the kubelet's request sets, before hooks change them. A value that the request does
-            not set is None; the runtime then chooses it.
-    """
+    """The container of a call."""
 
     name: str
-    id: str = ""
+    id: str = ""  # `<runtime>://<id>`; "" before it is created
+    # Kernel values that the kubelet's request sets, before hooks change them. A value that the request does not set is
+    # None; the runtime then chooses it.
     before: HookValues = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class HookCall:
-    """One call of the hooks of a stage.
-
-    Attributes:
-        container: The container; None at the stages of a pod.
-    """
+    """One call of the hooks of a stage."""
 
     mode: Mode
     stage: Stage
     pod: HookedPod
-    container: HookedContainer | None = None
+    container: HookedContainer | None = None  # The container; None at the stages of a pod
 
     def annotations(self, rules: HookRules) -> Mapping[str, str]:
         """Return the annotations of the pod. If they lack its allocation, add it from the agent's own records.

@@ -22,28 +22,18 @@ _EXPELLER_BY_DEFAULT: Final = {"lsrClass": True, "lsClass": True, "beClass": Fal
 
 @dataclass(frozen=True, slots=True)
 class CoreSchedClass:
-    """Settings of core scheduling for one QoS class.
+    """Settings of core scheduling for one QoS class."""
 
-    Attributes:
-        enabled: Whether its pods get a cookie.
-        expeller: Whether its pods keep other groups away from their cores. They are in groups of their own.
-    """
-
-    enabled: bool = False
-    expeller: bool = False
+    enabled: bool = False  # Whether its pods get a cookie
+    expeller: bool = False  # Whether its pods keep other groups away from their cores. They are in groups of their own.
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSchedGroup:
-    """The group of a pod.
+    """The group of a pod."""
 
-    Attributes:
-        enabled: Whether the pod gets the cookie of the group.
-        group_id: Name of the group. "" is a group, too: that of all pods without the label.
-    """
-
-    enabled: bool
-    group_id: str
+    enabled: bool  # Whether the pod gets the cookie of the group
+    group_id: str  # Name of the group. "" is a group, too: that of all pods without the label.
 
 
 def core_sched_classes(strategy: Mapping[str, Any] | None) -> Mapping[str, CoreSchedClass]:
@@ -69,7 +59,6 @@ def core_sched_group(
 
     Args:
         classes: Core scheduling of the QoS classes, from `core_sched_classes`.
-        labels: Labels of the pod.
         kube_qos: Kubernetes QoS class, used for a pod without a QoS label.
         pod_uid: UID of the pod. It names the group of a pod with the policy `exclusive`.
     """

@@ -30,8 +30,6 @@ def facts_of(
     call as a whole failed, the pod or container did not change.
 
     Args:
-        call: The call.
-        result: Its result.
         policy: Failure policy of the agent.
     """
     pod, container = call.pod, "" if call.container is None else call.container.name
@@ -93,19 +91,12 @@ _LARGEST_MEMORY: Final = 16_384
 
 
 class SetValue(NamedTuple):
-    """A value that a strategy wanted for a file in this cycle, for a strategy whose values hooks also set.
-
-    Attributes:
-        file: The file.
-        strategy: Name of the strategy.
-        before: Text of the file before.
-        after: Value that was written; None if the file had the value already.
-    """
+    """A value that a strategy wanted for a file in this cycle, for a strategy whose values hooks also set."""
 
     file: CgroupFile
-    strategy: str
-    before: str
-    after: str | None
+    strategy: str  # Name of the strategy
+    before: str  # Text of the file before
+    after: str | None  # Value that was written; None if the file had the value already
 
 
 class HookRepairs:
@@ -121,7 +112,6 @@ class HookRepairs:
         """Return one fact for each pod or container that lacked a value when its file was seen for the first time.
 
         Args:
-            look: Snapshot of the node.
             values: Values of this cycle.
         """
         seen: set[CgroupFile] = set()
@@ -173,7 +163,6 @@ def accepted_fact(message: bytes, node: str) -> NewEvent:
 
     Args:
         message: JSON of a `NewEvent`.
-        node: Name of the node.
 
     Raises:
         InvalidInput: It is not a fact of this node's proxy as the catalogue describes it, or a header would be an order

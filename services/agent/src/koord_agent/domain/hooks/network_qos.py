@@ -106,21 +106,15 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPod:
-    """The fields of a pod that network QoS with Terway reads.
-
-    Attributes:
-        qos_label: QoS label; "" without one.
-        kube_qos: Kubernetes QoS class; "" if unknown.
-        cgroup_dir: Directory of the pod, relative to the root of a hierarchy.
-    """
+    """The fields of a pod that network QoS with Terway reads."""
 
     uid: str
     name: str
     namespace: str
-    qos_label: str
-    kube_qos: str
+    qos_label: str  # QoS label; "" without one
+    kube_qos: str  # Kubernetes QoS class; "" if unknown
     annotations: Mapping[str, str]
-    cgroup_dir: str
+    cgroup_dir: str  # Directory of the pod, relative to the root of a hierarchy
 
 
 def is_terway_enabled(node_slo: Mapping[str, Any]) -> bool:

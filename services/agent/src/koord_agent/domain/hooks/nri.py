@@ -46,7 +46,6 @@ def container_updates(container_id: str, values: HookValues) -> list[dict[str, A
     """Return the fields of the ContainerUpdate messages for a container: one with its resources, or none.
 
     Args:
-        container_id: Id of the container.
         values: Computed values; environment, mounts and devices of a running container do not change.
     """
     resources = _resources(values)

@@ -20,8 +20,6 @@ def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox:
     """Return oom_score_adj of a container, -1000..1000, from an annotation of its pod.
 
     Args:
-        annotations: Annotations of the pod.
-        container: Name of the container.
         is_sandbox: Whether it is the sandbox, which is never changed.
 
     Returns:

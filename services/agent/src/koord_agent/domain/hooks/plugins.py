@@ -37,19 +37,12 @@ Decide = Callable[[HookCall, HookRules], HookValues]
 
 @dataclass(frozen=True, slots=True)
 class HookPlugin:
-    """A hook plug-in: computes values for a pod or container at some stages.
+    """A hook plug-in: computes values for a pod or container at some stages."""
 
-    Attributes:
-        name: Name of the plug-in. Plug-ins of a stage run in the order of their names, by byte.
-        gate: Feature gate that enables it.
-        stages: Stages at which it runs.
-        decide: Returns the values that the plug-in sets.
-    """
-
-    name: str
-    gate: str
-    stages: tuple[Stage, ...]
-    decide: Decide
+    name: str  # Name of the plug-in. Plug-ins of a stage run in the order of their names, by byte.
+    gate: str  # Feature gate that enables it
+    stages: tuple[Stage, ...]  # Stages at which it runs
+    decide: Decide  # Returns the values that the plug-in sets
 
 
 def _batch_resource(call: HookCall, rules: HookRules) -> HookValues:
@@ -152,34 +145,19 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookDone:
-    """Result of one plug-in at a stage.
+    """Result of one plug-in at a stage."""
 
-    Attributes:
-        plugin: Name of the plug-in.
-        values: Values that the plug-in set.
-        error: Why it failed; "" for success. A plug-in that fails sets nothing.
-        seconds: How long it ran, by the clock of the caller.
-    """
-
-    plugin: str
-    values: HookValues
-    error: str = ""
-    seconds: float = 0.0
+    plugin: str  # Name of the plug-in
+    values: HookValues  # Values that the plug-in set
+    error: str = ""  # Why it failed; "" for success. A plug-in that fails sets nothing.
+    seconds: float = 0.0  # How long it ran, by the clock of the caller
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """The result of a stage.
-
-    Attributes:
-        values: Values that all plug-ins together set. If `failed` is set, they must not be used.
-        done: Result of each plug-in that ran, in order.
-        failed: Name of the plug-in whose failure ended the call; "" for none. Only the policy FAIL ends a call.
-    """
-
-    values: HookValues
-    done: tuple[HookDone, ...]
-    failed: str = ""
+    values: HookValues  # Values that all plug-ins together set. If `failed` is set, they must not be used.
+    done: tuple[HookDone, ...]  # Result of each plug-in that ran, in order
+    failed: str = ""  # Name of the plug-in whose failure ended the call; "" for none. Only the policy FAIL ends a call.
 
     @property
     def error(self) -> str:
@@ -214,7 +192,6 @@ def run_stage(
 
     Args:
         plugins: Plug-ins that run, in order.
-        call: The call.
         rules: Rules of the node, from the agent's last snapshot.
         policy: Whether a plug-in that fails ends the call.
         clock: Returns the time in seconds, to measure the plug-ins.

@@ -31,16 +31,11 @@ class ClassShare:
     """Share of a QoS class in the last-level cache and memory bandwidth, in percent.
 
     A part that is not configured is None.
-
-    Attributes:
-        cat_start_percent: Begin of its range of cache ways.
-        cat_end_percent: End of its range of cache ways.
-        mba_percent: Its share of memory bandwidth.
     """
 
-    cat_start_percent: int | None = None
-    cat_end_percent: int | None = None
-    mba_percent: int | None = None
+    cat_start_percent: int | None = None  # Begin of its range of cache ways
+    cat_end_percent: int | None = None  # End of its range of cache ways
+    mba_percent: int | None = None  # Its share of memory bandwidth
 
 
 def class_share(fields: Mapping[str, Any]) -> ClassShare:
@@ -81,7 +76,6 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
     Intel: percent, rounded up to tens. AMD: int(160 * percent / 100), and 2048 for 100 %.
 
     Args:
-        vendor: Vendor of the CPU.
         percent: The share; None if it is not configured.
 
     Returns:
@@ -113,7 +107,6 @@ def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[i
         share: Share of the QoS class.
         cbm_mask: Mask of all cache ways in hexadecimal.
         cache_ids: Ids of the caches of the machine.
-        vendor: Vendor of the CPU.
     """
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
@@ -203,7 +196,6 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
         annotation: Text of the annotation node.koordinator.sh/resctrl.
         cbm_mask: Mask of all cache ways in hexadecimal.
         cache_ids: Ids of the caches of the machine.
-        vendor: Vendor of the CPU.
 
     Returns:
         The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets

@@ -26,47 +26,29 @@ SMALLEST_RATE: Final = 125
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtbClass:
-    """A class of the qdisc htb.
+    """A class of the qdisc htb."""
 
-    Attributes:
-        classid: Its id, `major:minor`.
-        parent: Id of its parent, or `root`.
-        rate: Guaranteed bandwidth in bytes per second.
-        ceil: Largest bandwidth in bytes per second.
-        prio: Priority; classes with a lower number borrow first.
-    """
-
-    classid: str
-    parent: str
-    rate: int
-    ceil: int
-    prio: int
+    classid: str  # Its id, `major:minor`
+    parent: str  # Id of its parent, or `root`
+    rate: int  # Guaranteed bandwidth in bytes per second
+    ceil: int  # Largest bandwidth in bytes per second
+    prio: int  # Priority; classes with a lower number borrow first
 
 
 @dataclass(frozen=True, slots=True)
 class NetClass:
-    """The network class of a QoS class.
+    """The network class of a QoS class."""
 
-    Attributes:
-        name: Its name, which is also that of its ipset.
-        classid: Value of net_cls.classid of its pods.
-    """
-
-    name: str
-    classid: int
+    name: str  # Its name, which is also that of its ipset
+    classid: int  # Value of net_cls.classid of its pods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNetClass:
-    """The tc class of the packets of a pod: the class of its QoS class, or one of its own.
+    """The tc class of the packets of a pod: the class of its QoS class, or one of its own."""
 
-    Attributes:
-        net_class: Class by its QoS label; None for a pod that is not handled.
-        egress_bytes_per_second: Limit of the dedicated class of the pod; None without one.
-    """
-
-    net_class: NetClass | None = None
-    egress_bytes_per_second: int | None = None
+    net_class: NetClass | None = None  # Class by its QoS label; None for a pod that is not handled
+    egress_bytes_per_second: int | None = None  # Limit of the dedicated class of the pod; None without one
 
 
 SYSTEM_CLASS: Final = NetClass("system_class", 0x10002)
@@ -126,10 +108,6 @@ def pod_net_class(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     """Return how the packets of a pod are classified: by its QoS label, or by a class of its own.
 
     A pod has a class of its own if its annotation limits its egress. A malformed annotation counts as absent.
-
-    Args:
-        labels: Labels of the pod.
-        annotations: Annotations of the pod.
     """
     of_label = _CLASS_OF_LABEL.get(labels.get(keys.QOS_CLASS, ""))
     if of_label is None:
@@ -160,50 +138,34 @@ _MAJOR: Final = 0x10000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPod:
-    """The fields of a pod that network QoS with tc reads.
-
-    Attributes:
-        directory: Its cgroup directory, relative to the root of a hierarchy.
-        ips: Its IP addresses. Only those of version 4 are classified.
-    """
+    """The fields of a pod that network QoS with tc reads."""
 
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    directory: str
-    ips: tuple[str, ...] = ()
+    directory: str  # Its cgroup directory, relative to the root of a hierarchy
+    ips: tuple[str, ...] = ()  # Its IP addresses. Only those of version 4 are classified.
     is_on_host_network: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPlan:
-    """Planned tc classes, filters and ipsets of a node, which limit the network bandwidth of its pods.
+    """Planned tc classes, filters and ipsets of a node, which limit the network bandwidth of its pods."""
 
-    Attributes:
-        classes: Classes of the qdisc, the root first, then those of QoS classes, then those of pods.
-        sets: Name of an ipset -> IP addresses, ascending.
-        filters: Minor number of the class of one pod -> its IP addresses; empty for a pod on the host's network.
-        classids: cgroup directory of a pod -> value of net_cls.classid.
-    """
-
-    classes: tuple[HtbClass, ...]
-    sets: Mapping[str, tuple[str, ...]]
+    classes: tuple[HtbClass, ...]  # Classes of the qdisc, the root first, then those of QoS classes, then those of pods
+    sets: Mapping[str, tuple[str, ...]]  # Name of an ipset -> IP addresses, ascending
+    # Minor number of the class of one pod -> its IP addresses; empty for a pod on the host's network.
     filters: Mapping[int, tuple[str, ...]]
-    classids: Mapping[str, int]
+    classids: Mapping[str, int]  # cgroup directory of a pod -> value of net_cls.classid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPresent:
-    """The qdisc, classes and filters that a network interface has now.
+    """The qdisc, classes and filters that a network interface has now."""
 
-    Attributes:
-        has_qdisc: Whether its root is the qdisc htb `1:`.
-        minors: Minor numbers of its classes.
-        filters: Minor number of the class of one pod -> IP addresses of its filter; None if they are unknown.
-    """
-
-    has_qdisc: bool = False
-    minors: frozenset[int] = frozenset()
+    has_qdisc: bool = False  # Whether its root is the qdisc htb `1:`
+    minors: frozenset[int] = frozenset()  # Minor numbers of its classes
+    # Minor number of the class of one pod -> IP addresses of its filter; None if they are unknown.
     filters: Mapping[int, tuple[str, ...] | None] = field(default_factory=dict[int, tuple[str, ...] | None])
 
 
@@ -311,7 +273,6 @@ def _own_minor(pod: TcPod, known: Mapping[str, int], taken: Container[int]) -> i
     """Return the minor number of the tc class of one pod: its present number, else a free one derived from its uid.
 
     Args:
-        pod: The pod.
         known: cgroup directory of a pod -> value of its net_cls.classid now.
         taken: Minor numbers of other classes.
     """

@@ -50,25 +50,15 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kernel file of the table, by its cgroup v1 name.
+    """One kernel file of the table, by its cgroup v1 name."""
 
-    Attributes:
-        name: Name on cgroup v1.
-        hierarchy: Hierarchy on cgroup v1; None if v1 does not have the file.
-        v2_file: Name on cgroup v2; None if v2 does not have the file.
-        form: How its text is compared and converted.
-        low: Smallest valid number; None without a bound.
-        high: Largest valid number; None without a bound.
-        v2_read_file: Name of another file that is read on v2, or None.
-    """
-
-    name: str
-    hierarchy: str | None
-    v2_file: str | None
-    form: Form = Form.TEXT
-    low: int | None = None
-    high: int | None = None
-    v2_read_file: str | None = None
+    name: str  # Name on cgroup v1
+    hierarchy: str | None  # Hierarchy on cgroup v1; None if v1 does not have the file
+    v2_file: str | None  # Name on cgroup v2; None if v2 does not have the file
+    form: Form = Form.TEXT  # How its text is compared and converted
+    low: int | None = None  # Smallest valid number; None without a bound
+    high: int | None = None  # Largest valid number; None without a bound
+    v2_read_file: str | None = None  # Name of another file that is read on v2, or None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
         """Return the file name inside a cgroup directory; None if this cgroup version does not have the file.

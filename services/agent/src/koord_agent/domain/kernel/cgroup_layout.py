@@ -38,24 +38,16 @@ BEST_EFFORT_APPS = "host-best-effort"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplication:
-    """A process outside of Kubernetes that the NodeSLO names, with its QoS and cgroup.
-
-    Attributes:
-        name: Its name.
-        qos: QoS class.
-        priority: Priority class.
-        base: Base of its cgroup path: CgroupRoot, Kubepods, KubepodsBurstable or KubepodsBesteffort; None if the
-            NodeSLO has no cgroupPath.
-        parent_dir: Directory below the base, or empty.
-        relative_path: Directory of the process below `parent_dir`, or empty.
-    """
+    """A process outside of Kubernetes that the NodeSLO names, with its QoS and cgroup."""
 
     name: str
-    qos: str = ""
-    priority: str = ""
+    qos: str = ""  # QoS class
+    priority: str = ""  # Priority class
+    # Base of its cgroup path: CgroupRoot, Kubepods, KubepodsBurstable or KubepodsBesteffort; None if the NodeSLO has no
+    # cgroupPath.
     base: str | None = None
-    parent_dir: str = ""
-    relative_path: str = ""
+    parent_dir: str = ""  # Directory below the base, or empty
+    relative_path: str = ""  # Directory of the process below `parent_dir`, or empty
 
     @property
     def is_best_effort(self) -> bool:
@@ -65,15 +57,10 @@ class HostApplication:
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """Names of cgroup directories for one cgroup driver, relative to the root of a hierarchy.
+    """Names of cgroup directories for one cgroup driver, relative to the root of a hierarchy."""
 
-    Attributes:
-        driver: Cgroup driver of the kubelet.
-        kubepods: Name of the root of all pods. Another name than the kubelet's makes a separate tree.
-    """
-
-    driver: Driver
-    kubepods: str = ""
+    driver: Driver  # Cgroup driver of the kubelet
+    kubepods: str = ""  # Name of the root of all pods. Another name than the kubelet's makes a separate tree.
 
     @property
     def root(self) -> str:
@@ -91,7 +78,6 @@ class CgroupLayout:
 
         Args:
             qos: Kubernetes QoS class of the pod.
-            pod_uid: UID of the pod.
 
         Raises:
             InvalidInput: The UID is not a plain file name.
@@ -103,7 +89,6 @@ class CgroupLayout:
 
         Args:
             qos: Kubernetes QoS class of the pod.
-            pod_uid: UID of the pod.
             container_id: `<runtime>://<id>`.
 
         Raises:

@@ -91,40 +91,26 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCounters:
-    """The counters of a whole node at one time.
+    """The counters of a whole node at one time."""
 
-    Attributes:
-        at_ns: Time of the reading in nanoseconds.
-        busy_ticks: Used jiffies since boot, summed over CPUs.
-        jiffy_ns: Length of a jiffy in nanoseconds.
-        memory: Memory of the node.
-        busy_ticks_by_cpu: CPU number -> used jiffies since boot; empty if not read.
-    """
-
-    at_ns: int
-    busy_ticks: int
+    at_ns: int  # Time of the reading in nanoseconds
+    busy_ticks: int  # Used jiffies since boot, summed over CPUs
     """Used jiffies since boot, summed over CPUs."""
-    jiffy_ns: int
+    jiffy_ns: int  # Length of a jiffy in nanoseconds
     memory: MemInfo
+    # CPU number -> used jiffies since boot; empty if not read.
     busy_ticks_by_cpu: Mapping[int, int] = field(default_factory=dict[int, int])
     """CPU number -> used jiffies since boot. Empty: not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupCounters:
-    """The counters of one cgroup at one time. A part that was unreadable is None.
+    """The counters of one cgroup at one time. A part that was unreadable is None."""
 
-    Attributes:
-        at_ns: Time of the reading in nanoseconds.
-        cpu_usage_ns: CPU time since the cgroup was created.
-        memory: Memory in use.
-        throttling: Throttled CFS periods.
-    """
-
-    at_ns: int
-    cpu_usage_ns: int | None
-    memory: CgroupMemory | None
-    throttling: Throttling | None = None
+    at_ns: int  # Time of the reading in nanoseconds
+    cpu_usage_ns: int | None  # CPU time since the cgroup was created
+    memory: CgroupMemory | None  # Memory in use
+    throttling: Throttling | None = None  # Throttled CFS periods
 
 
 def parse_busy_ticks(stat: str) -> int:
@@ -282,15 +268,10 @@ def parse_throttling(cpu_stat: str, version: int) -> Throttling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedCounters:
-    """Time for which threads waited for a CPU, and the number of their time slices, since they started.
+    """Time for which threads waited for a CPU, and the number of their time slices, since they started."""
 
-    Attributes:
-        wait_ns: Nanoseconds in which they were ready and did not run.
-        slices: Number of their time slices.
-    """
-
-    wait_ns: int
-    slices: int
+    wait_ns: int  # Nanoseconds in which they were ready and did not run
+    slices: int  # Number of their time slices
 
 
 def parse_schedstat(text: str) -> SchedCounters:
@@ -403,34 +384,21 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """One line of a kernel pressure (PSI) file: the share of time in which tasks waited.
+    """One line of a kernel pressure (PSI) file: the share of time in which tasks waited."""
 
-    Attributes:
-        avg10: Percent of the last 10 seconds.
-        avg60: Percent of the last 60 seconds.
-        avg300: Percent of the last 300 seconds.
-        total_us: Microseconds of waiting since the cgroup was created.
-    """
-
-    avg10: float = 0.0
-    avg60: float = 0.0
-    avg300: float = 0.0
-    total_us: int = 0
+    avg10: float = 0.0  # Percent of the last 10 seconds
+    avg60: float = 0.0  # Percent of the last 60 seconds
+    avg300: float = 0.0  # Percent of the last 300 seconds
+    total_us: int = 0  # Microseconds of waiting since the cgroup was created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """The content of one pressure file.
+    """The content of one pressure file."""
 
-    Attributes:
-        some: Time in which at least one task waited.
-        full: Time in which all tasks waited at once.
-        full_supported: Whether the kernel reports `full`; otherwise it is zeros.
-    """
-
-    some: Stall
-    full: Stall
-    full_supported: bool
+    some: Stall  # Time in which at least one task waited
+    full: Stall  # Time in which all tasks waited at once
+    full_supported: bool  # Whether the kernel reports `full`; otherwise it is zeros
 
 
 def parse_pressure(text: str) -> Pressure:

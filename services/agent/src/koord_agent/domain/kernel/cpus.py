@@ -43,18 +43,11 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFiles:
-    """Texts of the files in one folder `cpu<n>/cache/index<i>` of sysfs; "" if a file does not exist.
-
-    Attributes:
-        level: Level of the cache.
-        id: Id of the cache. Older kernels and some machines do not have it.
-        size: Size, such as `32768K`.
-        shared_cpu_list: CPUs that share the cache.
-    """
+    """Texts of the files in one folder `cpu<n>/cache/index<i>` of sysfs; "" if a file does not exist."""
 
     level: str
-    id: str
-    size: str
+    id: str  # Id of the cache. Older kernels and some machines do not have it.
+    size: str  # Size, such as `32768K`
     shared_cpu_list: str
 
 

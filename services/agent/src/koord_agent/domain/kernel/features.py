@@ -34,19 +34,12 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Result of the check whether one feature of a machine can be used.
+    """Result of the check whether one feature of a machine can be used."""
 
-    Attributes:
-        feature: Name of the feature, or v1 name of a cgroup file.
-        usable: Whether it can be used.
-        file: The file or directory that decides it.
-        why: Reason; "" if the feature can be used.
-    """
-
-    feature: str
-    usable: bool
-    file: str
-    why: str = ""
+    feature: str  # Name of the feature, or v1 name of a cgroup file
+    usable: bool  # Whether it can be used
+    file: str  # The file or directory that decides it
+    why: str = ""  # Reason; "" if the feature can be used
 
 
 @dataclass(frozen=True, slots=True)

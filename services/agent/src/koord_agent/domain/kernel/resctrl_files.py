@@ -103,17 +103,11 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """Support of a CPU for resctrl: dividing and monitoring its last-level cache and memory bandwidth.
+    """Support of a CPU for resctrl: dividing and monitoring its last-level cache and memory bandwidth."""
 
-    Attributes:
-        vendor: `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`.
-        control: Whether cache ways and memory bandwidth can be divided.
-        monitor: Whether the use of cache and memory bandwidth can be measured, too.
-    """
-
-    vendor: str
-    control: bool
-    monitor: bool
+    vendor: str  # `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`
+    control: bool  # Whether cache ways and memory bandwidth can be divided
+    monitor: bool  # Whether the use of cache and memory bandwidth can be measured, too
 
 
 def resctrl_support(cpuinfo: str) -> ResctrlSupport:

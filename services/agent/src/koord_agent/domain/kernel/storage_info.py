@@ -15,23 +15,15 @@ KUBELET_DIR = "/var/lib/kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageInfo:
-    """The disks of the node, by device, partition, volume group and mount point.
+    """The disks of the node, by device, partition, volume group and mount point."""
 
-    Attributes:
-        disk_number: /dev/<disk> -> MAJ:MIN.
-        partition_disk: /dev/<partition> -> /dev/<disk>.
-        vg_disk: Volume group -> /dev/<disk>, only for groups of a single physical volume.
-        lv_mapper_vg: /dev/mapper/<vg>-<lv> -> volume group.
-        mountpoint_device: Mount point -> device.
-        kubelet_dir: Folder of the kubelet.
-    """
-
-    disk_number: Mapping[str, str] = field(default_factory=dict[str, str])
-    partition_disk: Mapping[str, str] = field(default_factory=dict[str, str])
+    disk_number: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/<disk> -> MAJ:MIN
+    partition_disk: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/<partition> -> /dev/<disk>
+    # Volume group -> /dev/<disk>, only for groups of a single physical volume.
     vg_disk: Mapping[str, str] = field(default_factory=dict[str, str])
-    lv_mapper_vg: Mapping[str, str] = field(default_factory=dict[str, str])
-    mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])
-    kubelet_dir: str = KUBELET_DIR
+    lv_mapper_vg: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/mapper/<vg>-<lv> -> volume group
+    mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])  # Mount point -> device
+    kubelet_dir: str = KUBELET_DIR  # Folder of the kubelet
 
     def disk_of_device(self, device: str) -> str | None:
         """Return MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""
@@ -50,7 +42,6 @@ class StorageInfo:
         Return None if it is not mounted or its disk is unknown.
 
         Args:
-            pod_uid: UID of the pod.
             volume: Name of the volume.
         """
         mount = f"{self.kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"

@@ -28,19 +28,12 @@ CAP_QUOTA_US: Final[Mapping[str, int]] = {PriorityBand.BATCH: 10_000, PriorityBa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """Hardware counters of a container on one CPU, as the kernel reports them.
+    """Hardware counters of a container on one CPU, as the kernel reports them."""
 
-    Attributes:
-        cycles: Cycles while the counter was active; None if the CPU has no such counter.
-        instructions: Instructions while the counter was active; None if the CPU has no such counter.
-        time_enabled_ns: Time for which the counter was switched on.
-        time_running_ns: Time for which it really counted; less if counters share the hardware.
-    """
-
-    cycles: float | None
-    instructions: float | None
-    time_enabled_ns: int
-    time_running_ns: int
+    cycles: float | None  # Cycles while the counter was active; None if the CPU has no such counter
+    instructions: float | None  # Instructions while the counter was active; None if the CPU has no such counter
+    time_enabled_ns: int  # Time for which the counter was switched on
+    time_running_ns: int  # Time for which it really counted; less if counters share the hardware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +80,11 @@ class CpiSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The usual CPI (cycles per instruction) of a workload. Samples are compared only with robust baselines.
+    """The usual CPI (cycles per instruction) of a workload. Samples are compared only with robust baselines."""
 
-    Attributes:
-        mean: Weighted mean.
-        stddev: Weighted standard deviation.
-        robust: Whether enough tasks have enough samples.
-    """
-
-    mean: float
-    stddev: float
-    robust: bool
+    mean: float  # Weighted mean
+    stddev: float  # Weighted standard deviation
+    robust: bool  # Whether enough tasks have enough samples
 
     def threshold(self, sigma: float = SIGMA) -> float:
         """Return the CPI above which a sample is an outlier: mean + sigma * standard deviation."""
@@ -149,17 +136,11 @@ def is_anomalous(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pod that ran at the same time as a disturbed container (the victim), and that may be the cause.
+    """A pod that ran at the same time as a disturbed container (the victim), and that may be the cause."""
 
-    Attributes:
-        name: UID of the pod.
-        priority_class: Its priority class.
-        usage: CPU usage of the pod in cores, one value for each sample of the victim.
-    """
-
-    name: str
+    name: str  # UID of the pod
     priority_class: str
-    usage: Sequence[float]
+    usage: Sequence[float]  # CPU usage of the pod in cores, one value for each sample of the victim
 
 
 def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Sequence[float]) -> float:
@@ -195,19 +176,12 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A CPU quota for the pod that most likely disturbs a victim.
+    """A CPU quota for the pod that most likely disturbs a victim."""
 
-    Attributes:
-        name: UID of the pod.
-        correlation: How well its usage coincides with the victim's high CPI.
-        cfs_quota_us: The quota in microseconds per period.
-        seconds: Duration of the cap.
-    """
-
-    name: str
-    correlation: float
-    cfs_quota_us: int
-    seconds: int
+    name: str  # UID of the pod
+    correlation: float  # How well its usage coincides with the victim's high CPI
+    cfs_quota_us: int  # The quota in microseconds per period
+    seconds: int  # Duration of the cap
 
 
 def choose_antagonist(

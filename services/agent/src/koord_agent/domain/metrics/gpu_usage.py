@@ -26,19 +26,12 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One GPU and the processes that use it.
+    """One GPU and the processes that use it."""
 
-    Attributes:
-        minor: Its minor number.
-        uuid: Its UUID.
-        memory_bytes: Its whole memory.
-        processes: Processes that use it.
-    """
-
-    minor: int
+    minor: int  # Its minor number
     uuid: str
-    memory_bytes: int
-    processes: tuple[GpuProcess, ...] = ()
+    memory_bytes: int  # Its whole memory
+    processes: tuple[GpuProcess, ...] = ()  # Processes that use it
 
 
 class GpuOwner(NamedTuple):

@@ -41,57 +41,37 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortReading:
-    """The best-effort class at one time.
+    """The best-effort class at one time."""
 
-    Attributes:
-        counters: Counters of its cgroup; None if unreadable.
-        quota_us: CPU quota in microseconds per period; -1 unlimited, None if unreadable.
-        period_us: Length of a period in microseconds.
-        cpuset_sizes: Number of CPUs in the CPU lists of its root and of its containers. Pods are left out.
-    """
-
-    counters: CgroupCounters | None
-    quota_us: int | None
-    period_us: int = 100_000
+    counters: CgroupCounters | None  # Counters of its cgroup; None if unreadable
+    quota_us: int | None  # CPU quota in microseconds per period; -1 unlimited, None if unreadable
+    period_us: int = 100_000  # Length of a period in microseconds
+    # Number of CPUs in the CPU lists of its root and of its containers. Pods are left out.
     cpuset_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaReading:
-    """The NUMA nodes of a machine at one time.
+    """The NUMA nodes of a machine at one time."""
 
-    Attributes:
-        cpu_to_numa: Online CPU -> NUMA node.
-        memory_bytes: NUMA node -> bytes in use; empty if unreadable this time.
-        pods_pages: NUMA node -> number of 4 KiB memory pages of all readable pods together.
-    """
-
-    cpu_to_numa: Mapping[int, int]
-    memory_bytes: Mapping[int, int]
-    pods_pages: Mapping[int, int]
+    cpu_to_numa: Mapping[int, int]  # Online CPU -> NUMA node
+    memory_bytes: Mapping[int, int]  # NUMA node -> bytes in use; empty if unreadable this time
+    pods_pages: Mapping[int, int]  # NUMA node -> number of 4 KiB memory pages of all readable pods together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """All counters of a machine at one time. None means that the part was unreadable this time.
+    """All counters of a machine at one time. None means that the part was unreadable this time."""
 
-    Attributes:
-        node: Counters of the whole machine.
-        pods: UID -> counters, for all pods that the agent knows.
-        containers: Container id -> counters.
-        numa: NUMA nodes; None if the machine has no NUMA information.
-        host_applications: Name -> counters.
-        best_effort: The best-effort class; None if it is not measured.
-        be_requests_milli: Batch-cpu requests of the containers of pods labelled BE, in milli-cores.
-    """
-
-    node: NodeCounters | None
-    pods: Mapping[str, CgroupCounters | None]
+    node: NodeCounters | None  # Counters of the whole machine
+    pods: Mapping[str, CgroupCounters | None]  # UID -> counters, for all pods that the agent knows
+    # Container id -> counters.
     containers: Mapping[str, CgroupCounters | None] = field(default_factory=dict[str, CgroupCounters | None])
-    numa: NumaReading | None = None
+    numa: NumaReading | None = None  # NUMA nodes; None if the machine has no NUMA information
+    # Name -> counters.
     host_applications: Mapping[str, CgroupCounters | None] = field(default_factory=dict[str, CgroupCounters | None])
-    best_effort: BestEffortReading | None = None
-    be_requests_milli: tuple[int, ...] = ()
+    best_effort: BestEffortReading | None = None  # The best-effort class; None if it is not measured
+    be_requests_milli: tuple[int, ...] = ()  # Batch-cpu requests of the containers of pods labelled BE, in milli-cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +352,6 @@ def pressure_samples(
     Args:
         found: Resource (cpu, mem, io) -> pressure.
         at_ms: Time in milliseconds.
-        uid: UID of the pod.
         container_id: Id of the container; None for the pod itself.
     """
     object_ = (uid,) if container_id is None else (uid, container_id)

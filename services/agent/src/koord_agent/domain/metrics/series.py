@@ -33,19 +33,12 @@ Of: TypeAlias = str | tuple[str, ...]
 
 
 class Sample(NamedTuple):
-    """One value of one time series.
+    """One value of one time series."""
 
-    Attributes:
-        kind: Kind of the metric.
-        at_ms: Time in milliseconds.
-        value: The value.
-        of: Key of the measured object, such as a UID; "" for the node.
-    """
-
-    kind: Kind
-    at_ms: int
+    kind: Kind  # Kind of the metric
+    at_ms: int  # Time in milliseconds
     value: float
-    of: Of = ""
+    of: Of = ""  # Key of the measured object, such as a UID; "" for the node
 
 
 def require_labels(kind: Kind, of: Of) -> None:
@@ -393,16 +386,11 @@ class Metrics:
     Methods return None if the window has no sample. Their argument `of` tells which object the series is about: a pod
     UID, container id, NUMA node or application name. For a kind with several labels, it is a tuple of values. For the
     node itself, it is left out.
-
-    Attributes:
-        store: The series.
-        now_ms: Time in milliseconds.
-        interval_ms: Interval of the collectors. A "last" value is at most two intervals old.
     """
 
     store: SeriesStore
-    now_ms: int
-    interval_ms: int
+    now_ms: int  # Time in milliseconds
+    interval_ms: int  # Interval of the collectors. A "last" value is at most two intervals old.
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:
         """Return the newest value of a series; None if it is older than `within_ms`.
@@ -416,7 +404,6 @@ class Metrics:
         """Return an aggregate of a series over the window that ends now.
 
         Args:
-            kind: Kind of the metric.
             name: Aggregate: avg, p50, p90, p95, p99 or last.
             window_ms: Length of the window in milliseconds.
             of: Object that the series is about.
@@ -436,7 +423,6 @@ class Metrics:
         """Return the newest PSI avg10 of a pod in percent; None if there is no sample.
 
         Args:
-            uid: UID of the pod.
             resource: `cpu`, `mem` or `io`.
             degree: `some` or `full`.
             within_ms: Largest age of a sample in milliseconds.

@@ -27,23 +27,14 @@ class SharedPool(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPools:
-    """CPUs of each kind of pods.
+    """CPUs of each kind of pods."""
 
-    Attributes:
-        ls: Shared pools of latency-sensitive pods, sorted by socket and NUMA node.
-        be: Shared pools of best-effort pods, sorted by socket and NUMA node.
-        reserved: CPUs of the node reservation.
-        system_exclusive: CPUs of system QoS that no other pod may use.
-        kubelet: CPUs that a static CPU manager assigned to pods.
-        system: CPUs of system QoS, whether other pods may use them or not.
-    """
-
-    ls: tuple[SharedPool, ...]
-    be: tuple[SharedPool, ...]
-    reserved: CpuSet
-    system_exclusive: CpuSet
-    kubelet: tuple[KubeletAllocation, ...]
-    system: CpuSet = EMPTY
+    ls: tuple[SharedPool, ...]  # Shared pools of latency-sensitive pods, sorted by socket and NUMA node
+    be: tuple[SharedPool, ...]  # Shared pools of best-effort pods, sorted by socket and NUMA node
+    reserved: CpuSet  # CPUs of the node reservation
+    system_exclusive: CpuSet  # CPUs of system QoS that no other pod may use
+    kubelet: tuple[KubeletAllocation, ...]  # CPUs that a static CPU manager assigned to pods
+    system: CpuSet = EMPTY  # CPUs of system QoS, whether other pods may use them or not
 
 
 def cpu_pools(
@@ -55,8 +46,6 @@ def cpu_pools(
     """Compute which CPUs each kind of pods may use now.
 
     Args:
-        topology: Online CPUs.
-        pods: The pods of the node.
         annotations: Annotations of the node (reservation, system QoS).
         kubelet_entries: Entries of the CPU manager's state; empty without the static policy.
 

@@ -39,40 +39,28 @@ RENDERED_KINDS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredView:
-    """Desired state of the node as the agent uses it. It is immutable and replaced as a whole.
+    """Desired state of the node as the agent uses it. It is immutable and replaced as a whole."""
 
-    Attributes:
-        desired: The desired state with all pushes since it was read; it is stored on disk.
-        node: Name of the node.
-        pods: UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
-        policy: Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
-        policy_problem: Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
-        collect: Collect policy of the node.
-        capacity_milli: CPU of the node object in milli-cores.
-        reserved_milli: Milli-cores that are reserved for the system.
-        collect_problem: Reason why the newest collect policy was refused; "": it was accepted.
-        slo: NodeSLO as JSON with defaults; None if there was no valid one so far.
-        host_applications: Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
-        capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
-        allocatable: Allocatable of the node object, in the same units.
-        ledger_seq: Highest known position of a fact of the node's ledger; 0 if no later one is known than in `as_of`.
-    """
-
-    desired: DesiredNode
+    desired: DesiredNode  # The desired state with all pushes since it was read; it is stored on disk
     node: str
+    # UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
     pods: Mapping[str, AgentPod]
+    # Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
     policy: SuppressPolicy | None
-    policy_problem: str
-    collect: CollectPolicy
-    capacity_milli: int
-    reserved_milli: int
-    collect_problem: str = ""
-    slo: Mapping[str, Any] | None = None
+    policy_problem: str  # Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
+    collect: CollectPolicy  # Collect policy of the node
+    capacity_milli: int  # CPU of the node object in milli-cores
+    reserved_milli: int  # Milli-cores that are reserved for the system
+    collect_problem: str = ""  # Reason why the newest collect policy was refused; "": it was accepted
+    slo: Mapping[str, Any] | None = None  # NodeSLO as JSON with defaults; None if there was no valid one so far
+    # Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).
     host_applications: tuple[HostApplication, ...] = ()
+    # Capacity of the node object: CPU in milli-cores, other resources in whole units.
     capacity: Amounts = field(default_factory=dict[str, int])
-    allocatable: Amounts = field(default_factory=dict[str, int])
+    allocatable: Amounts = field(default_factory=dict[str, int])  # Allocatable of the node object, in the same units
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Highest known position of a fact of the node's ledger; 0 if no later one is known than in `as_of`.
     ledger_seq: int = 0
 
     @property

@@ -178,20 +178,14 @@ STALE_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPods:
-    """The pods in the last list of the kubelet.
+    """The pods in the last list of the kubelet."""
 
-    Attributes:
-        pods: UID -> pod.
-        unclear: UIDs whose newest object is invalid. The last known version stays, and the pod is not changed.
-        problems: Reasons, one sentence each.
-        at_ms: Time of the last list in milliseconds; None: no list so far.
-        read: Digest of an object in that list -> its pod.
-    """
-
-    pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])
+    pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])  # UID -> pod
+    # UIDs whose newest object is invalid. The last known version stays, and the pod is not changed.
     unclear: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-    at_ms: int | None = None
+    problems: tuple[str, ...] = ()  # Reasons, one sentence each
+    at_ms: int | None = None  # Time of the last list in milliseconds; None: no list so far
+    # Digest of an object in that list -> its pod.
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
@@ -260,15 +254,11 @@ def _uid(item: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByPod:
-    """The exclusive CPUs of one pod in the answer of the kubelet's pod-resources socket.
-
-    Attributes:
-        cpus: Container -> exclusive CPUs. Containers on shared CPUs are absent.
-    """
+    """The exclusive CPUs of one pod in the answer of the kubelet's pod-resources socket."""
 
     namespace: str
     name: str
-    cpus: Mapping[str, CpuSet]
+    cpus: Mapping[str, CpuSet]  # Container -> exclusive CPUs. Containers on shared CPUs are absent.
 
 
 CpuEntries = Mapping[str, Mapping[str, str]]

@@ -21,52 +21,36 @@ from koord_agent.domain.node.pods import AgentPod
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLook:
-    """An immutable snapshot of the node at the time `now_ms`: all inputs of strategies and hooks.
-
-    Attributes:
-        layout: Names of the cgroup directories.
-        cgroup_version: 1 or 2.
-        metrics: Time series up to `now_ms`.
-        slo: NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid NodeSLO so
-            far, so nothing is limited and nothing restored.
-        slo_problem: Reason why the newest NodeSLO was refused; "": it was accepted.
-        capacity: Capacity of the node object: CPU in milli-cores, other resources in whole units.
-        allocatable: Allocatable of the node object, in the same units.
-        reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
-        pods: All pods that the agent knows of.
-        has_all_pods: Whether no pod is missing. False until the kubelet, if it is asked, has listed its pods for the
-            first time: those of the log have no annotations, and some pods are not in the log.
-        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
-        host_applications: Processes outside of Kubernetes that the NodeSLO names.
-        topology: Online CPUs; empty = unknown.
-        reserved_cpus: CPUs of the node reservation.
-        system_cpus: CPUs that system QoS uses exclusively.
-        pools: CPUs of each kind of pods; None if unknown.
-        states: Name -> last value of a state of an installed package.
-        kubelet_static: Whether the CPU manager policy of the kubelet is static.
-    """
+    """An immutable snapshot of the node at the time `now_ms`: all inputs of strategies and hooks."""
 
     now_ms: int
     node: str
     layout: CgroupLayout
-    cgroup_version: int
-    metrics: Metrics
-    pods: tuple[AgentPod, ...]
+    cgroup_version: int  # 1 or 2
+    metrics: Metrics  # Time series up to `now_ms`
+    pods: tuple[AgentPod, ...]  # All pods that the agent knows of
+    # NodeSLO as JSON, with defaults, and with "off" values for disabled features. None: no valid NodeSLO so far, so
+    # nothing is limited and nothing restored.
     slo: Mapping[str, Any] | None = None
-    slo_problem: str = ""
+    slo_problem: str = ""  # Reason why the newest NodeSLO was refused; "": it was accepted
+    # Capacity of the node object: CPU in milli-cores, other resources in whole units.
     capacity: Amounts = field(default_factory=dict[str, int])
-    allocatable: Amounts = field(default_factory=dict[str, int])
-    reserved_milli: int = 0
+    allocatable: Amounts = field(default_factory=dict[str, int])  # Allocatable of the node object, in the same units
+    reserved_milli: int = 0  # Milli-cores: max(capacity - allocatable, annotated reservation)
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Whether no pod is missing. False until the kubelet, if it is asked, has listed its pods for the first time: those
+    # of the log have no annotations, and some pods are not in the log.
     has_all_pods: bool = True
+    # UIDs of pods that must not be changed, because their newest version is invalid or unknown.
     frozen: frozenset[str] = frozenset()
-    host_applications: tuple[HostApplication, ...] = ()
-    topology: tuple[CpuPlace, ...] = ()
-    reserved_cpus: CpuSet = EMPTY
-    system_cpus: CpuSet = EMPTY
+    host_applications: tuple[HostApplication, ...] = ()  # Processes outside of Kubernetes that the NodeSLO names
+    topology: tuple[CpuPlace, ...] = ()  # Online CPUs; empty = unknown
+    reserved_cpus: CpuSet = EMPTY  # CPUs of the node reservation
+    system_cpus: CpuSet = EMPTY  # CPUs that system QoS uses exclusively
     kubelet_static: bool = False
-    pools: CpuPools | None = None
+    pools: CpuPools | None = None  # CPUs of each kind of pods; None if unknown
+    # Name -> last value of a state of an installed package.
     states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def section(self, name: str) -> Mapping[str, Any]:

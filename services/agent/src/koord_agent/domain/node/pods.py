@@ -26,18 +26,15 @@ from koordcore.values.resources import Amounts, parse_amounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedPod:
-    """Names, priority class and QoS class of a pod, as the usage report shows them.
-
-    Attributes:
-        containers: Name and id of each container if there are several; then each has its own usage in the report
-            (manager spec, 15.4).
-    """
+    """Names, priority class and QoS class of a pod, as the usage report shows them."""
 
     uid: str
     namespace: str
     name: str
     priority: str
     qos: str
+    # Name and id of each container if there are several; then each has its own usage in the report (manager spec,
+    # 15.4).
     containers: tuple[tuple[str, str], ...] = ()
 
 
@@ -74,72 +71,50 @@ class _PodOfKubelet(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContainer:
-    """One container of a pod.
-
-    Attributes:
-        container_id: `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
-        requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
-        limits: Limits in the same units; an absent limit means unlimited.
-        is_init: Whether it is an init container. An init container with `is_sidecar` keeps running.
-    """
+    """One container of a pod."""
 
     name: str
+    # `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
     container_id: str = ""
+    # Requests: milli-cores for cpu and batch-cpu, bytes for memory.
     requests: Amounts = field(default_factory=dict[str, int], hash=False)
+    # Limits in the same units; an absent limit means unlimited.
     limits: Amounts = field(default_factory=dict[str, int], hash=False)
-    is_init: bool = False
+    is_init: bool = False  # Whether it is an init container. An init container with `is_sidecar` keeps running.
     is_sidecar: bool = False
     is_running: bool = False
 
 
 @dataclass(frozen=True)
 class AgentPod:
-    """One pod of the node.
-
-    Attributes:
-        kube_qos: Kubernetes QoS class, which decides the cgroup directory. An unknown text counts as BestEffort.
-        qos_label: QoS label; "" if it is absent or unknown.
-        qos: QoS class, with its default.
-        priority: Priority class, with its default.
-        requests: Requests: milli-cores for cpu and batch-cpu, bytes for memory.
-        be_requests_milli: batch-cpu requests of the containers in milli-cores, if the pod has the label BE; else empty.
-        cpuset: CPUs that it owns exclusively; empty if none.
-        allocation: CPUs, NUMA amounts and devices that the scheduler gave to it, from the node's ledger. For a pod
-            from another source, they are in the annotations.
-        usage_profile: Text of the simulation annotation; "" without it.
-        containers: Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the
-            pod.
-        limits: Limits of the whole pod, in the units of requests; an absent limit means unlimited.
-        spec_priority: spec.priority; None if not set.
-        priority_value: spec.priority if set and not 0, else the default of the class.
-        phase: Kubernetes phase. A pod of the ledger counts as Running.
-        created_ms: Creation time of the pod object in milliseconds since the epoch; None if unknown.
-        owner: `<kind>/<name>` of its controller; "" without one.
-        ips: Its IP addresses, as the kubelet reports them; empty if only the ledger knows the pod.
-        is_on_host_network: Whether it uses the network of the machine.
-    """
+    """One pod of the node."""
 
     uid: str
     namespace: str
     name: str
-    kube_qos: KubeQos
-    qos_label: str
-    qos: str
-    priority: str
-    requests: Amounts = field(hash=False)
+    kube_qos: KubeQos  # Kubernetes QoS class, which decides the cgroup directory. An unknown text counts as BestEffort.
+    qos_label: str  # QoS label; "" if it is absent or unknown
+    qos: str  # QoS class, with its default
+    priority: str  # Priority class, with its default
+    requests: Amounts = field(hash=False)  # Requests: milli-cores for cpu and batch-cpu, bytes for memory
+    # batch-cpu requests of the containers in milli-cores, if the pod has the label BE; else empty.
     be_requests_milli: tuple[int, ...]
-    cpuset: CpuSet
-    usage_profile: str
+    cpuset: CpuSet  # CPUs that it owns exclusively; empty if none
+    usage_profile: str  # Text of the simulation annotation; "" without it
+    # Containers in the order of the pod's spec, init containers last; empty if only the ledger knows the pod.
     containers: tuple[AgentContainer, ...] = ()
+    # Limits of the whole pod, in the units of requests; an absent limit means unlimited.
     limits: Amounts = field(default_factory=dict[str, int], hash=False)
-    spec_priority: int | None = None
-    priority_value: int = 0
-    phase: str = "Running"
-    created_ms: int | None = None
+    spec_priority: int | None = None  # spec.priority; None if not set
+    priority_value: int = 0  # spec.priority if set and not 0, else the default of the class
+    phase: str = "Running"  # Kubernetes phase. A pod of the ledger counts as Running.
+    created_ms: int | None = None  # Creation time of the pod object in milliseconds since the epoch; None if unknown
     is_terminating: bool = False
-    owner: str = ""
-    ips: tuple[str, ...] = ()
-    is_on_host_network: bool = False
+    owner: str = ""  # `<kind>/<name>` of its controller; "" without one
+    ips: tuple[str, ...] = ()  # Its IP addresses, as the kubelet reports them; empty if only the ledger knows the pod
+    is_on_host_network: bool = False  # Whether it uses the network of the machine
+    # CPUs, NUMA amounts and devices that the scheduler gave to it, from the node's ledger. For a pod from another
+    # source, they are in the annotations.
     allocation: Allocation = NOTHING
     labels: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     annotations: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
@@ -200,7 +175,6 @@ def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str
     """Convert a pod object of the API to the agent's form of a pod.
 
     Args:
-        pod: The pod object.
         statuses: Statuses of its containers and init containers.
         ips: IP addresses of the pod.
 
@@ -273,7 +247,6 @@ def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> 
     Class BE in the ledger means label BE or Kubernetes class BestEffort. Both count as best effort.
 
     Args:
-        entry: Ledger entry of the pod.
         details: Current labels and annotations of the pod's object. None if they are as in `entry`.
     """
     known = details or entry

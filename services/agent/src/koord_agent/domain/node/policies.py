@@ -15,19 +15,12 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectPolicy:
-    """Intervals and windows of measuring a node: the object `metricCollectPolicy` of its NodeMetric, with defaults.
+    """Intervals and windows of measuring a node: the object `metricCollectPolicy` of its NodeMetric, with defaults."""
 
-    Attributes:
-        report_interval_seconds: Seconds between two reports.
-        aggregate_duration_seconds: Length of the window over which the reported usage is averaged.
-        durations_seconds: Lengths of the windows over which percentiles are computed.
-        memory: Whether page cache counts as used memory.
-    """
-
-    report_interval_seconds: int = 60
-    aggregate_duration_seconds: int = 300
-    durations_seconds: tuple[int, ...] = (300, 600, 1800)
-    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE
+    report_interval_seconds: int = 60  # Seconds between two reports
+    aggregate_duration_seconds: int = 300  # Length of the window over which the reported usage is averaged
+    durations_seconds: tuple[int, ...] = (300, 600, 1800)  # Lengths of the windows over which percentiles are computed
+    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE  # Whether page cache counts as used memory
 
     def effective(self) -> "CollectPolicy":
         """Return the policy with minimums applied: at least 30 s between reports, and a window of at least 60 s."""
@@ -114,16 +107,10 @@ class CpuSuppressPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppressPolicy:
-    """Settings of CPU suppression of a node: `resourceUsedThresholdWithBE`.
+    """Settings of CPU suppression of a node: `resourceUsedThresholdWithBE`."""
 
-    Attributes:
-        enable: Whether best-effort pods are suppressed.
-        threshold_percent: Percentage of the node's CPU that all pods together may use.
-        min_percent: Percentage of the node's CPU that best effort always keeps. None: no such minimum.
-        by: Whether the cpusets or the CFS quota of best-effort pods are limited.
-    """
-
-    enable: bool
-    threshold_percent: int = 65
-    min_percent: int | None = None
+    enable: bool  # Whether best-effort pods are suppressed
+    threshold_percent: int = 65  # Percentage of the node's CPU that all pods together may use
+    min_percent: int | None = None  # Percentage of the node's CPU that best effort always keeps. None: no such minimum.
+    # Whether the cpusets or the CFS quota of best-effort pods are limited.
     by: CpuSuppressPolicy = CpuSuppressPolicy.CPUSET

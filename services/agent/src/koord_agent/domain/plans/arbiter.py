@@ -43,27 +43,17 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The value that is written to a file, the strategies that proposed it, and their reason.
-
-    Attributes:
-        file: The file.
-        value: The value.
-        plugins: Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
-        band: Priority of their plans.
-        reason: Reason of one of their plans, of the newest if it won.
-        asked: Value before it was limited by the parent's value. Equal to `value` if it was not limited.
-        causes: Ids of the contentions that caused the plans.
-        by_reading: Whether the current value of the parent's file limited it, and not the value planned for the
-            parent.
-    """
+    """The value that is written to a file, the strategies that proposed it, and their reason."""
 
     file: CgroupFile
     value: str
+    # Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
     plugins: tuple[str, ...]
-    band: Band
-    reason: str
-    asked: str
-    causes: tuple[str, ...] = ()
+    band: Band  # Priority of their plans
+    reason: str  # Reason of one of their plans, of the newest if it won
+    asked: str  # Value before it was limited by the parent's value. Equal to `value` if it was not limited.
+    causes: tuple[str, ...] = ()  # Ids of the contentions that caused the plans
+    # Whether the current value of the parent's file limited it, and not the value planned for the parent.
     by_reading: bool = False
 
 

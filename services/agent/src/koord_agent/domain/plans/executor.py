@@ -23,23 +23,15 @@ CACHE_LIFE_MS = 120_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A value to write to a file. It is in the style of cgroup v1, also for comparison and cache (D-14).
-
-    Attributes:
-        file: The file.
-        value: The value.
-        merge: How the first pass loosens it.
-        cacheable: Whether the write may be skipped while `WriteCache` knows that the file has the value.
-        reason: Reason for the audit log.
-        asked: Proposed value before the current value of the parent's file limited it. None if that did not limit it,
-            also if a value planned for the parent did.
-    """
+    """A value to write to a file. It is in the style of cgroup v1, also for comparison and cache (D-14)."""
 
     file: CgroupFile
     value: str
-    merge: Merge = Merge.NONE
-    cacheable: bool = True
-    reason: str = "UpdateCgroups"
+    merge: Merge = Merge.NONE  # How the first pass loosens it
+    cacheable: bool = True  # Whether the write may be skipped while `WriteCache` knows that the file has the value
+    reason: str = "UpdateCgroups"  # Reason for the audit log
+    # Proposed value before the current value of the parent's file limited it. None if that did not limit it, also if a
+    # value planned for the parent did.
     asked: str | None = None
 
 
@@ -64,21 +56,14 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write to a file.
+    """One write to a file."""
 
-    Attributes:
-        update: The update to which the write belongs.
-        value: The value to write.
-        before: Present text of the file.
-        final: Whether the value is the exact value of the update. If False, it is the looser value of the first pass.
-        half: Pass in which the value is written.
-    """
-
-    update: Update
+    update: Update  # The update to which the write belongs
     value: str
-    before: str
+    before: str  # Present text of the file
+    # Whether the value is the exact value of the update. If False, it is the looser value of the first pass.
     final: bool
-    half: Pass = Pass.LOOSEN
+    half: Pass = Pass.LOOSEN  # Pass in which the value is written
 
     def needs(self, other: CgroupFile) -> bool:
         """Return whether this write must be skipped if the write to the other file was refused.
@@ -96,31 +81,20 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """The writes of one cycle in order, and the updates that need none.
+    """The writes of one cycle in order, and the updates that need none."""
 
-    Attributes:
-        writes: Writes in order.
-        skipped: Updates that need no write, with the reason.
-        settled: Updates whose files have their exact value if all writes succeed.
-    """
-
-    writes: tuple[Write, ...]
-    skipped: tuple[tuple[Update, Why], ...]
-    settled: tuple[Update, ...]
+    writes: tuple[Write, ...]  # Writes in order
+    skipped: tuple[tuple[Update, Why], ...]  # Updates that need no write, with the reason
+    settled: tuple[Update, ...]  # Updates whose files have their exact value if all writes succeed
 
 
 @dataclass(slots=True)
 class WriteCache:
-    """The last value that was written to each file, and when. Only one executor uses it.
+    """The last value that was written to each file, and when. Only one executor uses it."""
 
-    Attributes:
-        force_after_ms: Milliseconds after which a file is read and compared again.
-        life_ms: Milliseconds after which an entry is dropped.
-        entries: File -> value, and time of the write in milliseconds.
-    """
-
-    force_after_ms: int = FORCE_AFTER_MS
-    life_ms: int = CACHE_LIFE_MS
+    force_after_ms: int = FORCE_AFTER_MS  # Milliseconds after which a file is read and compared again
+    life_ms: int = CACHE_LIFE_MS  # Milliseconds after which an entry is dropped
+    # File -> value, and time of the write in milliseconds.
     entries: dict[CgroupFile, tuple[str, int]] = field(default_factory=dict[CgroupFile, tuple[str, int]])
 
     def suppresses(self, update: Update, now_ms: int) -> bool:

@@ -49,17 +49,11 @@ MERGED_BY_DEFAULT = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class CgroupFile:
-    """One kernel file in a cgroup directory, by its name on cgroup v1.
+    """One kernel file in a cgroup directory, by its name on cgroup v1."""
 
-    Attributes:
-        directory: Directory, relative to the root of a hierarchy.
-        resource: Name of the file on cgroup v1.
-        device: MAJ:MIN for files with one line per device, else "".
-    """
-
-    directory: str
-    resource: str
-    device: str = ""
+    directory: str  # Directory, relative to the root of a hierarchy
+    resource: str  # Name of the file on cgroup v1
+    device: str = ""  # MAJ:MIN for files with one line per device, else ""
 
     @property
     def key(self) -> str:
@@ -75,27 +69,16 @@ class CgroupFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A value that a QoS strategy proposes for one file, with a limited lifetime.
+    """A value that a QoS strategy proposes for one file, with a limited lifetime."""
 
-    Attributes:
-        plugin: Name of the strategy.
-        band: Priority of the plan.
-        file: The file.
-        value: The value in the style of cgroup v1.
-        created_ms: Time of the proposal in milliseconds.
-        ttl_ms: Lifetime in milliseconds. A strategy that still wants the value renews the plan.
-        reason: Reason of the write in the audit log.
-        cause: Id of the contention that caused it; "" without one.
-    """
-
-    plugin: str
-    band: Band
+    plugin: str  # Name of the strategy
+    band: Band  # Priority of the plan
     file: CgroupFile
-    value: str
-    created_ms: int
-    ttl_ms: int
-    reason: str = ""
-    cause: str = ""
+    value: str  # The value in the style of cgroup v1
+    created_ms: int  # Time of the proposal in milliseconds
+    ttl_ms: int  # Lifetime in milliseconds. A strategy that still wants the value renews the plan.
+    reason: str = ""  # Reason of the write in the audit log
+    cause: str = ""  # Id of the contention that caused it; "" without one
 
     def is_expired(self, now_ms: int) -> bool:
         """Return whether the lifetime of the plan has ended at `now_ms`."""

@@ -45,20 +45,13 @@ class HalfLives:
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A usage model as it is stored on disk.
-
-    Attributes:
-        uid: UID of the model.
-        cpu: Histogram of CPU usage.
-        memory: Histogram of memory usage.
-        last_updated: Unix time of the last sample in seconds.
-        learning_since: Unix time of the first sample in seconds; None in checkpoints of older versions.
-    """
+    """A usage model as it is stored on disk."""
 
     uid: str = msgspec.field(name="UID")
-    cpu: HistogramCheckpoint = msgspec.field(name="CPU")
-    memory: HistogramCheckpoint = msgspec.field(name="Memory")
-    last_updated: float = msgspec.field(name="LastUpdated")
+    cpu: HistogramCheckpoint = msgspec.field(name="CPU")  # Histogram of CPU usage
+    memory: HistogramCheckpoint = msgspec.field(name="Memory")  # Histogram of memory usage
+    last_updated: float = msgspec.field(name="LastUpdated")  # Unix time of the last sample in seconds
+    # Unix time of the first sample in seconds; None in checkpoints of older versions.
     learning_since: float | None = msgspec.field(default=None, name="LearningSince")
 
 
@@ -122,7 +115,6 @@ def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageMo
     """Decode the usage model in a checkpoint.
 
     Args:
-        data: The checkpoint.
         uid: Expected UID of the model.
         half_lives: How fast old samples lose weight.
 

@@ -141,7 +141,6 @@ class PeakPredictor:
 
         Args:
             metrics: Time series of the node.
-            pods: The pods of the node.
             now: Unix time in seconds.
         """
 
@@ -172,7 +171,6 @@ class PeakPredictor:
         """Predict the peak usage of prod pods, and the part of their requests that they will not use.
 
         Args:
-            pods: The pods of the node.
             allocatable: Allocatable of the node object. If the annotation raw-allocatable is set, it is used instead.
             annotations: Annotations of the node object.
             now: Unix time in seconds.

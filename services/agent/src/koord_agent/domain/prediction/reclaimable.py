@@ -18,19 +18,12 @@ COUNTED_CLASSES: Final = (SYSTEM_CLASS, str(PriorityBand.PROD), "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPod:
-    """A pod of priority class prod, or without a class, with its predicted usage.
+    """A pod of priority class prod, or without a class, with its predicted usage."""
 
-    Attributes:
-        request: Requested amount.
-        age_seconds: Age of the pod.
-        prediction: Predicted peak usage; None if the pod has no model yet, is young, or is over.
-        is_over: Whether the pod is terminating or has finished.
-    """
-
-    request: Peak
+    request: Peak  # Requested amount
     age_seconds: float
-    prediction: Peak | None
-    is_over: bool = False
+    prediction: Peak | None  # Predicted peak usage; None if the pod has no model yet, is young, or is over
+    is_over: bool = False  # Whether the pod is terminating or has finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +36,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProdPrediction:
-    """The predictions for prod pods by two methods.
+    """The predictions for prod pods by two methods."""
 
-    Attributes:
-        by_pod: Prediction with the models of pods.
-        by_priority: Prediction with the models of priority classes. None while a class has no model; then no prediction
-            is reported.
-    """
-
-    by_pod: Prediction
+    by_pod: Prediction  # Prediction with the models of pods
+    # Prediction with the models of priority classes. None while a class has no model; then no prediction is reported.
     by_priority: Prediction | None
 
     @property

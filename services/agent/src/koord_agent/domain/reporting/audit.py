@@ -30,33 +30,19 @@ _NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One line of the audit log. Empty fields are left out of the file.
+    """One line of the audit log. Empty fields are left out of the file."""
 
-    Attributes:
-        created_at: RFC 3339 time of the event.
-        type: Kind of the object: `node`, `pod`, `group` or `unknown`.
-        level: `info` or `warning`.
-        namespace: Namespace of the pod.
-        name: Name of the pod, node or group.
-        container: Name of the container.
-        reason: Reason in one word.
-        message: Sentence.
-        old_value: Text of a written file before the write.
-        new_value: Text of a written file after the write.
-        strategy: Strategies that proposed the write.
-    """
-
-    created_at: str = ""
-    type: str = ""
-    level: str = ""
+    created_at: str = ""  # RFC 3339 time of the event
+    type: str = ""  # Kind of the object: `node`, `pod`, `group` or `unknown`
+    level: str = ""  # `info` or `warning`
     namespace: str = ""
-    name: str = ""
+    name: str = ""  # Name of the pod, node or group
     container: str = ""
-    reason: str = ""
-    message: str = ""
-    old_value: str = ""
-    new_value: str = ""
-    strategy: str = ""
+    reason: str = ""  # Reason in one word
+    message: str = ""  # Sentence
+    old_value: str = ""  # Text of a written file before the write
+    new_value: str = ""  # Text of a written file after the write
+    strategy: str = ""  # Strategies that proposed the write
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
@@ -71,15 +57,10 @@ def is_written(verbosity: int, verbose: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """Renames and deletions of files of the audit log, when the present file is full.
+    """Renames and deletions of files of the audit log, when the present file is full."""
 
-    Attributes:
-        rename_to: New name of the full file; None if all names of this second are in use.
-        remove: Names of the files to delete.
-    """
-
-    rename_to: str | None
-    remove: tuple[str, ...]
+    rename_to: str | None  # New name of the full file; None if all names of this second are in use
+    remove: tuple[str, ...]  # Names of the files to delete
 
 
 def is_rotated(name: str) -> bool:
@@ -116,7 +97,6 @@ def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_
     Args:
         text: Text in the query. If it is empty or not a number, the default applies.
         default: Size without a number.
-        largest: Largest page.
 
     Raises:
         BadRequest: The number is negative or above the largest page (D-27).
@@ -133,12 +113,7 @@ DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
-    """Return the audit event of a write. It is about a pod if the file belongs to a pod, otherwise about a group.
-
-    Args:
-        look: Snapshot of the node.
-        write: The write.
-    """
+    """Return the audit event of a write. It is about a pod if the file belongs to a pod, otherwise about a group."""
     directory = write.file.directory
     pod = next((pod for pod in look.pods if _is_below(directory, look.pod_directory(pod))), None)
     return AuditEvent(
@@ -190,7 +165,6 @@ def interference_event(fact: Event) -> AuditEvent | None:
 
 
 def eviction_event(feature: str, reason: str, pod: EvictedPod) -> AuditEvent:
-    """Return the audit event of an evicted pod."""
     message = f"trigger by koordlet feature {feature}, kill pod: {pod.name}; {reason}"
     return AuditEvent(type="pod", namespace=pod.namespace, name=pod.name, reason="evicted", message=message)
 

@@ -21,19 +21,12 @@ MOST_CHANGES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
-    """A successful write of a kernel file.
-
-    Attributes:
-        file: The file.
-        before: Text of the file before the write.
-        after: Text of the file after the write.
-        winner: The plan that was written, with its strategies; None for a write without a plan.
-    """
+    """A successful write of a kernel file."""
 
     file: CgroupFile
-    before: str
-    after: str
-    winner: Winner | None = None
+    before: str  # Text of the file before the write
+    after: str  # Text of the file after the write
+    winner: Winner | None = None  # The plan that was written, with its strategies; None for a write without a plan
 
 
 @dataclass(slots=True)
@@ -48,19 +41,12 @@ class _Gathered:
 
 @dataclass(slots=True)
 class KnobSummary:
-    """The writes of kernel files on one node since the last fact about them.
+    """The writes of kernel files on one node since the last fact about them."""
 
-    Attributes:
-        silent: Files that have facts of their own and are left out here.
-        said_ms: Time of the last fact in milliseconds; None before the first cycle.
-        writes: Number of successful writes.
-        failed: Number of writes that the kernel refused.
-    """
-
-    silent: frozenset[CgroupFile] = frozenset()
-    said_ms: int | None = None
-    writes: int = 0
-    failed: int = 0
+    silent: frozenset[CgroupFile] = frozenset()  # Files that have facts of their own and are left out here
+    said_ms: int | None = None  # Time of the last fact in milliseconds; None before the first cycle
+    writes: int = 0  # Number of successful writes
+    failed: int = 0  # Number of writes that the kernel refused
     _knobs: dict[CgroupFile, _Gathered] = field(default_factory=dict[CgroupFile, _Gathered])
     _lost: dict[CgroupFile, dict[str, LostPlan]] = field(default_factory=dict[CgroupFile, dict[str, LostPlan]])
     _losing: dict[tuple[CgroupFile, str], str] = field(default_factory=dict[tuple[CgroupFile, str], str])

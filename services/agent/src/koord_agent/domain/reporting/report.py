@@ -32,14 +32,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    """Percentiles and average of usage over one window.
+    """Percentiles and average of usage over one window."""
 
-    Attributes:
-        duration_seconds: Length of the window.
-        usage: Aggregate, such as `p95` -> usage. None if the samples cover less than half of the window.
-    """
-
-    duration_seconds: int
+    duration_seconds: int  # Length of the window
+    # Aggregate, such as `p95` -> usage. None if the samples cover less than half of the window.
     usage: Mapping[str, Usage | None]
 
 
@@ -134,7 +130,6 @@ def node_report(
         store: The time series.
         now_ms: Time in milliseconds.
         policy: Collect policy in force.
-        pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
         gpus: The GPUs of the machine; empty if their usage is not measured.
         cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default
@@ -232,7 +227,6 @@ def usage_reported(
     """Return the event with the usage report of a node.
 
     Args:
-        report: The report.
         updated_at: RFC 3339 text of report.update_time_ms.
         be_quota_us: CPU quota of the best-effort class in microseconds per period; -1 = unlimited.
         prediction: Prediction for prod pods; None if there is none yet.

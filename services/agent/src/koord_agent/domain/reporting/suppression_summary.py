@@ -52,7 +52,6 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
     They differ if the plan of another strategy won, or if the quota was limited.
 
     Args:
-        decision: Decision of CPU suppression.
         quota_us: Quota that was written.
         winner: Plan that was carried out; None if it is unknown.
     """
@@ -65,23 +64,14 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
 
 @dataclass(slots=True)
 class SuppressionSummary:
-    """The last fact about the CPU quota of the best-effort class of a node, and the changes since then.
+    """The last fact about the CPU quota of the best-effort class of a node, and the changes since then."""
 
-    Attributes:
-        said_us: Quota in the last fact; None if there was no fact since the agent started.
-        said_ms: Time of the last fact in milliseconds.
-        said_causes: Contentions that the last fact named.
-        writes: Number of writes since the last fact.
-        lowest_us: Lowest quota since the last fact.
-        highest_us: Highest quota since the last fact.
-    """
-
-    said_us: int | None = None
-    said_ms: int = 0
-    said_causes: tuple[str, ...] = ()
-    writes: int = 0
-    lowest_us: int = 0
-    highest_us: int = 0
+    said_us: int | None = None  # Quota in the last fact; None if there was no fact since the agent started
+    said_ms: int = 0  # Time of the last fact in milliseconds
+    said_causes: tuple[str, ...] = ()  # Contentions that the last fact named
+    writes: int = 0  # Number of writes since the last fact
+    lowest_us: int = 0  # Lowest quota since the last fact
+    highest_us: int = 0  # Highest quota since the last fact
     _last: Decision | None = None
     _causes: tuple[str, ...] = ()
 
@@ -96,7 +86,6 @@ class SuppressionSummary:
         """Add a decision whose quota was written, and return the fact about it; None if no fact is due yet.
 
         Args:
-            decision: Decision of CPU suppression.
             now_ms: Time in milliseconds.
             capacity_milli: CPU of the node in milli-cores.
             every_ms: Longest time in milliseconds until a small change is reported.

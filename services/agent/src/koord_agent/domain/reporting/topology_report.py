@@ -56,7 +56,6 @@ def zones(
     """Return the zones `node-<i>`, one per NUMA node.
 
     Args:
-        topology: Online CPUs.
         memory: Memory of each NUMA node, in order.
         report_hugepages: Whether huge pages are reported.
         numa_reservation: Capacity and allocatable of the node if it has the label enable-numa-reservation. The
@@ -102,21 +101,14 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """CPUs, memory and kubelet configuration of a machine, from which the topology report is made.
-
-    Attributes:
-        topology: Online CPUs.
-        memory: Memory of each NUMA node, in order.
-        basic: cpuModel, hyperThreadEnabled and so on; empty and false values are left out.
-        kubelet: Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
-        l3_caches: L3 caches; empty if unknown.
-    """
+    """CPUs, memory and kubelet configuration of a machine, from which the topology report is made."""
 
     topology: CpuTopology
-    memory: Sequence[NumaMemory]
-    basic: Mapping[str, str | bool]
+    memory: Sequence[NumaMemory]  # Memory of each NUMA node, in order
+    basic: Mapping[str, str | bool]  # cpuModel, hyperThreadEnabled and so on; empty and false values are left out
+    # Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
     kubelet: KubeletConfiguration | None = None
-    l3_caches: Sequence[CpuCache] = ()
+    l3_caches: Sequence[CpuCache] = ()  # L3 caches; empty if unknown
 
 
 def topology_reported(
@@ -132,7 +124,6 @@ def topology_reported(
     Args:
         found: CPUs, memory and kubelet configuration of the machine.
         pools: CPUs of each kind of pods.
-        labels: Labels of the node.
         numa_reservation: Capacity and allocatable of the node, used if it has the label enable-numa-reservation.
         report_hugepages: Whether huge pages are reported.
 

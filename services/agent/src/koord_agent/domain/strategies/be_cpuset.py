@@ -19,21 +19,15 @@ NO_CPUS = EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOwners:
-    """The CPUs of the node, and who owns them.
+    """The CPUs of the node, and who owns them."""
 
-    Attributes:
-        cpus: Online CPUs.
-        by_qos_label: CPU -> QoS label (LSE or LSR) of the pod that owns it.
-        reserved: CPUs of the node reservation.
-        system_exclusive: CPUs of system QoS, if no other pod may use them.
-    """
-
-    cpus: tuple[CpuPlace, ...]
+    cpus: tuple[CpuPlace, ...]  # Online CPUs
+    # CPU -> QoS label (LSE or LSR) of the pod that owns it.
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
     """CPU -> QoS label of the pod that owns it exclusively (annotation resource-status)."""
-    reserved: frozenset[int] = NO_CPUS
+    reserved: frozenset[int] = NO_CPUS  # CPUs of the node reservation
     """CPUs of the node reservation, as the topology object reports them."""
-    system_exclusive: frozenset[int] = NO_CPUS
+    system_exclusive: frozenset[int] = NO_CPUS  # CPUs of system QoS, if no other pod may use them
     """CPUs of system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:

@@ -100,17 +100,11 @@ def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceValue:
-    """A line for one device, to be written to a kernel file that has one line per device.
-
-    Attributes:
-        file: Name of the file.
-        device: Device as MAJ:MIN.
-        value: The whole line.
-    """
+    """A line for one device, to be written to a kernel file that has one line per device."""
 
     file: str
-    device: str
-    value: str
+    device: str  # Device as MAJ:MIN
+    value: str  # The whole line
 
 
 THROTTLES: tuple[tuple[str, Callable[[IoConfig], int | None]], ...] = (

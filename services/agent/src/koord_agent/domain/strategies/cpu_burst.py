@@ -32,19 +32,12 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """The token bucket of one container, which limits how long it may exceed its CPU limit.
+    """The token bucket of one container, which limits how long it may exceed its CPU limit."""
 
-    Attributes:
-        period_seconds: Period of the burst policy; a negative period disables the limit.
-        percent: Highest quota of the burst policy, in percent of the limit.
-        tokens: Present number of tokens. A token is one percent above the limit for one second.
-        updated_ms: Time of the last update in milliseconds.
-    """
-
-    period_seconds: int
-    percent: int
-    tokens: int
-    updated_ms: int
+    period_seconds: int  # Period of the burst policy; a negative period disables the limit
+    percent: int  # Highest quota of the burst policy, in percent of the limit
+    tokens: int  # Present number of tokens. A token is one percent above the limit for one second.
+    updated_ms: int  # Time of the last update in milliseconds
 
     @property
     def capacity(self) -> int:
@@ -112,39 +105,25 @@ MOST_SCALED = 2_000
 
 
 class _Target(NamedTuple):
-    """A container, or a pod whose containers are unknown, with its CPU limit and last measurements.
+    """A container, or a pod whose containers are unknown, with its CPU limit and last measurements."""
 
-    Attributes:
-        key: Id of the container, or UID of the pod.
-        directory: Its cgroup directory.
-        limit_milli: CPU limit in milli-cores.
-        is_running: Whether the container runs.
-        used_cores: Last CPU usage in cores; None if there is no sample.
-        throttled: Last throttled ratio, from 0 to 1; None if there is no sample.
-    """
-
-    key: str
-    directory: str
-    limit_milli: int
-    is_running: bool
-    used_cores: float | None
-    throttled: float | None
+    key: str  # Id of the container, or UID of the pod
+    directory: str  # Its cgroup directory
+    limit_milli: int  # CPU limit in milli-cores
+    is_running: bool  # Whether the container runs
+    used_cores: float | None  # Last CPU usage in cores; None if there is no sample
+    throttled: float | None  # Last throttled ratio, from 0 to 1; None if there is no sample
 
 
 @dataclass(slots=True)
 class CpuBurstStrategy:
-    """Proposes burst buffers and CPU quotas of latency-sensitive pods on one node.
-
-    Attributes:
-        draw: Returns a random number in 0..1 for the first tokens of a token bucket.
-        normalizes: Whether the gate CPUNormalization is on. Then quotas start from the normalized ones.
-        scaled: File -> quota or burst buffer that was proposed last.
-    """
+    """Proposes burst buffers and CPU quotas of latency-sensitive pods on one node."""
 
     name = cpu_burst_rules.PLUGIN
     needs = Needs(gates=(CPU_BURST,), section="cpuBurstStrategy")
-    draw: Callable[[], float]
-    normalizes: bool = False
+    draw: Callable[[], float]  # Returns a random number in 0..1 for the first tokens of a token bucket
+    normalizes: bool = False  # Whether the gate CPUNormalization is on. Then quotas start from the normalized ones.
+    # File -> quota or burst buffer that was proposed last.
     scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
     _resting: dict[str, tuple[AgentPod, cpu_burst_rules.BurstPolicy]] = field(

@@ -43,21 +43,14 @@ class BurstPolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstPolicy:
-    """CPU burst settings of a node or pod.
+    """CPU burst settings of a node or pod."""
 
-    Attributes:
-        policy: Which mechanisms are used (`BurstPolicyName`).
-        cpu_burst_percent: Size of the burst buffer in percent of the CPU limit.
-        cfs_quota_burst_percent: Highest quota in percent of the quota of the CPU limit.
-        cfs_quota_burst_period_seconds: Period of the token bucket that limits bursts; a negative period disables it.
-        share_pool_threshold_percent: Usage of the shared pool from which on quotas are stepped down.
-    """
-
-    policy: str = BurstPolicyName.NONE
-    cpu_burst_percent: int = 1000
-    cfs_quota_burst_percent: int = 300
+    policy: str = BurstPolicyName.NONE  # Which mechanisms are used (`BurstPolicyName`)
+    cpu_burst_percent: int = 1000  # Size of the burst buffer in percent of the CPU limit
+    cfs_quota_burst_percent: int = 300  # Highest quota in percent of the quota of the CPU limit
+    # Period of the token bucket that limits bursts; a negative period disables it.
     cfs_quota_burst_period_seconds: int = -1
-    share_pool_threshold_percent: int = 50
+    share_pool_threshold_percent: int = 50  # Usage of the shared pool from which on quotas are stepped down
 
     @property
     def bursts_by_buffer(self) -> bool:
@@ -93,7 +86,6 @@ def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy
     An invalid annotation counts as absent.
 
     Args:
-        pod: The pod.
         node_section: `cpuBurstStrategy` of the NodeSLO as JSON.
     """
     text = pod.annotations.get(keys.CPU_BURST)
@@ -147,15 +139,10 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """Load of the shared pool.
+    """Load of the shared pool."""
 
-    Attributes:
-        state: State that the load leads to.
-        ratio: Used share of the pool; None while the state is unknown.
-    """
-
-    state: PoolState
-    ratio: float | None = None
+    state: PoolState  # State that the load leads to
+    ratio: float | None = None  # Used share of the pool; None while the state is unknown
 
 
 def pool_load(
@@ -174,7 +161,6 @@ def pool_load(
     Args:
         node_cpus: CPUs of the node; None = CPU info is missing, and the state is unknown.
         node_cpu_used_cores: CPU in use on the node in cores; None = no sample.
-        pods: The pods of the node.
         used_cores: UID -> average CPU usage over the window in cores; an absent pod has no sample.
         threshold_percent: Usage in percent from which on the pool counts as overloaded; from 90 % of it on, as cooling.
 
@@ -209,18 +195,12 @@ class QuotaStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of a container and of its pod after a step.
+    """Quotas of a container and of its pod after a step."""
 
-    Attributes:
-        step: The direction.
-        container_quota_us: Quota of the container in microseconds per period.
-        pod_quota_us: Quota of the pod in microseconds per period.
-        order: Files to write, in this order: `pod` and `container`, or `container` alone. Empty if no quota changes.
-    """
-
-    step: QuotaStep
-    container_quota_us: int
-    pod_quota_us: int
+    step: QuotaStep  # The direction
+    container_quota_us: int  # Quota of the container in microseconds per period
+    pod_quota_us: int  # Quota of the pod in microseconds per period
+    # Files to write, in this order: `pod` and `container`, or `container` alone. Empty if no quota changes.
     order: tuple[str, ...] = ()
 
 

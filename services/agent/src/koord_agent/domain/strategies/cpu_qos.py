@@ -35,17 +35,12 @@ AUDIT_REASON = "UpdateCPU"
 
 @dataclass(slots=True)
 class CpuQosStrategy:
-    """Proposes group identity and cpu.idle of QoS classes, pods and host applications on one node.
-
-    Attributes:
-        identity: Whether group identities are set.
-        idle: Whether cpu.idle is set.
-    """
+    """Proposes group identity and cpu.idle of QoS classes, pods and host applications on one node."""
 
     name = PLUGIN
     needs = Needs(gates=(GROUP_IDENTITY, CORE_SCHED), section=RESOURCE_QOS)
-    identity: bool
-    idle: bool
+    identity: bool  # Whether group identities are set
+    idle: bool  # Whether cpu.idle is set
     _problems: tuple[str, ...] = ()
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None

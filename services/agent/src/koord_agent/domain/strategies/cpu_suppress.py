@@ -57,35 +57,20 @@ class BeCgroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """Inputs of a suppression decision, read once per cycle.
+    """Inputs of a suppression decision, read once per cycle."""
 
-    Attributes:
-        now_ms: Time in milliseconds.
-        capacity_milli: CPU of the whole node in milli-cores.
-        reserved_milli: Milli-cores: max(capacity - allocatable, annotated reservation).
-        node_cpu_used_cores: Last CPU usage of the node in cores; None if there is no sample.
-        pods: Last CPU usage of each pod.
-        orphan_cpu_used_cores: CPU usage of pods that have samples but no pod object, in cores.
-        host_applications: Last CPU usage of each host application.
-        be_root: Directory of the best-effort class.
-        be_quota_us: CFS quota of the class; -1: unlimited, None: unreadable.
-        be_cgroups: Directories of best effort: the root first, then pods and containers. Empty if the machine has no
-            CPU lists.
-        owners: Owners of CPUs; None if the CPU topology is unknown.
-        kubelet_static: Whether the CPU manager policy of the kubelet is static.
-    """
-
-    now_ms: int
-    capacity_milli: int
-    reserved_milli: int
-    node_cpu_used_cores: float | None
-    pods: tuple[PodCpu, ...]
-    orphan_cpu_used_cores: float = 0.0
-    host_applications: tuple[HostAppCpu, ...] = ()
-    be_root: str
-    be_quota_us: int | None
+    now_ms: int  # Time in milliseconds
+    capacity_milli: int  # CPU of the whole node in milli-cores
+    reserved_milli: int  # Milli-cores: max(capacity - allocatable, annotated reservation)
+    node_cpu_used_cores: float | None  # Last CPU usage of the node in cores; None if there is no sample
+    pods: tuple[PodCpu, ...]  # Last CPU usage of each pod
+    orphan_cpu_used_cores: float = 0.0  # CPU usage of pods that have samples but no pod object, in cores
+    host_applications: tuple[HostAppCpu, ...] = ()  # Last CPU usage of each host application
+    be_root: str  # Directory of the best-effort class
+    be_quota_us: int | None  # CFS quota of the class; -1: unlimited, None: unreadable
+    # Directories of best effort: the root first, then pods and containers. Empty if the machine has no CPU lists.
     be_cgroups: tuple[BeCgroup, ...] = ()
-    owners: CpuOwners | None = None
+    owners: CpuOwners | None = None  # Owners of CPUs; None if the CPU topology is unknown
     kubelet_static: bool = False
 
 
@@ -133,32 +118,20 @@ class SuppressMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decision about the CPU of best-effort pods, with its explanation.
+    """A decision about the CPU of best-effort pods, with its explanation."""
 
-    Attributes:
-        action: What is done.
-        reason: Sentence for people.
-        terms: Numbers of the formula; None if it was not computed (missing input, or disabled).
-        target_quota_us: Quota for the budget, before small changes are skipped and steps are limited; None without a
-            quota.
-        old_quota_us: Quota before; None if unreadable.
-        new_quota_us: Quota after the plans are written; None without a quota.
-        want_cpus: Number of CPUs, if best effort is limited by CPU lists; otherwise None.
-        cpuset: CPU list after the plans are written; None without one.
-        plans: Values of kernel files that carry it out.
-        memory: State for the next decision.
-    """
-
-    action: Action
-    reason: str
+    action: Action  # What is done
+    reason: str  # Sentence for people
+    # Numbers of the formula; None if it was not computed (missing input, or disabled).
     terms: SuppressTerms | None = None
+    # Quota for the budget, before small changes are skipped and steps are limited; None without a quota.
     target_quota_us: int | None = None
-    old_quota_us: int | None = None
-    new_quota_us: int | None = None
-    want_cpus: int | None = None
-    cpuset: frozenset[int] | None = None
-    plans: tuple[Plan, ...] = ()
-    memory: SuppressMemory = SuppressMemory()
+    old_quota_us: int | None = None  # Quota before; None if unreadable
+    new_quota_us: int | None = None  # Quota after the plans are written; None without a quota
+    want_cpus: int | None = None  # Number of CPUs, if best effort is limited by CPU lists; otherwise None
+    cpuset: frozenset[int] | None = None  # CPU list after the plans are written; None without one
+    plans: tuple[Plan, ...] = ()  # Values of kernel files that carry it out
+    memory: SuppressMemory = SuppressMemory()  # State for the next decision
 
 
 def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:

@@ -65,19 +65,12 @@ def _status_of(allocation: Allocation) -> ResourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpusetRule:
-    """The CPUs of a node that each kind of pods may use.
+    """The CPUs of a node that each kind of pods may use."""
 
-    Attributes:
-        shared: CPUs that latency-sensitive pods share, by NUMA node.
-        be: CPUs that best-effort pods share, by NUMA node.
-        system: CPU list of system QoS. "" means none.
-        is_static: Whether the CPU manager policy of the kubelet is static.
-    """
-
-    shared: tuple[SharedPool, ...] = ()
-    be: tuple[SharedPool, ...] = ()
-    system: str = ""
-    is_static: bool = False
+    shared: tuple[SharedPool, ...] = ()  # CPUs that latency-sensitive pods share, by NUMA node
+    be: tuple[SharedPool, ...] = ()  # CPUs that best-effort pods share, by NUMA node
+    system: str = ""  # CPU list of system QoS. "" means none.
+    is_static: bool = False  # Whether the CPU manager policy of the kubelet is static
 
 
 def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
@@ -85,7 +78,6 @@ def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is
 
     Args:
         pools: CPUs of each kind of pods. None means they are unknown.
-        annotations: Annotations of the node.
         is_static: Whether the CPU manager policy of the kubelet is static.
 
     Returns:
@@ -192,17 +184,13 @@ _Value = tuple[CgroupFile, str]
 
 @dataclass(slots=True)
 class CpusetStrategy:
-    """Proposes the CPU lists of pods and host applications on one node.
-
-    Attributes:
-        unsets_quota: Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
-        be_by_manager: Whether the gate BECPUManager is on.
-    """
+    """Proposes the CPU lists of pods and host applications on one node."""
 
     name = PLUGIN
     needs = Needs(gates=(CPUSET_ALLOCATOR,), node_slo=False)
+    # Whether pods that own CPUs get no CPU quota; False with the flag -disable-unset-cpu-quota.
     unsets_quota: bool = True
-    be_by_manager: bool = False
+    be_by_manager: bool = False  # Whether the gate BECPUManager is on
     _pods: tuple[AgentPod, ...] = ()
     _pools: CpuPools | None = None
     _rule: CpusetRule | None = None

@@ -23,15 +23,11 @@ _CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
 @dataclass(frozen=True, slots=True)
 class BvtRule:
-    """The group identity (value of cpu.bvt_warp_ns) of each QoS class of a NodeSLO.
+    """The group identity (value of cpu.bvt_warp_ns) of each QoS class of a NodeSLO."""
 
-    Attributes:
-        values: QoS class, such as `lsClass` -> group identity; 0 for a disabled class.
-        enabled: QoS classes whose CPU QoS is enabled.
-    """
-
+    # QoS class, such as `lsClass` -> group identity; 0 for a disabled class.
     values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
-    enabled: frozenset[str] = frozenset()
+    enabled: frozenset[str] = frozenset()  # QoS classes whose CPU QoS is enabled
 
     @property
     def is_enabled(self) -> bool:
@@ -41,17 +37,11 @@ class BvtRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BvtKernel:
-    """Whether this kernel supports group identity, and whether it is switched on.
+    """Whether this kernel supports group identity, and whether it is switched on."""
 
-    Attributes:
-        has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
-        has_switch: Whether sysctl kernel.sched_group_identity_enabled exists.
-        is_on: Value of the sysctl; None if it is unreadable.
-    """
-
-    has_file: bool
-    has_switch: bool = False
-    is_on: bool | None = None
+    has_file: bool  # Whether cpu.bvt_warp_ns exists in the root of the pods
+    has_switch: bool = False  # Whether sysctl kernel.sched_group_identity_enabled exists
+    is_on: bool | None = None  # Value of the sysctl; None if it is unreadable
 
     def takes(self, rule: BvtRule) -> bool:
         """Return whether group identities may be written to the files of this kernel.
@@ -88,7 +78,6 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
         rule: Group identities of the QoS classes.
         qos_label: QoS label of the pod; "" without one.
         kube_qos: Kubernetes QoS class, used for a pod without a label.
-        annotations: Annotations of the pod.
 
     Raises:
         InvalidInput: The annotation is invalid, in a pod of any class. Its files must not be changed then.

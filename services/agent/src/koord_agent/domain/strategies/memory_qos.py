@@ -142,7 +142,6 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
     annotation counts as absent.
 
     Args:
-        pod: The pod.
         classes: `lsrClass` (also for LSE), `lsClass`, `beClass`, `systemClass` -> settings, from `class_settings`.
     """
     name = CLASS_OF_QOS[QosClass(pod.qos)]
@@ -176,7 +175,6 @@ def memory_values(
 
     Args:
         classes: QoS class -> settings, from `class_settings`.
-        pods: The pods of the node.
         allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
         page_size: Size of a memory page in bytes.
 
@@ -209,7 +207,6 @@ def pod_memory(
     """Return the values of the memory.* files of one pod and its containers; None if it is neither Pending nor Running.
 
     Args:
-        pod: The pod.
         classes: QoS class -> settings, from `class_settings`.
         allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
         page_size: Size of a memory page in bytes.
@@ -320,15 +317,11 @@ AUDIT_REASON = "UpdateMemory"
 
 @dataclass(slots=True)
 class MemoryQosStrategy:
-    """Proposes the memory.* files of QoS classes, pods and containers on one node.
-
-    Attributes:
-        page_size: Size of a memory page of this machine in bytes.
-    """
+    """Proposes the memory.* files of QoS classes, pods and containers on one node."""
 
     name = PLUGIN
     needs = Needs(gates=(CGROUP_RECONCILE,), section=RESOURCE_QOS)
-    page_size: int = 4096
+    page_size: int = 4096  # Size of a memory page of this machine in bytes
     _pods: tuple[AgentPod, ...] = ()
     _section: Mapping[str, Any] | None = None
     _at_ms: int = 0

@@ -85,17 +85,11 @@ class BatchContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchValues:
-    """Values for the cgroup files of a best-effort pod or container; -1 means unlimited.
-
-    Attributes:
-        cpu_shares: Value of cpu.shares.
-        cfs_quota_us: CPU quota in microseconds per period of 100 ms.
-        memory_limit_bytes: Memory limit in bytes.
-    """
+    """Values for the cgroup files of a best-effort pod or container; -1 means unlimited."""
 
     cpu_shares: int
-    cfs_quota_us: int
-    memory_limit_bytes: int
+    cfs_quota_us: int  # CPU quota in microseconds per period of 100 ms
+    memory_limit_bytes: int  # Memory limit in bytes
 
 
 class _Resources(msgspec.Struct):
@@ -231,17 +225,12 @@ _Value = tuple[str, CgroupFile, int]
 
 @dataclass(slots=True)
 class PodResourcesStrategy:
-    """Proposes the values of best-effort pods by their batch resources, and quotas by the normalization ratio.
-
-    Attributes:
-        batch: Whether the gate BatchResource is on.
-        normalization: Whether the gate CPUNormalization is on.
-    """
+    """Proposes the values of best-effort pods by their batch resources, and quotas by the normalization ratio."""
 
     name = "PodResources"
     needs = Needs(gates=(BATCH_RESOURCE, CPU_NORMALIZATION), node_slo=False)
-    batch: bool
-    normalization: bool
+    batch: bool  # Whether the gate BatchResource is on
+    normalization: bool  # Whether the gate CPUNormalization is on
     _seen: tuple[object, ...] = ()
     _pods: tuple[AgentPod, ...] = ()
     _ratio: float | None = None

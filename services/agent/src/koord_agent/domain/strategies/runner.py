@@ -21,14 +21,10 @@ class Interval:
     """Decides in which cycles a periodic task, such as a strategy, runs.
 
     Cycles are not exact to the millisecond, so a task runs in the cycle nearest to its due time.
-
-    Attributes:
-        every_ms: Milliseconds between two runs. 0 means never.
-        cycle_ms: Milliseconds between cycles.
     """
 
-    every_ms: int
-    cycle_ms: int
+    every_ms: int  # Milliseconds between two runs. 0 means never.
+    cycle_ms: int  # Milliseconds between cycles
     _next_ms: int | None = None
 
     @property
@@ -60,17 +56,12 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """The proposals of all strategies of a node in a cycle.
+    """The proposals of all strategies of a node in a cycle."""
 
-    Attributes:
-        plans: Values of kernel files, in the order of the strategies.
-        evictions: Strategy -> eviction tasks. Strategies without evictions are left out.
-        problems: Parts that could not be proposed, one sentence each.
-    """
-
-    plans: tuple[Plan, ...]
+    plans: tuple[Plan, ...]  # Values of kernel files, in the order of the strategies
+    # Strategy -> eviction tasks. Strategies without evictions are left out.
     evictions: Mapping[str, tuple[EvictionTask, ...]]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # Parts that could not be proposed, one sentence each
 
 
 @dataclass(slots=True)
@@ -83,12 +74,9 @@ class _Entry:
 
 @dataclass(slots=True)
 class StrategyRunner:
-    """Runs the strategies of one node. Only its `QosCycle` uses it.
+    """Runs the strategies of one node. Only its `QosCycle` uses it."""
 
-    Attributes:
-        switch_group_identity: Switches group identity on in the kernel; returns False if the kernel refuses.
-    """
-
+    # Switches group identity on in the kernel; returns False if the kernel refuses.
     switch_group_identity: Callable[[], bool]
     _entries: list[_Entry] = field(default_factory=list[_Entry])
 
@@ -121,7 +109,6 @@ class StrategyRunner:
         has no NodeSLO, a strategy that needs one does not run, and its plans are dropped.
 
         Args:
-            look: Snapshot of the node.
             state: Other inputs. Each strategy gets the lifetime of its own plans.
             resting: Names of strategies that pause after an eviction.
         """

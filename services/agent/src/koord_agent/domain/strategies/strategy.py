@@ -34,19 +34,12 @@ class Pace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Conditions under which a strategy runs, and the part of the NodeSLO that it gets.
+    """Conditions under which a strategy runs, and the part of the NodeSLO that it gets."""
 
-    Attributes:
-        gates: Feature gates. At least one must be on. Empty: the strategy needs none.
-        section: Part of the NodeSLO that `propose` gets as its policy; "" for the whole NodeSLO.
-        pace: Flag that sets the interval of the strategy.
-        node_slo: Whether the strategy is skipped while the node has no valid NodeSLO.
-    """
-
-    gates: tuple[str, ...] = ()
-    section: str = ""
-    pace: Pace = Pace.RECONCILE
-    node_slo: bool = True
+    gates: tuple[str, ...] = ()  # Feature gates. At least one must be on. Empty: the strategy needs none.
+    section: str = ""  # Part of the NodeSLO that `propose` gets as its policy; "" for the whole NodeSLO
+    pace: Pace = Pace.RECONCILE  # Flag that sets the interval of the strategy
+    node_slo: bool = True  # Whether the strategy is skipped while the node has no valid NodeSLO
 
 
 class Readings(Protocol):
@@ -74,19 +67,12 @@ class Readings(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """Changes of other strategies by ongoing contentions. There are none unless `psi.act` is set in the NodeSLO.
+    """Changes of other strategies by ongoing contentions. There are none unless `psi.act` is set in the NodeSLO."""
 
-    Attributes:
-        suppress_points: Percentage points by which the threshold of CPU suppression is lowered.
-        memory_points: Percentage points by which the threshold of eviction for memory is lowered.
-        halve_io_weight: Whether the block-IO weight of best effort is halved.
-        suppress_causes: Ids of the contentions that lower the threshold of CPU suppression.
-    """
-
-    suppress_points: int = 0
-    memory_points: int = 0
-    halve_io_weight: bool = False
-    suppress_causes: tuple[str, ...] = ()
+    suppress_points: int = 0  # Percentage points by which the threshold of CPU suppression is lowered
+    memory_points: int = 0  # Percentage points by which the threshold of eviction for memory is lowered
+    halve_io_weight: bool = False  # Whether the block-IO weight of best effort is halved
+    suppress_causes: tuple[str, ...] = ()  # Ids of the contentions that lower the threshold of CPU suppression
 
 
 NO_EFFECTS = Effects()
@@ -94,25 +80,16 @@ NO_EFFECTS = Effects()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleState:
-    """Inputs of a strategy besides the snapshot of the node.
+    """Inputs of a strategy besides the snapshot of the node."""
 
-    Attributes:
-        readings: Files of the machine.
-        ttl_ms: Lifetime of the plans of this strategy: two of its intervals.
-        effects: Changes of settings by ongoing contentions.
-        view: Inputs of CPU suppression; None if this cycle has no suppression.
-        suppress: Settings of CPU suppression. None without a valid NodeSLO.
-        written: File that had a plan in the last cycle -> whether the file has the planned value now.
-        is_last: Whether this is the last cycle before the agent stops.
-    """
-
-    readings: Readings
-    ttl_ms: int = 2_000
-    effects: Effects = NO_EFFECTS
-    view: NodeView | None = None
-    suppress: SuppressPolicy | None = None
+    readings: Readings  # Files of the machine
+    ttl_ms: int = 2_000  # Lifetime of the plans of this strategy: two of its intervals
+    effects: Effects = NO_EFFECTS  # Changes of settings by ongoing contentions
+    view: NodeView | None = None  # Inputs of CPU suppression; None if this cycle has no suppression
+    suppress: SuppressPolicy | None = None  # Settings of CPU suppression. None without a valid NodeSLO.
+    # File that had a plan in the last cycle -> whether the file has the planned value now.
     written: Mapping[CgroupFile, bool] = field(default_factory=dict[CgroupFile, bool])
-    is_last: bool = False
+    is_last: bool = False  # Whether this is the last cycle before the agent stops
 
 
 class Target(StrEnum):
@@ -124,39 +101,25 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionTask:
-    """A demand to release amounts of resources by evicting pods, and the candidates.
+    """A demand to release amounts of resources by evicting pods, and the candidates."""
 
-    Attributes:
-        feature: Name of the eviction feature that demands it.
-        target: What counts as released: the requests of pods or their usage.
-        to_release: Resource -> amount: milli-cores for CPU kinds, bytes for memory kinds.
-        order: UIDs of the candidates; the first is evicted first.
-        releases: UID -> amounts that the end of the pod would release. It also contains pods that are not candidates
-            of this task but may be victims of another one.
-        reason: One sentence with the numbers behind it.
-    """
-
-    feature: str
-    target: Target
-    to_release: Amounts
-    order: tuple[str, ...]
+    feature: str  # Name of the eviction feature that demands it
+    target: Target  # What counts as released: the requests of pods or their usage
+    to_release: Amounts  # Resource -> amount: milli-cores for CPU kinds, bytes for memory kinds
+    order: tuple[str, ...]  # UIDs of the candidates; the first is evicted first
+    # UID -> amounts that the end of the pod would release. It also contains pods that are not candidates of this task
+    # but may be victims of another one.
     releases: Mapping[str, Amounts]
-    reason: str = ""
+    reason: str = ""  # One sentence with the numbers behind it
 
 
 class Proposal(NamedTuple):
-    """The proposal of a strategy in one cycle: values of kernel files, and evictions.
+    """The proposal of a strategy in one cycle: values of kernel files, and evictions."""
 
-    Attributes:
-        plans: At most one value for each file.
-        evictions: Amounts to release by evicting pods.
-        problems: Parts that could not be proposed, one sentence each.
-        group_identity: Whether group identity must be switched on in the kernel before the plans are written.
-    """
-
-    plans: Iterable[Plan] = ()
-    evictions: Iterable[EvictionTask] = ()
-    problems: Iterable[str] = ()
+    plans: Iterable[Plan] = ()  # At most one value for each file
+    evictions: Iterable[EvictionTask] = ()  # Amounts to release by evicting pods
+    problems: Iterable[str] = ()  # Parts that could not be proposed, one sentence each
+    # Whether group identity must be switched on in the kernel before the plans are written.
     group_identity: bool = False
 
 

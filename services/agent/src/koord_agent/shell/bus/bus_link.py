@@ -42,7 +42,6 @@ class BusLink:
         """Set the ports of a new connection to the bus. Those of an earlier one are of no more use.
 
         Args:
-            ports: The ports.
             is_connected: Returns whether the connection is up; None: always.
         """
         self._ports = ports

@@ -53,16 +53,9 @@ class DesiredStates:
     """Desired state of the nodes of this process, kept up to date from disk, bucket and pushed facts.
 
     Args:
-        nodes: Names of the nodes.
         link: The connection to the bus.
-        logger: Logger of the service.
         jitter: Returns a factor near 1 for each pause, so that nodes do not read at the same time.
         changed: Called with the name of a node after its view was replaced.
-
-    Attributes:
-        nodes: Names of the nodes.
-        views: Node -> desired state.
-        read_once: Nodes whose desired state was read from the bucket at least once.
     """
 
     def __init__(
@@ -75,8 +68,8 @@ class DesiredStates:
         changed: Callable[[str], None],
     ) -> None:
         self.nodes = tuple(nodes)
-        self.views: dict[str, desired.DesiredView] = {}
-        self.read_once: set[str] = set()
+        self.views: dict[str, desired.DesiredView] = {}  # Node -> desired state
+        self.read_once: set[str] = set()  # Nodes whose desired state was read from the bucket at least once
         self._known = frozenset(nodes)
         self._link = link
         self._logger = logger

@@ -51,10 +51,6 @@ class Outbox(FactQueue):
         store: Keeps the facts on disk.
         link: The connection to the bus.
         limit: Largest number of facts that wait.
-        logger: Logger of the service.
-
-    Attributes:
-        dropped: Number of facts that the full queue refused since the start.
     """
 
     def __init__(self, store: LocalStore, link: BusLink, *, limit: int, logger: Logger) -> None:
@@ -62,7 +58,7 @@ class Outbox(FactQueue):
             return (await link.connected()).facts
 
         super().__init__(store, log, logger, instead=_left_out)
-        self.dropped = 0
+        self.dropped = 0  # Number of facts that the full queue refused since the start
         self._store = store
         self._limit = limit
 
@@ -111,22 +107,15 @@ REFUSED_FACTS: Final = 1_000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FactPublisher:
-    """Publishes the facts of the nodes of one process through the outbox. Only one task uses it.
+    """Publishes the facts of the nodes of one process through the outbox. Only one task uses it."""
 
-    Attributes:
-        outbox: Queue of facts on disk.
-        states: Desired states, which know why a pod was placed.
-        start_id: Id of this run of the process. It is the cause of facts without another cause.
-        refused: Called with the name of the node and the fact if the outbox refuses a fact about starts or ends of
-            pods.
-    """
-
-    outbox: Outbox
-    states: DesiredStates
+    outbox: Outbox  # Queue of facts on disk
+    states: DesiredStates  # Desired states, which know why a pod was placed
     tracer: Tracer
     clock: Clock
     logger: Logger
-    start_id: str
+    start_id: str  # Id of this run of the process. It is the cause of facts without another cause.
+    # Called with the name of the node and the fact if the outbox refuses a fact about starts or ends of pods.
     refused: Callable[[str, Event], None]
     _waiting: list[Fact] = field(default_factory=list[Fact])
 
@@ -162,7 +151,6 @@ class FactPublisher:
         """Return the headers of a fact or report of a node.
 
         Args:
-            node: Name of the node.
             causation: Id of the event that caused it; "" for the start of this process.
         """
         return Origin(

@@ -31,8 +31,6 @@ class ProxyFactServer(UnixServer):
     """Appends facts of the CRI proxy of a node to the log. Create it in the event loop of the service.
 
     Args:
-        socket: Path of the socket.
-        node: Name of the node.
         link: The connection to the bus.
     """
 

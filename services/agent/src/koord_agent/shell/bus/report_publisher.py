@@ -22,21 +22,13 @@ from koord_agent.shell.node.threads import finished_in_thread
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPublisher:
-    """Publishes the usage reports of the nodes of one process.
+    """Publishes the usage reports of the nodes of one process."""
 
-    Attributes:
-        link: The bus. Without a connection, no report is made.
-        facts: Creates the headers.
-        is_on: Whether usage is reported.
-        problems: Logs why a report could not be made.
-        in_thread: Whether reports are made in a thread, because they read files of a machine.
-    """
-
-    link: BusLink
-    facts: FactPublisher
-    is_on: bool
-    problems: ProblemLog
-    in_thread: bool
+    link: BusLink  # The bus. Without a connection, no report is made.
+    facts: FactPublisher  # Creates the headers
+    is_on: bool  # Whether usage is reported
+    problems: ProblemLog  # Logs why a report could not be made
+    in_thread: bool  # Whether reports are made in a thread, because they read files of a machine
     _slots: dict[str, int] = field(default_factory=dict[str, int])
 
     async def publish_due(

@@ -56,21 +56,13 @@ VISITS: Final = {Feature.COLD_PAGES: PodCollector.COLD_PAGES}
 
 
 class _Slow(NamedTuple):
-    """A collector with an interval of its own.
+    """A collector with an interval of its own."""
 
-    Attributes:
-        always: Whether it runs even if interference is not detected.
-        feature: Feature of the machine without which it does not run.
-        every_ms: Its interval in milliseconds.
-        collect: Reads the machine and appends samples.
-        visits: Group of collectors by which pod filters exclude pods.
-    """
-
-    always: bool
-    feature: Feature
-    every_ms: int
-    collect: _Collect
-    visits: PodCollector
+    always: bool  # Whether it runs even if interference is not detected
+    feature: Feature  # Feature of the machine without which it does not run
+    every_ms: int  # Its interval in milliseconds
+    collect: _Collect  # Reads the machine and appends samples
+    visits: PodCollector  # Group of collectors by which pod filters exclude pods
 
 
 @dataclass(slots=True)
@@ -85,10 +77,8 @@ class Collectors:
     """Runs all collectors of one node at their intervals. Only one task uses them; it calls `close` at the end.
 
     Args:
-        host: The machine.
         monitor: Gets the samples.
         features: Features of the machine. A collector whose feature is missing does not run.
-        topology: Online CPUs.
         measured: Returns the pods that a group of collectors visits, of all pods of the node.
     """
 
@@ -157,7 +147,6 @@ class Collectors:
         """Run the collectors that are due, append their samples, and return the newest CPU usages.
 
         Args:
-            pods: The pods of the node.
             now_ms: Time in milliseconds.
             host_applications: Processes outside Kubernetes that the NodeSLO names.
             best_effort: Quota and CPU lists of the best-effort class, read in this cycle.

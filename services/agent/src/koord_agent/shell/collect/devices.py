@@ -95,13 +95,10 @@ class DeviceReporter:
         read: Returns the devices that the machine has now.
         said: Digest of the last report before the start; "" for none.
         sync_ms: Milliseconds between two readings.
-
-    Attributes:
-        problem: Why the last reading failed; "" if it succeeded.
     """
 
     def __init__(self, read: ReadDevices, *, said: str = "", sync_ms: int = SYNC_EVERY_MS) -> None:
-        self.problem = ""
+        self.problem = ""  # Why the last reading failed; "" if it succeeded
         self._read = read
         self._said = said
         self._sync_ms = sync_ms
@@ -232,7 +229,6 @@ def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict
 
     Args:
         pids: Ids of processes.
-        pods: The pods of the node.
         proc: Folder of procfs.
     """
     wanted = sorted(pids)

@@ -110,7 +110,6 @@ class NvidiaGpus:
 
         Args:
             event: Event of the log if the call fails.
-            call: The call.
             gpu: Index of the GPU that it is about; None: it is about all of them.
         """
         try:

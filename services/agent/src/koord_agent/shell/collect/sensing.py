@@ -87,8 +87,6 @@ def read_host(
     """Read all counters of a machine: of the node, and of known pods, containers, host applications and best effort.
 
     Args:
-        host: The machine.
-        pods: The pods of the node.
         host_applications: Processes outside Kubernetes that the NodeSLO names.
         best_effort: Result of `read_best_effort` in this cycle; None: the class is not measured.
         cpu_to_numa: Online CPU -> NUMA node; None or empty: NUMA nodes are not measured.
@@ -151,9 +149,7 @@ def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_
         lsSlowdown       simulated machines only: time of a request compared with an idle node, 100 = equal
 
     Args:
-        host: The machine.
         metrics: Time series of the node.
-        pods: The pods of the node.
         window_ms: Window of the throttled ratio in milliseconds.
 
     Source:
@@ -194,8 +190,6 @@ def cpu_owners(
     """Return which pods own which CPUs, for the choice of best-effort CPUs; None if the topology is unknown.
 
     Args:
-        topology: Online CPUs.
-        pods: The pods of the node.
         reserved: CPUs of the node reservation.
         system_exclusive: CPUs of system QoS that no other pod may use.
     """
@@ -225,16 +219,13 @@ def suppress_view(
     """Gather the inputs of CPU suppression: last usage by class, and present quota and CPU lists of best effort.
 
     Args:
-        host: The machine.
         now_ms: Time in milliseconds.
         capacity_milli: CPU of the node object in milli-cores.
         reserved_milli: Milli-cores that are reserved for the system.
-        pods: The pods of the node.
         latest: Newest usage of the node and its pods.
         best_effort: Quota and CPU lists of the best-effort class.
         host_applications: Name -> process outside Kubernetes that the NodeSLO names.
         owners: Owners of the CPUs; None if unknown.
-        kubelet_static: Whether the CPU manager policy of the kubelet is static.
     """
     known = tuple(pods)
     apps = host_applications or {}

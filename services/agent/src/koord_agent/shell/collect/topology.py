@@ -38,17 +38,12 @@ class TopologyReporter:
     """Reads the CPUs and NUMA nodes of one machine, and reports them when they change. Only its agent uses it.
 
     Args:
-        host: The machine.
         places: CPUs that are online at the start.
         reports: Whether reports are made. If not, only `pools` is kept up to date.
         report_hugepages: Whether huge pages are reported.
         said: Digest of the last report before the start; "" for none.
         sync_ms: Milliseconds between two readings.
         cpu_info_ms: Milliseconds between two readings of the online CPUs.
-
-    Attributes:
-        kubelet: Configuration of the kubelet; the component that follows the kubelet sets it.
-        problem: Why the last reading gave no topology; "" if it succeeded.
     """
 
     def __init__(
@@ -62,10 +57,11 @@ class TopologyReporter:
         sync_ms: int = SYNC_EVERY_MS,
         cpu_info_ms: int = CPU_INFO_EVERY_MS,
     ) -> None:
+        # Configuration of the kubelet; the component that follows the kubelet sets it.
         self.kubelet: KubeletConfiguration | None = None
         self.kubelet_entries: Mapping[str, Mapping[str, str]] = {}
         self.pools: CpuPools | None = None
-        self.problem = ""
+        self.problem = ""  # Why the last reading gave no topology; "" if it succeeded
         self.amend: Callable[[NodeTopologyReported], NodeTopologyReported] = lambda report: report
         """Adds the additions of installed packages to a report."""
         self.cpu_looks, self.numa_looks = Looks(), Looks()
@@ -87,8 +83,6 @@ class TopologyReporter:
         """Read CPUs and NUMA nodes if it is due. Return the fact about them if it changed, otherwise None.
 
         Args:
-            desired: Desired state of the node.
-            pods: The pods of the node.
             now_ms: Time in milliseconds.
 
         Returns:

@@ -13,22 +13,17 @@ LARGEST_MESSAGE: Final = 16 * 1024 * 1024
 
 
 class SocketAway(Exception):
-    """Raised if a gRPC call failed. The message has socket, call and reason.
-
-    Attributes:
-        code: gRPC status in capitals, such as UNAVAILABLE or NOT_FOUND.
-    """
+    """Raised if a gRPC call failed. The message has socket, call and reason."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = code  # gRPC status in capitals, such as UNAVAILABLE or NOT_FOUND
 
 
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
     """Make one unary gRPC call over a unix socket, and return the decoded answer.
 
     Args:
-        socket: Path of the socket.
         method: `/<package>.<Service>/<Method>`.
         request: A message of `protobuf.message_classes`.
         answer: Message class of the answer.

@@ -24,7 +24,6 @@ class UnixServer:
     """Serves gRPC calls on a unix socket.
 
     Args:
-        socket: Path of the socket.
         handler: Finds the handler of a call.
         name: Beginning of the names of its threads.
         extend: Adds further services to the gRPC server before it starts; None for none.

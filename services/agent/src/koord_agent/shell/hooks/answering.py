@@ -33,10 +33,6 @@ class PodFiles(Protocol):
 
         When the sandbox is removed (PreRemoveRunPodSandbox), only remove the resctrl group of the pod. Failures are
         logged; the reconciler repairs what is missing.
-
-        Args:
-            call: The call with the pod.
-            result: The values of the stage.
         """
         ...
 
@@ -62,7 +58,6 @@ class ObserveHook(Protocol):
             hook: Name of the plug-in.
             stage: Stage at which it ran.
             is_ok: Whether it succeeded.
-            seconds: Duration.
         """
         ...
 
@@ -83,11 +78,7 @@ class HookFacts:
 
 
 class HookAnswers:
-    """Answers calls of hooks. Many threads may use it at once.
-
-    Attributes:
-        facts: Facts about answered calls.
-    """
+    """Answers calls of hooks. Many threads may use it at once."""
 
     def __init__(
         self,
@@ -109,7 +100,7 @@ class HookAnswers:
             files: Sets the values of pods.
             observe: Records durations.
         """
-        self.facts = HookFacts()
+        self.facts = HookFacts()  # Facts about answered calls
         self._plugins = tuple(plugins)
         self._policy = policy
         self._look = look
@@ -124,9 +115,6 @@ class HookAnswers:
 
         Unless the call failed, also write the values to the pod's files at a stage of a pod, and create the folder
         `host_dir` at a stage of a container. Facts about the call are queued in `facts`.
-
-        Args:
-            call: The call.
 
         Returns:
             The result. If `failed` is set, the caller has to return the error.

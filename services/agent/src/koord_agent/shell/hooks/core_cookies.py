@@ -103,9 +103,6 @@ class CoreCookies:
 
         An error concerns one container: the others get their cookies, and the next call tries again. Equal errors are
         returned once.
-
-        Args:
-            look: Snapshot of the node, with its NodeSLO.
         """
         classes = core_sched_classes(look.section("resourceQOSStrategy"))
         is_wanted = any(one.enabled for one in classes.values())

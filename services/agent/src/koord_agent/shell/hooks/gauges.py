@@ -8,14 +8,8 @@ from typing import NamedTuple
 
 
 class Gauge(NamedTuple):
-    """A sample of a metric, without the label of the node.
+    """A sample of a metric, without the label of the node."""
 
-    Attributes:
-        name: Name of the metric without its prefix.
-        labels: Label -> value.
-        value: The value.
-    """
-
-    name: str
-    labels: Mapping[str, str]
+    name: str  # Name of the metric without its prefix
+    labels: Mapping[str, str]  # Label -> value
     value: float

@@ -43,7 +43,6 @@ def call_of_request(rpc: str, request: Message, *, runtime: str) -> HookCall:
 
     Args:
         rpc: Name of the gRPC call, such as `PreCreateContainerHook`.
-        request: Its request.
         runtime: Container runtime of the machine, such as `containerd`.
     """
     stage = Stage(rpc.removesuffix(HOOK))
@@ -118,7 +117,6 @@ class HookServer(UnixServer):
     """Serves the RuntimeHookService. Its socket can change every container of the machine.
 
     Args:
-        socket: Path of the socket.
         answers: Answers the calls.
         runtime: Container runtime of the machine, such as `containerd`.
     """

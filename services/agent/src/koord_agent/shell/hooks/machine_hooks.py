@@ -39,7 +39,6 @@ class ObserveReconciler(Protocol):
             level: Level of the objects that the reconciler sets: `container`, `pod` or `node`.
             resource: Name of what it sets.
             is_ok: Whether it succeeded.
-            seconds: Duration.
         """
         ...
 
@@ -67,7 +66,6 @@ class MachineHooks:
         """Create the reconcilers.
 
         Args:
-            host: The machine.
             roots: Where its file systems are.
             is_enabled: Returns whether a feature gate is on.
             interval: When values are compared with the machine.
@@ -98,9 +96,6 @@ class MachineHooks:
         """Run every reconciler once per interval: each writes the values that differ.
 
         No-op until all pods are known. Until then, a reconciler would remove the values of pods that it does not know.
-
-        Args:
-            look: Snapshot of the node.
 
         Returns:
             Errors of the last run, one sentence each.

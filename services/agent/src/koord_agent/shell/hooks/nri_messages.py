@@ -150,7 +150,6 @@ def write_fields(message: Message, fields: Mapping[str, Any]) -> None:
     """Write fields into a message. A plain value for an optional wrapper becomes the wrapper's value.
 
     Args:
-        message: The message.
         fields: Name of a field -> a value, a list, or the fields of a message.
     """
     for name, value in fields.items():

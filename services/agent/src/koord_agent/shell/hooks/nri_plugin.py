@@ -47,13 +47,9 @@ AnswerHook = Callable[[HookCall], StageResult]
 
 
 class _Configuration(msgspec.Struct):
-    """Configuration of the plugin by the runtime.
+    """Configuration of the plugin by the runtime."""
 
-    Attributes:
-        events: Names of the events to follow; None if the configuration does not name them.
-    """
-
-    events: list[str] | None = None
+    events: list[str] | None = None  # Names of the events to follow; None if the configuration does not name them
 
 
 class _HookFailed(Exception):
@@ -64,7 +60,6 @@ class NriPlugin:
     """Keeps one connection to the container runtime, and answers its events with the hooks.
 
     Args:
-        settings: Settings of the plugin.
         answer: Runs the hooks of the agent.
     """
 

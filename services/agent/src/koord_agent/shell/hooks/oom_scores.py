@@ -36,11 +36,7 @@ class OomScores:
         self._held: dict[tuple[str, ...], int] = {}
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Write oom_score_adj of the processes whose score differs from their pod's annotation. Return errors.
-
-        Args:
-            look: Snapshot of the node.
-        """
+        """Write oom_score_adj of the processes whose score differs from their pod's annotation. Return errors."""
         problems: dict[str, None] = {}  # once for a container: its processes come and go
         held: dict[tuple[str, ...], int] = {}
         for pod, container, directory, score in _wanted(look):

@@ -44,7 +44,6 @@ class PodGroups:
         """Create the group of a pod, if it does not exist, and write its schemata.
 
         Args:
-            name: Name of the group.
             schemata: Lines to write; "" sets no limit.
 
         Returns:
@@ -122,9 +121,6 @@ class PodGroupReconciler:
         """Create, change and remove groups, and move threads to them. Return errors, one sentence each.
 
         A group is removed when its pod has been gone for 10 s.
-
-        Args:
-            look: Snapshot of the node.
         """
         problems: list[str] = []
         present, wanted = self._groups.names(), dict[str, AgentPod]()

@@ -21,11 +21,7 @@ from koord_agent.domain.node.node_look import NodeLook
 
 
 class TerwayFiles:
-    """Writes the files when they change, and removes them when another network policy is chosen.
-
-    Args:
-        folder: Folder of the files.
-    """
+    """Writes the files when they change, and removes them when another network policy is chosen."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,9 +31,6 @@ class TerwayFiles:
         """Write Terway's files if the NodeSLO chooses Terway, else remove them. Return errors, one sentence each.
 
         If a bandwidth is invalid, the files stay as they are.
-
-        Args:
-            look: Snapshot of the node, with its NodeSLO.
         """
         wanted: dict[str, str] = {}
         try:

@@ -89,9 +89,6 @@ class TrafficControl:
         """Bring tc, ipsets and net_cls to the state that the NodeSLO asks for. Return errors, one sentence each.
 
         If the NodeSLO chooses another network policy, remove everything that this class has set.
-
-        Args:
-            look: Snapshot of the node, with its NodeSLO.
         """
         try:
             if not is_tc_enabled(look.slo or {}):

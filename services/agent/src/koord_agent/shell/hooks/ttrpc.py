@@ -48,19 +48,10 @@ class ProtocolBroken(Exception):
 
 
 class TtrpcMessage(NamedTuple):
-    """A ttrpc message.
-
-    Attributes:
-        connection: Connection of the service.
-        stream: Id of the call.
-        kind: REQUEST, RESPONSE, or another type, which NRI does not use.
-        body: Protobuf bytes.
-    """
-
-    connection: int
-    stream: int
-    kind: int
-    body: bytes
+    connection: int  # Connection of the service
+    stream: int  # Id of the call
+    kind: int  # REQUEST, RESPONSE, or another type, which NRI does not use
+    body: bytes  # Protobuf bytes
 
 
 @dataclass(slots=True)

@@ -43,25 +43,15 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result for one file with a plan.
-
-    Attributes:
-        file: The file.
-        value: The value of the winning plan.
-        result: What happened.
-        before: Text of the file before; None if not read.
-        after: Text of the file after the write; None if nothing was written, or the file vanished.
-        held: Whether the text after the write has the wanted value; True if nothing was written.
-        detail: Explanation of the result; "" for none.
-    """
+    """The result for one file with a plan."""
 
     file: CgroupFile
-    value: str
-    result: Result
-    before: str | None = None
-    after: str | None = None
-    held: bool = True
-    detail: str = ""
+    value: str  # The value of the winning plan
+    result: Result  # What happened
+    before: str | None = None  # Text of the file before; None if not read
+    after: str | None = None  # Text of the file after the write; None if nothing was written, or the file vanished
+    held: bool = True  # Whether the text after the write has the wanted value; True if nothing was written
+    detail: str = ""  # Explanation of the result; "" for none
 
 
 ObserveWrite = Callable[[str, bool, float], None]
@@ -72,10 +62,8 @@ class CgroupExecutor:
     """Writes the winning plans to the files of one machine.
 
     Args:
-        host: The machine.
         trees: Cgroup directories that may be written, with everything below them.
         cache: Remembers the last written values, so that they are not compared in every cycle; None: a new one.
-        observe: Gets each write.
     """
 
     def __init__(

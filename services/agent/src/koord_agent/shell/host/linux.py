@@ -130,7 +130,6 @@ class LinuxHost:
     Args:
         monotonic_ns: Returns a monotonic time in nanoseconds, the time of readings.
         roots: Paths of the file systems; None: the usual ones.
-        layout: Names of the cgroup directories.
         version: Version of the cgroup interface: 1 or 2.
         jiffy: Length of a clock tick in nanoseconds.
     """

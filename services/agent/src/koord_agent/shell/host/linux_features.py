@@ -32,7 +32,6 @@ def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Featu
     Args:
         roots: Paths of the file systems of the machine.
         version: Version of the cgroup interface.
-        layout: Names of the cgroup directories.
     """
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))

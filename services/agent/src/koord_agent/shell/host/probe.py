@@ -21,24 +21,16 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Paths of the file systems of the machine. In a container, they are mounted at other places.
+    """Paths of the file systems of the machine. In a container, they are mounted at other places."""
 
-    Attributes:
-        cgroup: Root of the cgroup file system.
-        proc: procfs.
-        sys: sysfs.
-        filesystems: Path of /sys/fs (resctrl); None: `fs` below sys.
-        sockets: Folders that contain sockets of runtimes, such as /run and /var/run.
-        kubelet: Folder of the kubelet.
-        in_container: Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
-    """
-
-    cgroup: Path = Path("/sys/fs/cgroup")
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
-    filesystems: Path | None = None
+    cgroup: Path = Path("/sys/fs/cgroup")  # Root of the cgroup file system
+    proc: Path = Path("/proc")  # procfs
+    sys: Path = Path("/sys")  # sysfs
+    filesystems: Path | None = None  # Path of /sys/fs (resctrl); None: `fs` below sys
+    # Folders that contain sockets of runtimes, such as /run and /var/run.
     sockets: tuple[Path, ...] = (Path("/run"), Path("/var/run"))
-    kubelet: Path = Path("/var/lib/kubelet")
+    kubelet: Path = Path("/var/lib/kubelet")  # Folder of the kubelet
+    # Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
     in_container: bool = False
 
     @property

@@ -39,20 +39,16 @@ class KubeletAway(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAddress:
-    """Address and access of the kubelet.
-
-    Attributes:
-        insecure: Whether to use plain HTTP without token on the read-only port. Otherwise HTTPS is used without
-            verifying the certificate, which is self-signed and from the same machine.
-        token_file: File with the token, read for each request because tokens are rotated; None: send no token.
-        timeout_seconds: Longest time to wait for an answer.
-    """
+    """Address and access of the kubelet."""
 
     host: str
     port: int = DEFAULT_PORT
+    # Whether to use plain HTTP without token on the read-only port. Otherwise HTTPS is used without verifying the
+    # certificate, which is self-signed and from the same machine.
     insecure: bool = False
+    # File with the token, read for each request because tokens are rotated; None: send no token.
     token_file: Path | None = SERVICE_ACCOUNT_TOKEN
-    timeout_seconds: float = 3.0
+    timeout_seconds: float = 3.0  # Longest time to wait for an answer
 
 
 Observe = Callable[[str, str, int, float], None]

@@ -65,13 +65,7 @@ class KubeletStates:
         asks_configuration: Whether the configuration of the kubelet is read.
         now_ms: Returns the time in milliseconds.
         monotonic: Returns a monotonic time in seconds.
-        logger: Logger of the service.
         changed: Called after the pods or their exclusive CPUs were read.
-
-    Attributes:
-        known: Pods in the last list of the kubelet.
-        configuration: Configuration of the kubelet; None before it was read.
-        held: Pods with exclusive CPUs, as the socket told them last.
     """
 
     def __init__(
@@ -88,9 +82,9 @@ class KubeletStates:
         logger: Logger,
         changed: Callable[[], None],
     ) -> None:
-        self.known = KnownPods()
-        self.configuration: KubeletConfiguration | None = None
-        self.held: tuple[HeldByPod, ...] = ()
+        self.known = KnownPods()  # Pods in the last list of the kubelet
+        self.configuration: KubeletConfiguration | None = None  # Configuration of the kubelet; None before it was read
+        self.held: tuple[HeldByPod, ...] = ()  # Pods with exclusive CPUs, as the socket told them last
         self._of_file: Mapping[str, Mapping[str, str]] = {}
         self._kubelet = kubelet
         self._resources = resources

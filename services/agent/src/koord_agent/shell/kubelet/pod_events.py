@@ -28,17 +28,11 @@ _READ_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupEvent:
-    """The directory of a pod or container was created or removed.
+    """The directory of a pod or container was created or removed."""
 
-    Attributes:
-        appeared: Whether the directory was created; False if it was removed.
-        pod_id: Pod id as in the directory name (systemd: `_` for `-`).
-        container_id: Container id without its runtime; None if the event is about the pod itself.
-    """
-
-    appeared: bool
-    pod_id: str
-    container_id: str | None = None
+    appeared: bool  # Whether the directory was created; False if it was removed
+    pod_id: str  # Pod id as in the directory name (systemd: `_` for `-`)
+    container_id: str | None = None  # Container id without its runtime; None if the event is about the pod itself
 
 
 class PodWatcher:
@@ -46,7 +40,6 @@ class PodWatcher:
 
     Args:
         root: Path of the hierarchy `cpu` (cgroup v1), or of the cgroup file system (v2).
-        layout: Names of the cgroup directories.
 
     Raises:
         OSError: The kernel has no inotify, or the limit of watches is reached.
@@ -181,9 +174,6 @@ class PodEvents:
 
     Args:
         root: Path of the hierarchy `cpu` (cgroup v1), or of the cgroup file system (v2).
-        layout: Names of the cgroup directories.
-        told: Gets each event.
-        logger: Logger of the service.
     """
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:

@@ -75,7 +75,6 @@ class AgentMetrics:
         """Set the metric of the agent's start time.
 
         Args:
-            node: Name of the node.
             unix: Unix time in seconds.
         """
         if self._per_node:
@@ -85,7 +84,6 @@ class AgentMetrics:
         """Count the plans and facts of one QoS cycle.
 
         Args:
-            node: Name of the node.
             plans: (strategy, result) -> number of plans.
             facts: Facts of the cycle.
         """
@@ -165,9 +163,7 @@ class KubeletRequests:
 
         Args:
             verb: HTTP method.
-            path: Path of the request.
             status: HTTP status; 0 means no answer.
-            seconds: Duration.
         """
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
 
@@ -210,7 +206,6 @@ class ResourceUpdates:
         Args:
             resource: Name of the file on cgroup v1.
             written: Whether the write succeeded.
-            seconds: Duration.
         """
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)
 
@@ -275,7 +270,6 @@ class ProblemLog:
         A problem that a source no longer tells has healed. If it comes back, it is logged again.
 
         Args:
-            node: Name of the node.
             problems: All present problems of the source, one sentence each; empty if it has none.
             of: Source of the problems: `pods`, `cycle`, `report`, `farewell` or `close`.
         """

@@ -42,8 +42,6 @@ def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[C
 
     Args:
         families: Metric families, to which samples are added.
-        look: Snapshot of the node.
-        pod: The pod.
         scaled: File -> quota or burst buffer that CPU burst proposed last.
     """
     labels = dict[str, str](zip(PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))

@@ -306,10 +306,6 @@ class MachineSettings:
     """Writes the settings of the NodeSLO that belong to a whole real machine: kernel parameters and limits of block IO.
 
     The `QosCycle` of the node passes it the NodeSLO in each cycle.
-
-    Attributes:
-        storage: Finds the disks of the machine. None if block IO is not limited: without the feature gate
-            `BlkIOReconcile`, and on cgroup v2.
     """
 
     def __init__(
@@ -325,13 +321,14 @@ class MachineSettings:
         """Write below `roots`.
 
         Args:
-            host: The machine.
             roots: Where its file systems are.
             gates: Feature gates that enable the settings.
             audit: Receives every write.
             interval: When settings are compared with the machine.
             storage_refresh_ms: Milliseconds after which the disks are looked up again.
         """
+        # Finds the disks of the machine. None if block IO is not limited: without the feature gate `BlkIOReconcile`,
+        # and on cgroup v2.
         self.storage: Storage | None = None
         self._gates = gates
         self._interval = interval
@@ -373,9 +370,6 @@ class MachineSettings:
 
         Settings whose feature gate is off are left alone. Nothing happens while the node has no NodeSLO. A kind of
         settings that fails leaves the others alone.
-
-        Args:
-            look: Snapshot of the node, with its NodeSLO.
 
         Returns:
             What could not be written the last time, one sentence each; empty if nothing failed or there is no NodeSLO.

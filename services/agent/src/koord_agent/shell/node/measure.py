@@ -54,9 +54,7 @@ def report_of(
     """Make the usage report of a node for the time of these metrics.
 
     Args:
-        host: The machine.
         metrics: Time series of the node.
-        desired: Desired state of the node.
         pods: UID -> pod.
         extended: Extensions of installed packages.
         prediction: Prediction of the models; None if there is none.
@@ -94,46 +92,28 @@ OBJECT_MARGIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Parts for measuring a node.
+    """Parts for measuring a node."""
 
-    Attributes:
-        monitor: Monitor with its time series. Their retention determines the memory usage.
-        predicting: Prediction; None means no prediction.
-        archive: Archive that keeps the time series over a restart. None means that they are lost.
-        topology: Reports the CPUs of each kind of pods. None means they are not reported.
-        devices: Reports the devices of the node. None means they are not reported.
-        gpus: Returns the GPUs with their processes. None means that their usage is not measured.
-    """
-
-    monitor: NodeMonitor
-    predicting: Predicting | None = None
+    monitor: NodeMonitor  # Monitor with its time series. Their retention determines the memory usage.
+    predicting: Predicting | None = None  # Prediction; None means no prediction
+    # Archive that keeps the time series over a restart. None means that they are lost.
     archive: SeriesArchive | None = None
-    topology: TopologyReporter | None = None
-    devices: DeviceReporter | None = None
-    gpus: ReadGpus | None = None
+    topology: TopologyReporter | None = None  # Reports the CPUs of each kind of pods. None means they are not reported.
+    devices: DeviceReporter | None = None  # Reports the devices of the node. None means they are not reported.
+    gpus: ReadGpus | None = None  # Returns the GPUs with their processes. None means that their usage is not measured.
 
 
 class Kubelet(NamedTuple):
-    """Facts about the kubelet that measuring needs besides the list of pods.
+    """Facts about the kubelet that measuring needs besides the list of pods."""
 
-    Attributes:
-        frozen: UIDs of pods that must not be changed, because their newest version is invalid or unknown.
-        is_static: Whether the CPU manager policy is static.
-        has_listed: Whether it has listed its pods. True also if it is not asked.
-    """
-
+    # UIDs of pods that must not be changed, because their newest version is invalid or unknown.
     frozen: frozenset[str] = frozenset()
-    is_static: bool = False
-    has_listed: bool = True
+    is_static: bool = False  # Whether the CPU manager policy is static
+    has_listed: bool = True  # Whether it has listed its pods. True also if it is not asked.
 
 
 class NodeMeasuring:
-    """Measures one node and makes its reports. Only its agent uses it.
-
-    Attributes:
-        topology: Reports the CPUs of each kind of pods. None means they are not reported.
-        last_report: The last usage report; None before the first one.
-    """
+    """Measures one node and makes its reports. Only its agent uses it."""
 
     def __init__(
         self,
@@ -148,15 +128,13 @@ class NodeMeasuring:
         """Create collectors and series for a node.
 
         Args:
-            node: Name of the node.
-            host: The machine.
-            extensions: Extensions of installed packages.
             interval_ms: Milliseconds between two measurements, on the service's clock.
         """
+        # Reports the CPUs of each kind of pods. None means they are not reported.
         self.topology: TopologyReporter | None = measurement.topology
         self._devices = measurement.devices
         self._read_gpus = measurement.gpus
-        self.last_report: NodeUsageReported | None = None
+        self.last_report: NodeUsageReported | None = None  # The last usage report; None before the first one
         self._node = node
         self._host = host
         self._monitor = measurement.monitor
@@ -223,8 +201,6 @@ class NodeMeasuring:
         Otherwise an empty tuple.
 
         Args:
-            desired: Desired state of the node.
-            pods: The pods of the node.
             now_ms: Time in milliseconds.
             problems: List to which problems are appended.
         """
@@ -247,7 +223,6 @@ class NodeMeasuring:
         """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression.
 
         Args:
-            desired: Desired state of the node.
             pods: UID -> pod, for all pods of the node.
             kubelet: What is known from the kubelet.
             now_ms: Time in milliseconds.
@@ -295,7 +270,6 @@ class NodeMeasuring:
         """Make the usage report of the node at this time.
 
         Args:
-            desired: Desired state of the node.
             pods: UID -> pod, for all pods of the node.
             be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 means unlimited.
             now_ms: Time in milliseconds.

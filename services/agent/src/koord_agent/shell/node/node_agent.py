@@ -27,24 +27,15 @@ from koord_agent.shell.node.protect import DEFAULT_PROTECTION, Protection, QosCy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """The result of one cycle of a node's agent.
+    """The result of one cycle of a node's agent."""
 
-    Attributes:
-        facts: Facts to append to the aggregate of the node, in order.
-        sentence: One line for the operator.
-        problems: Present problems of measuring and protecting the node, one sentence each.
-        decision: Decision of CPU suppression. None means no decision was made.
-        outcomes: Outcome for each planned value.
-        pod_problems: Present problems of starting and ending pods, one sentence each.
-        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
-    """
-
-    facts: tuple[Event, ...]
-    sentence: str
-    problems: tuple[str, ...]
-    decision: Decision | None
-    outcomes: tuple[Outcome, ...]
-    pod_problems: tuple[str, ...] = ()
+    facts: tuple[Event, ...]  # Facts to append to the aggregate of the node, in order
+    sentence: str  # One line for the operator
+    problems: tuple[str, ...]  # Present problems of measuring and protecting the node, one sentence each
+    decision: Decision | None  # Decision of CPU suppression. None means no decision was made.
+    outcomes: tuple[Outcome, ...]  # Outcome for each planned value
+    pod_problems: tuple[str, ...] = ()  # Present problems of starting and ending pods, one sentence each
+    # (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
@@ -66,20 +57,7 @@ CYCLE_FAILED = "the cycle failed, what is set stays"
 
 
 class NodeAgent:
-    """The agent of one node: its desired state, its pods, its measurements, and its protection.
-
-    Attributes:
-        node: Name of the node.
-        host: The machine of the node.
-        desired: Desired state of the node. None means not known yet.
-        known: Pods in the list of the kubelet. Empty without a kubelet.
-        kubelet_static: Whether the CPU manager policy of the kubelet is static.
-        asks_kubelet: Whether the kubelet will list its pods.
-        last_look: Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads
-            may read it.
-        last_decision: The last decision of CPU suppression.
-        be_quota_us: Last known CPU quota of the best-effort class, microseconds per 100 ms. -1 means unlimited.
-    """
+    """The agent of one node: its desired state, its pods, its measurements, and its protection."""
 
     def __init__(
         self,
@@ -96,22 +74,22 @@ class NodeAgent:
         """Create the agent of a node from its parts.
 
         Args:
-            node: Name of the node.
             host: The machine of the node.
             measurement: Settings and parts for measuring.
             interval_ms: Milliseconds between cycles, on the service's clock.
             pods: Functions that start and end pods.
             protection: Settings and parts for protecting the node.
-            extensions: Extensions of installed packages.
         """
         self.node = node
-        self.host = host
-        self.desired: DesiredView | None = None
-        self.known = KnownPods()
+        self.host = host  # The machine of the node
+        self.desired: DesiredView | None = None  # Desired state of the node. None means not known yet.
+        self.known = KnownPods()  # Pods in the list of the kubelet. Empty without a kubelet.
         self.kubelet_static = False
-        self.asks_kubelet = False
+        self.asks_kubelet = False  # Whether the kubelet will list its pods
+        # Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads may read it.
         self.last_look: NodeLook | None = None
-        self.last_decision: Decision | None = None
+        self.last_decision: Decision | None = None  # The last decision of CPU suppression
+        # Last known CPU quota of the best-effort class, microseconds per 100 ms. -1 means unlimited.
         self.be_quota_us = -1
         settings = settings or AgentSettings.model_validate({})
         too_often = settings.collect_res_used_interval < SHORTEST_COLLECTION_SECONDS

@@ -41,17 +41,12 @@ StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodControl:
-    """Functions that start and end pods on a node.
+    """Functions that start and end pods on a node."""
 
-    Attributes:
-        runner: Starts and ends pods. None means that a kubelet does, and a pod counts as started once its cgroup
-            exists.
-        announced: UIDs of pods whose start is already in the log, after a restart of the agent.
-        stop: Ends containers of evicted pods that a kubelet started. None means the eviction stays a request.
-    """
-
+    # Starts and ends pods. None means that a kubelet does, and a pod counts as started once its cgroup exists.
     runner: PodRunner | None = None
-    announced: Iterable[str] = ()
+    announced: Iterable[str] = ()  # UIDs of pods whose start is already in the log, after a restart of the agent
+    # Ends containers of evicted pods that a kubelet started. None means the eviction stays a request.
     stop: StopContainers | None = None
 
 
@@ -59,27 +54,17 @@ BY_KUBELET: Final = PodControl()
 
 
 class PodEnd(NamedTuple):
-    """Result of ending an evicted pod.
+    """Result of ending an evicted pod."""
 
-    Attributes:
-        ended: Whether its processes were ended here. Otherwise the eviction remains a request.
-        problems: Errors, one sentence each.
-    """
-
-    ended: bool
-    problems: tuple[str, ...] = ()
+    ended: bool  # Whether its processes were ended here. Otherwise the eviction remains a request.
+    problems: tuple[str, ...] = ()  # Errors, one sentence each
 
 
 class PodsRun(NamedTuple):
-    """Result of starting and ending pods.
+    """Result of starting and ending pods."""
 
-    Attributes:
-        facts: Facts to append, in order.
-        problems: Present errors, one sentence each. An error that lasts is in every result.
-    """
-
-    facts: tuple[Event, ...]
-    problems: tuple[str, ...]
+    facts: tuple[Event, ...]  # Facts to append, in order
+    problems: tuple[str, ...]  # Present errors, one sentence each. An error that lasts is in every result.
 
 
 class NodePods:
@@ -88,7 +73,6 @@ class NodePods:
     Only the node's agent uses it.
 
     Args:
-        host: The machine.
         runner: Starts and ends pods of a simulated machine; None: the kubelet does.
         announced: UIDs of pods whose start is already in the log.
         forget: Called with the UIDs of pods that have ended.
@@ -146,7 +130,6 @@ class NodePods:
         the node's ledger, because the pod may have left; and while its volume claims are unbound.
 
         Args:
-            desired: Desired state of the node.
             known: Pods in the list of the kubelet.
         """
         self._take(desired.pods, known.pods)

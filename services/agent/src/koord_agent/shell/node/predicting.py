@@ -101,9 +101,6 @@ class Predicting:
         The first call loads the stored models. Those of other pods are deleted once all pods are known.
 
         Return a sentence if the disk failed the last time, otherwise None.
-
-        Args:
-            look: Snapshot of the node.
         """
         now = look.now_ms / 1000
         if self._folder is not None and not self._is_restored:
@@ -132,7 +129,6 @@ class Predicting:
         """Return the prediction for a report; None before the first training, and while a priority class has no model.
 
         Args:
-            pods: The pods of the node.
             allocatable: Allocatable of the node object.
             annotations: Annotations of the node object.
             now: Unix time in seconds.

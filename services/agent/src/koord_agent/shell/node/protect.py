@@ -61,15 +61,11 @@ from koord_agent.shell.store.audit_log import AuditSink, no_audit
 
 
 class HostReadings:
-    """Access of strategies to the files and features of one machine; implements `domain.strategies.strategy.Readings`.
-
-    Attributes:
-        machine: Settings of a real machine. None on a simulated one.
-    """
+    """Access of strategies to the files and features of one machine; implements `domain.strategies.strategy.Readings`."""
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:
         """Create readings: files come from `host`, settings outside of cgroups from `machine`."""
-        self.machine = machine
+        self.machine = machine  # Settings of a real machine. None on a simulated one.
         self._host = host
 
     def read(self, file: CgroupFile) -> str | None:
@@ -131,20 +127,14 @@ DEFAULT_PROTECTION: Final = Protection()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOutcome:
-    """The result of one QoS cycle of a node.
+    """The result of one QoS cycle of a node."""
 
-    Attributes:
-        problems: Problems of the cycle, one sentence each.
-        decision: Decision of CPU suppression.
-        outcomes: Outcome for each planned value.
-        quota_us: CPU quota of the best-effort class after the cycle, microseconds per 100 ms. None if unreadable.
-        plans: (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
-    """
-
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # Problems of the cycle, one sentence each
     decision: Decision
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Outcome, ...]  # Outcome for each planned value
+    # CPU quota of the best-effort class after the cycle, microseconds per 100 ms. None if unreadable.
     quota_us: int | None
+    # (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     plans: Mapping[tuple[str, str], int]
 
 
@@ -166,8 +156,6 @@ class QosCycle:
         """Create the strategies of a node.
 
         Args:
-            host: The machine.
-            extensions: Extensions of installed packages.
             cycle_ms: Milliseconds between cycles, on the service's clock.
         """
         gates = settings.feature_gates
@@ -245,7 +233,6 @@ class QosCycle:
         """Run one QoS cycle: detect contentions, run strategies, write files, evict pods, and record all of it.
 
         Args:
-            look: Snapshot of the node.
             view: Inputs of CPU suppression.
             policy: Settings of CPU suppression. None without a valid NodeSLO.
             facts: List to which facts are appended as soon as they are known, also if the cycle fails later.

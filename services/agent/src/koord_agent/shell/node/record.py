@@ -41,7 +41,6 @@ class QosRecord:
         """Start without records.
 
         Args:
-            layout: Names of the cgroup directories.
             quota_file: Quota of the best-effort class. It has its own facts.
             audit: Receives the audit events.
             repairs: Finds values of hooks that pods lacked. None: no facts are made about them.
@@ -72,7 +71,6 @@ class QosRecord:
         """Return facts about pods and containers that lacked values of hooks until this cycle.
 
         Args:
-            look: Snapshot of the node.
             arbitration: Winning plans.
             outcomes: Result for each file.
         """
@@ -91,7 +89,6 @@ class QosRecord:
         """Write an audit event for every write, and for every plan that begins to lose against another one.
 
         Args:
-            look: Snapshot of the node.
             arbitration: Winning plans, and plans that were not carried out.
             outcomes: Result for each file.
         """
@@ -117,7 +114,6 @@ class QosRecord:
 
         Args:
             now_ms: Time in milliseconds.
-            decision: Decision of CPU suppression.
             capacity_milli: CPU of the node in milli-cores.
             causes: Contentions that lowered the budget.
             is_written: Whether the quota of the best-effort class was written in this cycle.

@@ -51,9 +51,6 @@ class AuditLog:
         max_disk_mb: Largest size of all files together in megabytes.
         now: Returns the time, for the names of rotated files.
         rotate_at: Size in bytes at which the present file is renamed.
-
-    Attributes:
-        failed: Why the last write failed; "" if it succeeded.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class AuditLog:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.failed = ""
+        self.failed = ""  # Why the last write failed; "" if it succeeded
         self._verbose = verbose
         self._max_disk_mb = max_disk_mb
         self._now = now
@@ -85,7 +82,6 @@ class AuditLog:
         No-op if the verbosity is above the configured one.
 
         Args:
-            event: The event.
             verbosity: Verbosity of the event; larger numbers are less important.
             at_seconds: Monotonic time in seconds.
         """
@@ -173,15 +169,11 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _Position:
-    """Position in a file: everything from `end` on was read.
+    """Position in a file: everything from `end` on was read."""
 
-    Attributes:
-        identity: Device, inode and first bytes of the file. A new file may get the inode of a removed one.
-        end: Offset in bytes.
-    """
-
+    # Device, inode and first bytes of the file. A new file may get the inode of a removed one.
     identity: tuple[int, int, bytes]
-    end: int
+    end: int  # Offset in bytes
 
 
 @dataclass(slots=True)

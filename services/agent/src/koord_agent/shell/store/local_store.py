@@ -121,19 +121,13 @@ SAVED_PER_CYCLE: Final = 200
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DesiredSaver:
-    """Saves the desired states of one process.
+    """Saves the desired states of one process."""
 
-    Attributes:
-        store: Local store to save to.
-        unsaved: Returns up to the given number of states that changed since the last call.
-        not_saved: Called with the states that the disk refused.
-        logger: Receives the first error of the disk after a success; further errors in a row are not logged.
-    """
-
-    store: LocalStore
+    store: LocalStore  # Local store to save to
+    # Returns up to the given number of states that changed since the last call.
     unsaved: Callable[[int], Sequence[DesiredNode]]
-    not_saved: Callable[[Iterable[DesiredNode]], None]
-    logger: Logger
+    not_saved: Callable[[Iterable[DesiredNode]], None]  # Called with the states that the disk refused
+    logger: Logger  # Receives the first error of the disk after a success; further errors in a row are not logged
     _trouble: list[str] = field(default_factory=lambda: [""])
 
     def save(self, now_ms: int) -> None:

@@ -48,7 +48,6 @@ class SeriesArchive:
     """Folder in which the time series of one node are kept over a restart. Only the node's agent uses it.
 
     Args:
-        folder: The folder.
         retention_ms: Age in milliseconds above which files are deleted.
         max_bytes: Size of all files above which the oldest are deleted.
     """

@@ -53,30 +53,19 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Settings of a signal of contention: the numbers of consecutive values after which its state changes.
+    """Settings of a signal of contention: the numbers of consecutive values after which its state changes."""
 
-    Attributes:
-        enter_samples: Number of values at or above the threshold after which the signal is contended.
-        leave_samples: Number of values below 0.8 of the threshold after which the signal is normal again.
-    """
-
-    enter_samples: int = 3
-    leave_samples: int = 3
+    enter_samples: int = 3  # Number of values at or above the threshold after which the signal is contended
+    leave_samples: int = 3  # Number of values below 0.8 of the threshold after which the signal is normal again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """State of one signal of one pod.
+    """State of one signal of one pod."""
 
-    Attributes:
-        state: Normal or contended.
-        above: Number of consecutive values at or above the threshold, while normal.
-        below: Number of consecutive values below 0.8 of the threshold, while contended.
-    """
-
-    state: State = State.NORMAL
-    above: int = 0
-    below: int = 0
+    state: State = State.NORMAL  # Normal or contended
+    above: int = 0  # Number of consecutive values at or above the threshold, while normal
+    below: int = 0  # Number of consecutive values below 0.8 of the threshold, while contended
 
     def after(self, value: float | None, threshold: float, patience: Patience = Patience()) -> "Contention":
         """Return the state after one more value.
@@ -124,23 +113,14 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `psi` of the interference settings in the NodeSLO: detection by pressure (PSI).
+    """The object `psi` of the interference settings in the NodeSLO: detection by pressure (PSI)."""
 
-    Attributes:
-        cpu_some: Threshold of the CPU pressure in percent (avg10 of `some`).
-        mem_full: Threshold of the memory pressure in percent (avg10 of `full`).
-        io_full: Threshold of the IO pressure in percent (avg10 of `full`).
-        enter_samples: Consecutive values at or above the threshold that make a pod contended.
-        leave_samples: Consecutive values below 0.8 of the threshold that make it normal.
-        act: Whether contentions change other strategies; otherwise they are only reported.
-    """
-
-    cpu_some: float = 20.0
-    mem_full: float = 5.0
-    io_full: float = 10.0
-    enter_samples: int = 3
-    leave_samples: int = 3
-    act: bool = False
+    cpu_some: float = 20.0  # Threshold of the CPU pressure in percent (avg10 of `some`)
+    mem_full: float = 5.0  # Threshold of the memory pressure in percent (avg10 of `full`)
+    io_full: float = 10.0  # Threshold of the IO pressure in percent (avg10 of `full`)
+    enter_samples: int = 3  # Consecutive values at or above the threshold that make a pod contended
+    leave_samples: int = 3  # Consecutive values below 0.8 of the threshold that make it normal
+    act: bool = False  # Whether contentions change other strategies; otherwise they are only reported
 
     @property
     def patience(self) -> Patience:
@@ -153,48 +133,29 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `cpi` of the interference settings in the NodeSLO: detection by cycles per instruction.
-
-    Attributes:
-        enable: Whether it is on.
-        sigma: Number of standard deviations above the mean from which a sample is an outlier.
-        min_usage: Lowest CPU usage in cores at which a sample counts.
-        outliers: Number of outliers within the window that make an anomaly.
-        window_seconds: Length of this window.
-        correlation_seconds: Length of the window in which suspects are compared with the victim.
-        correlation: Lowest correlation of a suspect that is capped.
-        cap_seconds: Duration of a cap.
-    """
+    """The object `cpi` of the interference settings in the NodeSLO: detection by cycles per instruction."""
 
     enable: bool = False
-    sigma: float = 2.0
-    min_usage: float = 0.25
-    outliers: int = 3
-    window_seconds: int = 300
-    correlation_seconds: int = 600
-    correlation: float = 0.35
-    cap_seconds: int = 300
+    sigma: float = 2.0  # Number of standard deviations above the mean from which a sample is an outlier
+    min_usage: float = 0.25  # Lowest CPU usage in cores at which a sample counts
+    outliers: int = 3  # Number of outliers within the window that make an anomaly
+    window_seconds: int = 300  # Length of this window
+    correlation_seconds: int = 600  # Length of the window in which suspects are compared with the victim
+    correlation: float = 0.35  # Lowest correlation of a suspect that is capped
+    cap_seconds: int = 300  # Duration of a cap
 
 
 class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `extensions.interference` of the NodeSLO: how disturbed pods are detected.
+    """The object `extensions.interference` of the NodeSLO: how disturbed pods are detected."""
 
-    Attributes:
-        enable: Whether detection is on.
-        psi: Detection by pressure.
-        cpi: Detection by cycles per instruction.
-        sched_delay_ms: Threshold of the scheduling delay, which is only reported; None: not checked.
-        mem_alloc_ratio: Threshold of the memory allocation stall, which is only reported; None: not checked.
-        disk_await_ms: Threshold of the disk wait, which is only reported; None: not checked.
-        retransmit_ratio: Threshold of TCP retransmissions, which are only reported; None: not checked.
-    """
-
-    enable: bool = False
-    psi: PsiSettings = PsiSettings()
-    cpi: CpiSettings = CpiSettings()
-    sched_delay_ms: float | None = 5.0
+    enable: bool = False  # Whether detection is on
+    psi: PsiSettings = PsiSettings()  # Detection by pressure
+    cpi: CpiSettings = CpiSettings()  # Detection by cycles per instruction
+    sched_delay_ms: float | None = 5.0  # Threshold of the scheduling delay, which is only reported; None: not checked
+    # Threshold of the memory allocation stall, which is only reported; None: not checked.
     mem_alloc_ratio: float | None = 0.1
-    disk_await_ms: float | None = None
+    disk_await_ms: float | None = None  # Threshold of the disk wait, which is only reported; None: not checked
+    # Threshold of TCP retransmissions, which are only reported; None: not checked.
     retransmit_ratio: float | None = None
 
     def threshold(self, signal: Signal) -> float | None:
@@ -266,7 +227,6 @@ class Contentions:
         """Process the signals of one cycle, and return the facts about contentions that began or ended.
 
         Args:
-            settings: Settings of the NodeSLO.
             signals: Signals by pod. Those of other pods than LS, LSR and LSE are ignored.
             loads: UID -> usage, for all pods.
             pods: UID -> pod, for all pods of the node. Contentions of other pods end, and of pods and signals that are
@@ -342,7 +302,6 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
     """Return the measures of the agent against a contention, as sentences for the fact; empty for none.
 
     Args:
-        settings: Settings of the NodeSLO.
         signal: Signal of the contention.
         is_prod: Whether the disturbed pod has the priority class prod.
     """

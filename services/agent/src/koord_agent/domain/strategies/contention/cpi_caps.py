@@ -52,7 +52,6 @@ class Caps:
         """Limit the CPU of a pod for some time.
 
         Args:
-            uid: UID of the pod.
             quota_us: Quota while the cap lasts, microseconds per period.
             before_us: Quota that the pod gets back afterwards.
             now_ms: Time in milliseconds.
@@ -70,7 +69,6 @@ class Caps:
         A cap whose quota is restored, or whose pod is gone, is forgotten. Frozen pods get no plan.
 
         Args:
-            look: Snapshot of the node.
             read_quota: Returns the CFS quota of a directory; None if it is unreadable.
             ttl_ms: Lifetime of a plan in milliseconds.
             ends: Whether the agent stops, which ends all caps.

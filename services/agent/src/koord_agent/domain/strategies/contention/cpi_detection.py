@@ -97,7 +97,6 @@ class Baselines:
         """Return the CPI above which a sample of a workload is an outlier; None while too few samples are known.
 
         Args:
-            workload: The workload.
             now_ms: Time in milliseconds.
             sigma: Number of standard deviations above the mean.
         """
@@ -130,13 +129,9 @@ class _Victim:
 
 @dataclass(slots=True)
 class CpiDetection:
-    """Detects containers of one node whose CPI (cycles per instruction) is too high, and caps the pods that cause it.
+    """Detects containers of one node whose CPI (cycles per instruction) is too high, and caps the pods that cause it."""
 
-    Attributes:
-        caps: Caps of antagonists. `AntagonistCapsStrategy` turns them into plans.
-    """
-
-    caps: Caps = field(default_factory=Caps)
+    caps: Caps = field(default_factory=Caps)  # Caps of antagonists. `AntagonistCapsStrategy` turns them into plans.
 
     _baselines: Baselines = field(default_factory=Baselines)
     _victims: dict[tuple[str, str], _Victim] = field(default_factory=dict[tuple[str, str], _Victim])
@@ -150,8 +145,6 @@ class CpiDetection:
         minute has passed since the last call that did something.
 
         Args:
-            look: Snapshot of the node.
-            settings: Settings of the NodeSLO.
             read_quota: Returns the CFS quota of a directory. If it is unreadable (None), the pod is not capped.
         """
         if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:

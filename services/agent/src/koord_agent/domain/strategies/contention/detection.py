@@ -26,15 +26,10 @@ SIGNAL_EVERY_MS = 10_000
 
 @dataclass(slots=True)
 class Detection:
-    """Detects disturbed pods on one node by all signals. Only the node's `QosCycle` uses it.
+    """Detects disturbed pods on one node by all signals. Only the node's `QosCycle` uses it."""
 
-    Attributes:
-        contentions: State of each pressure signal of each pod.
-        cpi: State of the cycles per instruction of each container.
-    """
-
-    contentions: Contentions = field(default_factory=Contentions)
-    cpi: CpiDetection = field(default_factory=CpiDetection)
+    contentions: Contentions = field(default_factory=Contentions)  # State of each pressure signal of each pod
+    cpi: CpiDetection = field(default_factory=CpiDetection)  # State of the cycles per instruction of each container
     _due_ms: int = 0
 
     def detect(
@@ -43,8 +38,6 @@ class Detection:
         """Process the newest samples, and return the facts about contentions that began or ended.
 
         Args:
-            look: Snapshot of the node.
-            settings: Settings of the NodeSLO.
             read_quota: Returns the CFS quota of a directory; None if it is unreadable.
         """
         cpi = settings.cpi if settings.enable else CpiSettings()

@@ -41,17 +41,11 @@ class BeCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpuHistory:
-    """CPU of the best-effort class over a window.
+    """CPU of the best-effort class over a window."""
 
-    Attributes:
-        average: Averages over the window.
-        last: Last values.
-        count: Smallest number of samples in the window of any of the three values.
-    """
-
-    average: BeCpu
+    average: BeCpu  # Averages over the window
     last: BeCpu
-    count: int
+    count: int  # Smallest number of samples in the window of any of the three values
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
@@ -75,11 +69,9 @@ def judge_be_satisfaction(
     few samples in the window, no pod is evicted.
 
     Args:
-        policy: Thresholds of the NodeSLO.
         history: CPU of the best-effort class; None if not measured.
         collect_interval_seconds: Seconds between two collections.
         allocatable: Allocatable of the node; batch-cpu in milli-cores.
-        pods: The pods of the node.
         used_milli: UID -> last CPU usage in milli-cores.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
@@ -178,10 +170,8 @@ def judge_cpu_usage(
     """Decide whether the node uses too much CPU, and which pods are evicted to bring the usage below the lower bound.
 
     Args:
-        policy: Thresholds of the NodeSLO.
         node_cpu_used_cores: Average over the window in cores; None if it was not measured.
         capacity_milli: CPU of the node in milli-cores.
-        pods: The pods of the node.
         used_milli: UID -> CPU usage in milli-cores.
     """
     priority = policy.evict_enabled_priority_threshold

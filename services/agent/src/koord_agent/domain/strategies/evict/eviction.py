@@ -28,37 +28,24 @@ from koord_agent.domain.strategies.strategy import EvictionTask, Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVictim:
-    """A pod that was evicted.
-
-    Attributes:
-        uid: UID of the pod.
-        feature: Eviction feature of the task that evicted it.
-        reason: Reason of the task.
-        releases: Amounts that its end releases.
-    """
+    """A pod that was evicted."""
 
     uid: str
-    feature: str
-    reason: str
-    releases: Amounts
+    feature: str  # Eviction feature of the task that evicted it
+    reason: str  # Reason of the task
+    releases: Amounts  # Amounts that its end releases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Result of one pass over the eviction tasks of a strategy.
+    """Result of one pass over the eviction tasks of a strategy."""
 
-    Attributes:
-        victims: Pods that were evicted.
-        pending: UIDs of pods that were evicted earlier and have not ended yet.
-        failed: UIDs of pods that could not be evicted.
-        released: Kind of target -> released amounts. Each pod counts once.
-        unmet: Eviction feature -> amounts that are still missing after the pass.
-    """
-
-    victims: tuple[EvictionVictim, ...] = ()
-    pending: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
+    victims: tuple[EvictionVictim, ...] = ()  # Pods that were evicted
+    pending: tuple[str, ...] = ()  # UIDs of pods that were evicted earlier and have not ended yet
+    failed: tuple[str, ...] = ()  # UIDs of pods that could not be evicted
+    # Kind of target -> released amounts. Each pod counts once.
     released: Mapping[Target, Amounts] = field(default_factory=dict[Target, Amounts])
+    # Eviction feature -> amounts that are still missing after the pass.
     unmet: Mapping[str, Amounts] = field(default_factory=dict[str, Amounts])
 
 
@@ -146,8 +133,6 @@ def by_priority(
     ascending, then by amount descending, then by name.
 
     Args:
-        pods: The pods of the node.
-        feature: Name of the eviction feature.
         priority_threshold: Pods above this priority value are not candidates.
         amount: UID -> amount (usage or request) by which the feature orders pods.
         known: UIDs that have a last usage sample.
@@ -186,8 +171,6 @@ def best_effort_by_priority(
     first.
 
     Args:
-        pods: The pods of the node.
-        feature: Name of the eviction feature.
         then: Compares two pods if one has no priority or both are equal; negative if the first is evicted first.
     """
 
@@ -264,17 +247,11 @@ def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The decision of one eviction feature in this cycle.
+    """The decision of one eviction feature in this cycle."""
 
-    Attributes:
-        is_valid: Whether the settings of the feature are valid.
-        task: Demand to evict pods; None if nothing is evicted.
-        reason: Reason why there is no task, or the numbers behind the task.
-    """
-
-    is_valid: bool
-    task: EvictionTask | None = None
-    reason: str = ""
+    is_valid: bool  # Whether the settings of the feature are valid
+    task: EvictionTask | None = None  # Demand to evict pods; None if nothing is evicted
+    reason: str = ""  # Reason why there is no task, or the numbers behind the task
 
 
 def evicting(
@@ -288,7 +265,6 @@ def evicting(
     """Return the decision that pods have to be evicted.
 
     Args:
-        feature: Name of the eviction feature.
         target: What counts as released: the requests of pods or their usage.
         to_release: Resource -> amount to release.
         candidates: Pods that may be evicted; the first is evicted first.

@@ -164,15 +164,10 @@ EVICTED_LATELY_MS = 120_000
 
 @dataclass(slots=True)
 class Evictor:
-    """Evicts pods of one node, and remembers which strategies pause. Only the node's `QosCycle` uses it.
+    """Evicts pods of one node, and remembers which strategies pause. Only the node's `QosCycle` uses it."""
 
-    Attributes:
-        rest_ms: Strategy -> milliseconds for which it pauses after an eviction.
-        rest_at_start: Strategies that also pause after the start of the agent.
-    """
-
-    rest_ms: Mapping[str, int]
-    rest_at_start: tuple[str, ...] = ()
+    rest_ms: Mapping[str, int]  # Strategy -> milliseconds for which it pauses after an eviction
+    rest_at_start: tuple[str, ...] = ()  # Strategies that also pause after the start of the agent
     _evicted_ms: dict[str, int] = field(default_factory=dict[str, int])
     _rests_until_ms: dict[str, int] = field(default_factory=dict[str, int])
     _has_started: bool = False
@@ -194,7 +189,6 @@ class Evictor:
         """Evict pods until the tasks of all strategies are done or no candidate is left.
 
         Args:
-            look: Snapshot of the node.
             evictions: Name of a strategy -> its tasks.
             end: Ends the processes of a pod on this node. If it returns False, the eviction remains a request.
 

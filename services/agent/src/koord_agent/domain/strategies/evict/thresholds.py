@@ -21,21 +21,13 @@ DEFAULT_LOWER_GAP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """Usage of one resource on a node, and the thresholds for it.
+    """Usage of one resource on a node, and the thresholds for it."""
 
-    Attributes:
-        resource: `cpu` or `memory`.
-        used: Milli-cores or bytes in use; None if it was not measured.
-        capacity: Capacity of the node in the same unit.
-        threshold_percent: Percentage of the capacity at which pods are evicted; None if not configured.
-        lower_percent: Percentage down to which pods are evicted; None: 2 below the threshold.
-    """
-
-    resource: str
-    used: float | None
-    capacity: int
-    threshold_percent: int | None
-    lower_percent: int | None
+    resource: str  # `cpu` or `memory`
+    used: float | None  # Milli-cores or bytes in use; None if it was not measured
+    capacity: int  # Capacity of the node in the same unit
+    threshold_percent: int | None  # Percentage of the capacity at which pods are evicted; None if not configured
+    lower_percent: int | None  # Percentage down to which pods are evicted; None: 2 below the threshold
 
 
 def judge_usage(
@@ -46,7 +38,6 @@ def judge_usage(
         usage% = int(used) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) / 100
 
     Args:
-        feature: Name of the eviction feature.
         usage: The usage of the resource on the node.
         candidates: Returns the pods that may be evicted, in order. It is only called if pods have to be evicted.
         releases: UID -> amount that the end of the pod would release.
@@ -87,7 +78,6 @@ def running_request(pod: AgentPod, resource: str) -> int | None:
     If the containers of the pod are unknown, it is the request of the pod.
 
     Args:
-        pod: The pod.
         resource: Name of the resource. The result is in milli-cores for a kind of CPU, and in bytes for memory.
     """
     if not pod.containers:
@@ -114,9 +104,7 @@ def judge_allocatable(
     Args:
         feature: CPUAllocatableEvict compares mid-cpu and batch-cpu, MemoryAllocatableEvict mid-memory and
             batch-memory.
-        policy: Thresholds of the NodeSLO.
         allocatable: Allocatable of the node: milli-cores for CPU, bytes for memory.
-        pods: The pods of the node.
         measured: UID -> last usage. Only pods with a usage sample are candidates.
     """
     if feature == CPU_ALLOCATABLE_EVICT:
