@@ -133,10 +133,6 @@ def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
 
     The parts are added to the service as components, together with their routes and readiness checks.
 
-    Args:
-        shell: The service: settings, clock, metrics, logger.
-        link: Connection to the bus, which may answer later.
-
     Raises:
         InvalidInput: A setting or the nodes file is malformed.
         OSError: The nodes file or the machine cannot be read.

@@ -92,10 +92,7 @@ def linux_agent(
     """Create the agent of this machine.
 
     Args:
-        interval_ms: Interval of the collectors in milliseconds.
         announced: UIDs of pods whose start is already in the log.
-        audit: Receives audit events.
-        said: Digests of the last reports of topology and devices.
     """
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
@@ -231,11 +228,7 @@ def simulated_agent(
     """Create the agent of one simulated node.
 
     Args:
-        fleet: The simulated machines.
-        interval_ms: Interval of the collectors in milliseconds.
         announced: UIDs of pods whose start is already in the log.
-        audit: Receives audit events.
-        said: Digests of the last reports of topology and devices.
     """
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))

@@ -40,12 +40,7 @@ class NodeCycles:
     logger: Logger
 
     def begin(self, version: str, now: float) -> None:
-        """Publish the fact `AgentStarted` for each node.
-
-        Args:
-            version: Version of the agent.
-            now: Unix seconds.
-        """
+        """Publish the fact `AgentStarted` for each node."""
         event = AgentStarted(host="simulated" if self.is_simulated else "linux", version=version)
         self.facts.publish([fact for node in self.agents for fact in self.facts.facts(node, (event,))])
         for node in self.agents:
@@ -55,7 +50,6 @@ class NodeCycles:
         """Run the cycle of each node, and publish what was done.
 
         Args:
-            now_ms: Time in milliseconds.
             is_long: Returns whether other tasks have waited for long.
             breathe: Yields to other tasks if they have waited for long, and starts pods that were pushed.
 
@@ -85,9 +79,6 @@ class NodeCycles:
 
         Then close the hardware counters and files of each node. An error is logged; it keeps neither a node from being
         closed nor the others from their end.
-
-        Args:
-            now_ms: Time in milliseconds.
         """
         for node, agent in self.agents.items():
             try:

@@ -57,11 +57,7 @@ def examine(settings: AgentSettings) -> Examination:
 
 
 def run_doctor(words: Sequence[str]) -> int:
-    """Print the features of this machine as JSON, and return the exit status.
-
-    Args:
-        words: Flags of the agent (roots of file systems).
-    """
+    """Print the features of this machine as JSON, and return the exit status."""
     try:
         settings = AgentSettings.load(list(words), os.environ)
     except HelpRequested:

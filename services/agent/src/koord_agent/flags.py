@@ -78,7 +78,6 @@ def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
 
     Args:
         words: A command line without the name of the program.
-        known: Names of the agent's flags, without dashes.
     """
     kept: list[str] = []
     notes: list[str] = []
@@ -108,10 +107,6 @@ def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
     """Return default settings for an agent in a container: name of an environment variable -> mount path.
 
     Flags override them. The result is empty if the agent runs directly on the host.
-
-    Args:
-        environ: Environment variables of the process.
-        prefix: Prefix of the names of variables that set flags.
     """
     if environ.get(AGENT_MODE, HOST_MODE) == HOST_MODE:
         return {}

@@ -246,7 +246,6 @@ class AgentSettings(ServiceSettings):
 
         Args:
             words: The command line without the name of the program.
-            environ: Environment variables.
 
         Raises:
             InvalidSettings: A flag is unknown, or a setting is invalid.

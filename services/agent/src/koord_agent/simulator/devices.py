@@ -24,7 +24,6 @@ class SimulatedDevices:
         """Create healthy devices.
 
         Args:
-            node: The machine.
             zones: Number of its NUMA nodes. The first part of the switches is on NUMA node 0, and so on.
         """
         # (type, minor) -> code of the fault of each device that is not healthy. The health of an RDMA adapter has no

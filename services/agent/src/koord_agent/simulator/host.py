@@ -100,12 +100,7 @@ class _CycleCounters:
 
 
 class SimulatedHost:
-    """The simulated machine of one node, behind the protocol `Host`.
-
-    Args:
-        fleet: The machines of all simulated nodes of the process.
-        index: Position of the node in them.
-    """
+    """The simulated machine of one node, behind the protocol `Host`."""
 
     def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet
@@ -367,7 +362,6 @@ class SimulatedFleet(SimulatedMachines):
         """Create the machines.
 
         Args:
-            nodes: Nodes with different names.
             start_seconds: Simulated time at which the machines start.
         """
         super().__init__(nodes, start_seconds=start_seconds)

@@ -272,13 +272,7 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Return the sum for each node, shape (N,), of a column with one value for each pod, shape (S,).
-
-    Args:
-        values: Value by pod.
-        node: Position of the pod's node, by pod.
-        nodes: Number of nodes, N.
-    """
+    """Return the sum for each node, shape (N,), of a column with one value for each pod, shape (S,)."""
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 
@@ -341,7 +335,6 @@ def running_averages(averages: Floats, share: Floats, seconds: float) -> Floats:
     Args:
         averages: Averages before the step, (3, N).
         share: Pressure during the step, (N,).
-        seconds: Length of the step.
     """
     kept = np.array([[math.exp(-seconds / window)] for window in WINDOWS_SECONDS])
     return averages * kept + share[np.newaxis, :] * (1.0 - kept)

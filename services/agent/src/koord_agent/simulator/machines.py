@@ -110,12 +110,7 @@ class PodColumns:
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
-        """Add a pod and return its row. Its counters start at zero.
-
-        Args:
-            node: Position of its node.
-            profile: Its usage over time.
-        """
+        """Add a pod and return its row. Its counters start at zero."""
         if not self.free:
             self._grow()
         row = self.free.pop()
@@ -188,7 +183,6 @@ class SimulatedMachines:
     """The machines of all simulated nodes of a process.
 
     Args:
-        nodes: Nodes with different names.
         start_seconds: Simulated time at which the machines start.
 
     Raises:

@@ -101,12 +101,7 @@ def fault_condition(code: str, message: str) -> Condition:
 
 
 def topology_at(location: PciLocation, bus_id: str) -> DeviceTopology:
-    """Return the location of a device from the location of its PCI address in sysfs.
-
-    Args:
-        location: NUMA node and PCIe root of the address.
-        bus_id: PCI address of the device.
-    """
+    """Return the location of a device from the location of its PCI address in sysfs."""
     return DeviceTopology(socket_id=UNKNOWN_ID, node_id=location.numa_node, pcie_id=location.root, bus_id=bus_id)
 
 
@@ -130,7 +125,6 @@ def with_vanished(report: DeviceInventoryChanged, vanished: Mapping[str, Reporte
     """Return the fact with the devices added that are not found any more; they are not healthy.
 
     Args:
-        report: The fact about the devices that were found.
         vanished: Key -> last report of each device that is not found any more.
     """
     if not vanished:

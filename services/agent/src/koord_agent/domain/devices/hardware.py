@@ -40,11 +40,7 @@ class GpuFault:
 
 
 def xid_fault(xid: int) -> GpuFault | None:
-    """Return the fault that a critical Xid error means; None if an application caused it.
-
-    Args:
-        xid: Number of the error.
-    """
+    """Return the fault that a critical Xid error means; None if an application caused it."""
     if xid in APPLICATION_XIDS:
         return None
     return GpuFault(f"Xid{xid}", f"Xid error detected on device, error code: {xid}")

@@ -63,10 +63,6 @@ class Guard(Protocol):
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
         """Call a function of an extension and return its result.
 
-        Args:
-            point: Extension point of the extension.
-            name: Name of the extension.
-
         Raises:
             ExtensionFailed: The function raised, or the extension took too long in this cycle.
             NotAsked: The extension took too long earlier in this cycle.
@@ -79,9 +75,6 @@ class Guard(Protocol):
         Start it if `due`, and return each finished result once.
 
         Args:
-            point: Extension point of the extension.
-            name: Name of the extension.
-            function: The function to call.
             due: Whether to start a call.
 
         Returns:

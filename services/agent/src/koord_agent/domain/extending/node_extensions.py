@@ -37,10 +37,6 @@ from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, 
 def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[TopologyAdditions, NodeTopologyReported]:
     """Return the additions of a hook with checked types, and the topology report with them.
 
-    Args:
-        report: The report of the agent.
-        added: The additions, as the hook returned them.
-
     Raises:
         ValueError: They replace what the agent reports, or name a zone that does not exist.
     """
@@ -56,9 +52,6 @@ def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[T
 
 def amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
     """Return a topology report with additions.
-
-    Args:
-        report: The report of the agent.
 
     Raises:
         ValueError: They replace what the agent reports, or name a zone that does not exist.
@@ -179,12 +172,7 @@ class NodeExtensions:
         ]
 
     def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
-        """Call a strategy, and return its proposal. If it fails, record the problem and return an empty proposal.
-
-        Args:
-            name: Name of the strategy.
-            propose: Calls the strategy.
-        """
+        """Call a strategy, and return its proposal. If it fails, record the problem and return an empty proposal."""
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
@@ -202,7 +190,6 @@ class NodeExtensions:
         """Call the registered callbacks for the parts of the node's state that changed since the last cycle.
 
         Args:
-            look: Immutable snapshot of the node.
             pools: CPUs of each kind of pods. None if unknown.
         """
         if not self._all.callbacks:

@@ -137,9 +137,6 @@ def gpu_injection(
 def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[CharDevice, ...]:
     """Return the device nodes for the RDMA functions in the annotation device-allocated of a pod.
 
-    Args:
-        files: Device nodes of the machine.
-
     Returns:
         rdma_cm, then one node for each virtual function, or for the physical function of an entry without virtual
         functions. Empty if the pod has no RDMA functions.

@@ -153,10 +153,6 @@ class HookRules:
 def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
     """Return the rules of a snapshot of the node, together with those of the machine.
 
-    Args:
-        look: The snapshot.
-        machine: Rules that have what does not change: kernel, devices, resctrl, options.
-
     Raises:
         InvalidInput: The annotation of system QoS is malformed.
     """

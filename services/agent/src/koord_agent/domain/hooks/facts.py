@@ -28,9 +28,6 @@ def facts_of(
 
     A value that could not be decided (`HookValues.problem`) counts as a change, with the problem as its reason. If the
     call as a whole failed, the pod or container did not change.
-
-    Args:
-        policy: Failure policy of the agent.
     """
     pod, container = call.pod, "" if call.container is None else call.container.name
     facts: list[ContainerHookApplied | ContainerHookFailed] = [
@@ -109,11 +106,7 @@ class HookRepairs:
         self._known: set[CgroupFile] = set()
 
     def facts(self, look: NodeLook, values: Iterable[SetValue]) -> tuple[ContainerHookApplied, ...]:
-        """Return one fact for each pod or container that lacked a value when its file was seen for the first time.
-
-        Args:
-            values: Values of this cycle.
-        """
+        """Return one fact for each pod or container that lacked a value when its file was seen for the first time."""
         seen: set[CgroupFile] = set()
         written: dict[str, list[HookedValue]] = {}
         for value in values:

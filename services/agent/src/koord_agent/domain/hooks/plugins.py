@@ -169,7 +169,6 @@ def enabled_plugins(is_enabled: Callable[[str], bool], *, has_resctrl: bool = Fa
     """Return the plug-ins that run, in order.
 
     Args:
-        is_enabled: Returns whether a feature gate is on.
         has_resctrl: Whether the machine can limit caches and memory bandwidth. If not, the plug-in Resctrl is left out.
     """
     return tuple(one for one in PLUGINS if is_enabled(one.gate) and (one.gate != RESCTRL or has_resctrl))
@@ -191,9 +190,6 @@ def run_stage(
     """Run the plug-ins of the stage of a call.
 
     Args:
-        plugins: Plug-ins that run, in order.
-        rules: Rules of the node, from the agent's last snapshot.
-        policy: Whether a plug-in that fails ends the call.
         clock: Returns the time in seconds, to measure the plug-ins.
 
     Returns:
@@ -227,7 +223,6 @@ def registration(
     """Return the text of the file that registers the agent's hook server with CRI proxies.
 
     Args:
-        stages: Stages at which plug-ins run.
         endpoint: Path of the socket, as a proxy on the machine sees it.
         policy: How a proxy reacts if a call fails.
         disabled: Names of stages to leave out, from the flag -runtime-hooks-disable-stages.

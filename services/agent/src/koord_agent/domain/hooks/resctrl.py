@@ -52,7 +52,6 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
 
     Args:
         cbm_mask: Mask of all ways in hexadecimal, contiguous ones from bit 0.
-        share: Share of the QoS class.
 
     Returns:
         The mask. None if the line must not be changed: mask or range is invalid, or no way is left (D-24).
@@ -101,13 +100,7 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
 
 
 def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
-    """Return the schemata for the resctrl group of a QoS class. All caches get the same value.
-
-    Args:
-        share: Share of the QoS class.
-        cbm_mask: Mask of all cache ways in hexadecimal.
-        cache_ids: Ids of the caches of the machine.
-    """
+    """Return the schemata for the resctrl group of a QoS class. All caches get the same value."""
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
         l3={} if mask is None else dict.fromkeys(cache_ids, mask),
@@ -157,7 +150,6 @@ def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
     The caller must write each id separately.
 
     Args:
-        wanted: Thread ids that have to be in the group.
         current: Text of the file `tasks` of the group.
     """
     present = {int(line) for line in current.split() if line.isdecimal()}
@@ -191,11 +183,6 @@ def group_name(uid: str) -> str:
 
 def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> str:
     """Return the schemata text for the resctrl group of a pod: at most one line for L3 and one for MB.
-
-    Args:
-        annotation: Text of the annotation node.koordinator.sh/resctrl.
-        cbm_mask: Mask of all cache ways in hexadecimal.
-        cache_ids: Ids of the caches of the machine.
 
     Returns:
         The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets

@@ -209,13 +209,7 @@ def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[s
 
 
 def tc_lines(plan: TcPlan, interface: str, present: TcPresent) -> list[str]:
-    """Return the lines for `tc -batch` that change an interface from its present state to a plan.
-
-    Args:
-        plan: Classes, filters and sets that the node has to have.
-        interface: Name of the interface.
-        present: Qdisc, classes and filters that the interface has now.
-    """
+    """Return the lines for `tc -batch` that change an interface from its present state to a plan."""
     return [*_lines(plan, f"dev {interface}", present)]
 
 

@@ -150,9 +150,7 @@ def file_path(root: str, name: str, directory: str, version: int, *, reading: bo
     """Return the absolute path of a kernel file: root/hierarchy/directory/file on v1, root/directory/file on v2.
 
     Args:
-        root: Path at which the cgroup file system is mounted.
         name: Name of the file on cgroup v1.
-        directory: Cgroup directory, relative to the root of a hierarchy.
         version: 1 or 2.
         reading: Whether the file is read and not written.
 

@@ -76,9 +76,6 @@ class CgroupLayout:
 
         The systemd driver replaces `-` in the UID by `_`.
 
-        Args:
-            qos: Kubernetes QoS class of the pod.
-
         Raises:
             InvalidInput: The UID is not a plain file name.
         """
@@ -88,7 +85,6 @@ class CgroupLayout:
         """Return the directory of a container, relative to the root of a hierarchy.
 
         Args:
-            qos: Kubernetes QoS class of the pod.
             container_id: `<runtime>://<id>`.
 
         Raises:

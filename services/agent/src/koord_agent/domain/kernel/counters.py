@@ -158,7 +158,6 @@ def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
     """Return the entries `Name: N kB` of a meminfo text: name -> bytes. Other lines are left out.
 
     Args:
-        meminfo: The text.
         prefix: Text to cut off from the begin of each line, such as "Node 0 ".
     """
     entries: dict[str, int] = {}
@@ -212,7 +211,6 @@ def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
     """Return the memory of a cgroup from the text of memory.stat.
 
     Args:
-        memory_stat: Text of memory.stat.
         version: 1 (hierarchical keys `total_...`) or 2.
 
     Raises:

@@ -58,13 +58,7 @@ class Features:
 
 
 def features_of(usable: Iterable[Feature], *, file: str, why: str) -> Features:
-    """Return findings for a machine whose features are known without probing, such as a simulated one.
-
-    Args:
-        usable: The features that can be used; all others are missing.
-        file: File to name in all findings.
-        why: Reason to name for the missing features.
-    """
+    """Return findings for a machine whose features are known without probing, such as a simulated one."""
     known = frozenset(usable)
     return Features(
         tuple(

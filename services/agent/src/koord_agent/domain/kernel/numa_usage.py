@@ -32,7 +32,6 @@ def numa_cores_of_ticks(
         after: CPU -> used jiffies at the later reading.
         cpu_to_numa: CPU -> NUMA node.
         interval_ns: Time between the readings in nanoseconds, positive.
-        jiffy_ns: Length of a jiffy in nanoseconds.
     """
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
@@ -50,7 +49,6 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
 
     Args:
         meminfo: Text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `.
-        numa_node: Number of the NUMA node.
 
     Raises:
         MalformedCounter: An entry is missing. The message has its name.
@@ -71,7 +69,6 @@ def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, f
     """Divide the CPU usage of the system among NUMA nodes, in proportion to their usage; all are 0 if nothing is used.
 
     Args:
-        system_cpu_cores: Usage of the system in cores.
         node_numa_cpu: NUMA node -> cores in use.
 
     Source:
@@ -100,7 +97,6 @@ def parse_numa_stat(text: str, version: int) -> dict[int, int]:
     pages.
 
     Args:
-        text: Text of memory.numa_stat.
         version: Version of the cgroup interface: 1 or 2.
 
     Raises:

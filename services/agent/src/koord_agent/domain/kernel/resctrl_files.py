@@ -47,7 +47,6 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
     Other lines are ignored. Items without exactly one `=` are skipped.
 
     Args:
-        text: Text of the file.
         caches: Number of ids that each line must have; None: as many as the first line.
 
     Raises:
@@ -79,7 +78,6 @@ def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool
     """Return whether the wanted values differ from the current ones, in any value or in the set of cache ids (D-25).
 
     Args:
-        current: Present settings of the group.
         kind: "L3" or "MB".
         wanted: Cache id -> value.
     """

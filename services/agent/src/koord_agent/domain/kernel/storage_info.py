@@ -40,9 +40,6 @@ class StorageInfo:
         """Return MAJ:MIN of the disk that contains a CSI volume of a pod.
 
         Return None if it is not mounted or its disk is unknown.
-
-        Args:
-            volume: Name of the volume.
         """
         mount = f"{self.kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
@@ -61,13 +58,8 @@ def parse_storage(
     """Parse the outputs of lsblk, vgs, lvs and findmnt. Invalid lines are skipped.
 
     Args:
-        lsblk: Output of lsblk.
-        vgs: Output of vgs.
-        lvs: Output of lvs.
-        findmnt: Output of findmnt.
         parents: Partition -> disk in the kernel (`/sys/class/block`), names without /dev/. For a missing partition, the
             disk with minor - minor % 16 is assumed, which is wrong for NVMe (D-11).
-        kubelet_dir: Folder of the kubelet.
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}

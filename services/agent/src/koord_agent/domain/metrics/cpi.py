@@ -120,7 +120,6 @@ def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_u
 
     Args:
         cpi: Cycles per instruction. A missing sample (None) is never an outlier.
-        usage_cores: CPU usage of the container in cores.
         threshold: `Baseline.threshold` of its workload.
         min_usage: Lowest usage in cores at which a sample counts.
     """
@@ -192,7 +191,6 @@ def choose_antagonist(
     If several have the same correlation, the first by name is chosen.
 
     Args:
-        suspects: Pods that ran beside the victim.
         correlations: Name of a suspect -> correlation.
         at_least: Lowest correlation of a pod that is capped.
 

@@ -49,9 +49,7 @@ def gpu_samples(gpus: Iterable[GpuReading], owners: Mapping[int, GpuOwner], at_m
     """Yield the samples of one reading.
 
     Args:
-        gpus: The GPUs of the machine.
         owners: Process -> its container. Other processes count for the node only.
-        at_ms: Time in milliseconds.
     """
     for gpu in gpus:
         of_gpu: tuple[str, ...] = (str(gpu.minor), gpu.uuid)
@@ -83,10 +81,6 @@ def gpu_usages(
     """Return the average usage of each GPU in a window. GPUs without samples are left out.
 
     Args:
-        store: The time series.
-        gpus: The GPUs of the machine.
-        start_ms: Start of the window in milliseconds.
-        now_ms: Its end.
         pod: UID of a pod; "" for the whole node.
     """
     core_kind, memory_kind = (

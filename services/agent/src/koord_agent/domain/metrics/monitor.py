@@ -143,7 +143,6 @@ class NodeMonitor:
         """Compute the samples of a reading, append them to the series, and return the newest CPU usages.
 
         Args:
-            reading: One reading of the machine.
             now_ms: Time of the samples on the service's clock. The counters have their own times.
             apps_with_page_cache: Whether memory of host applications counts with page cache when the system's usage
                 is computed (6.6).
@@ -181,11 +180,7 @@ class NodeMonitor:
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the time series and the previous readings of pods and containers that have ended.
-
-        Args:
-            uids: UIDs of the pods, and ids of the containers.
-        """
+        """Drop the time series and the previous readings of pods and containers that have ended."""
         self.store.forget(uids)
         self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
         self._last = {key: value for key, value in self._last.items() if key[1] not in uids}
@@ -282,10 +277,8 @@ class NodeMonitor:
         Samples of the node itself do not depend on these.
 
         Args:
-            reading: The NUMA nodes now.
             counters: Previous and current counters of the node; None without both.
             system_cpu: CPU usage of the system in cores; None if unknown.
-            now_ms: Time of the samples in milliseconds.
         """
         cores: dict[int, float] = {}
         if counters is not None and counters[1].at_ns > counters[0].at_ns:
@@ -351,7 +344,6 @@ def pressure_samples(
 
     Args:
         found: Resource (cpu, mem, io) -> pressure.
-        at_ms: Time in milliseconds.
         container_id: Id of the container; None for the pod itself.
     """
     object_ = (uid,) if container_id is None else (uid, container_id)
@@ -377,7 +369,6 @@ def resctrl_samples(groups: Mapping[str, Mapping[int, Mapping[str, int]]], at_ms
 
     Args:
         groups: Group -> cache id -> file name -> counter.
-        at_ms: Time in milliseconds.
     """
     for group, caches in groups.items():
         for cache, counters in caches.items():
@@ -402,10 +393,6 @@ def cold_page_samples(
     """Yield samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
 
     Args:
-        level: Kind of the measured object: node, pod, container or host application.
-        cold_bytes: Bytes of cold page cache.
-        with_page_cache_bytes: Memory in use with page cache.
-        at_ms: Time in milliseconds.
         of: UID, container id or name of the object; "" for the node.
     """
     cold, hot = _COLD_KINDS[level]

@@ -109,7 +109,6 @@ def percentile_index(count: int, fraction: float) -> int:
     f32 means single precision (agent spec, 5).
 
     Args:
-        count: Number of values.
         fraction: The percentile as a fraction, such as 0.95.
     """
     product = _float32(_float32(float(count)) * _float32(fraction))
@@ -233,9 +232,7 @@ class SeriesStore:
     series, their number and their size meanwhile, as a scrape of metrics does.
 
     Args:
-        retention_ms: Milliseconds for which samples of the node itself are kept.
         object_retention_ms: Milliseconds for which samples of its objects are kept; None: as for the node.
-        max_bytes: Largest size of all samples in bytes. `collect_garbage` enforces it.
     """
 
     def __init__(
@@ -318,9 +315,6 @@ class SeriesStore:
         """Delete the samples that are older than the retention (12 hours by default), and series without samples.
 
         If the store is still larger than its limit, delete the older half of the longest series until it fits.
-
-        Args:
-            now_ms: The time in milliseconds.
 
         Returns:
             Number of deleted samples.
@@ -405,8 +399,6 @@ class Metrics:
 
         Args:
             name: Aggregate: avg, p50, p90, p95, p99 or last.
-            window_ms: Length of the window in milliseconds.
-            of: Object that the series is about.
         """
         points = self.store.between(kind, self.now_ms - window_ms, self.now_ms, of)
         return aggregate(points, name) if len(points.values) else None
@@ -425,7 +417,6 @@ class Metrics:
         Args:
             resource: `cpu`, `mem` or `io`.
             degree: `some` or `full`.
-            within_ms: Largest age of a sample in milliseconds.
         """
         return self.last(Kind.POD_PSI, (uid, resource, PSI_PRECISION, degree), within_ms=within_ms)
 

@@ -111,8 +111,6 @@ def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) 
     """Return the usage of the system: max(node - pods - host applications, 0), for CPU and memory.
 
     Args:
-        parts: The three parts.
-        now_ms: Time in milliseconds.
         outdated_ms: Age in milliseconds above which a part is too old.
 
     Returns:
@@ -150,7 +148,6 @@ def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -
 
     Args:
         previous_ns: Counter of the earlier reading in nanoseconds; None for the first reading, whose usage is 0.
-        current_ns: Counter of the later reading in nanoseconds.
         interval_ms: Milliseconds between the readings.
 
     Returns:
@@ -170,8 +167,6 @@ def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: i
 
     Args:
         cpuset_sizes: Number of CPUs of the best-effort root and of every directory two levels below it.
-        quota_us: Quota in microseconds per period.
-        period_us: Length of a period in microseconds.
 
     Returns:
         The limit. None if there is neither a CPU list nor a quota.

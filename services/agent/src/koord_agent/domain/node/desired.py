@@ -120,7 +120,6 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
     """Parse a desired state that was read from the bucket.
 
     Args:
-        desired: The desired state.
         last: The state until now. Its settings stay if the new NodeSLO is invalid. None if there is none.
     """
     slo = _slo_or_last(desired.slo, last)
@@ -322,7 +321,6 @@ def is_of_log(view: DesiredView, last: StoredEvent | None) -> bool:
     A state of another log, for example from before a genesis (a new log), has other positions.
 
     Args:
-        view: The state.
         last: Last fact of the node's ledger. None if there is none, or if it could not be read; the answer is False.
     """
     return last is not None and view.as_of.get(LEDGER, 0) in (last.seq, last.expected_last)
@@ -335,7 +333,6 @@ def with_last_fact(view: DesiredView, last: StoredEvent | None) -> DesiredView:
     `misses_facts` is true.
 
     Args:
-        view: The state.
         last: Last fact of the node's ledger. None if there is none, or if it could not be read.
 
     Raises:

@@ -204,11 +204,6 @@ def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPod
 
     If an object is invalid, the pod keeps its last known version and must not be changed; a pod without a known version
     is left out. An object without UID is left out. An object that did not change is not parsed again.
-
-    Args:
-        last: Pods of the previous list.
-        items: JSON of the objects.
-        at_ms: Time in milliseconds.
     """
     pods: dict[str, AgentPod] = {}
     read: dict[bytes, AgentPod] = {}
@@ -269,8 +264,6 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
     """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list. The socket takes precedence.
 
     Args:
-        of_file: Content of the state file.
-        held: Content of the socket.
         pods: Pods that give names their UIDs. Of several pods with one name, the newest that is not terminating
             counts.
 
@@ -291,7 +284,6 @@ def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[s
     """Return `namespace/name` of the pods in the kubelet's pod-resources socket that the agent does not know.
 
     Args:
-        held: Pods with their CPUs and devices, as the socket lists them.
         pods: All pods that the agent knows, from the log or the kubelet.
     """
     known = {(pod.namespace, pod.name) for pod in pods}

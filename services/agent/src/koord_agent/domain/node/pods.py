@@ -174,10 +174,6 @@ def agent_pod_from_json(raw: object) -> AgentPod:
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
     """Convert a pod object of the API to the agent's form of a pod.
 
-    Args:
-        statuses: Statuses of its containers and init containers.
-        ips: IP addresses of the pod.
-
     Raises:
         InvalidInput: A quantity is invalid. Admission refuses such pods.
     """

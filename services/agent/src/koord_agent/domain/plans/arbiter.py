@@ -82,8 +82,6 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
     that of its parent directory.
 
     Args:
-        plans: Plans of all strategies.
-        now_ms: Time in milliseconds.
         current: File without a plan -> its present value in the style of cgroup v1. It limits the values of child
             directories. A missing file limits nothing.
     """

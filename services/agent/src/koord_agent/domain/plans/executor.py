@@ -146,7 +146,6 @@ def plan_writes(
         levels: Updates by level from top to bottom (QoS class, pod, container).
         current: File -> its present text. If it is None or absent, the file does not exist and its update is dropped.
         cache: Last written values; it is not changed.
-        now_ms: Time in milliseconds.
         version: Version of the cgroup interface of the texts in `current`.
     """
     contents: dict[CgroupFile, str | None] = dict(current)

@@ -114,10 +114,6 @@ class UsageModel:
 def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
     """Decode the usage model in a checkpoint.
 
-    Args:
-        uid: Expected UID of the model.
-        half_lives: How fast old samples lose weight.
-
     Raises:
         codec.DecodeError: A field has a wrong type.
         InvalidInput: A histogram has invalid weights or buckets.

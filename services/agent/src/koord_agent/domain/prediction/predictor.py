@@ -68,7 +68,6 @@ def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Us
 
     Args:
         node: Usage of the node; None without a sample.
-        pods: Usage of its pods.
 
     Source:
         agent spec, 8.2.
@@ -140,7 +139,6 @@ class PeakPredictor:
         A model that does not exist yet is created. A model without a measured usage gets no sample.
 
         Args:
-            metrics: Time series of the node.
             now: Unix time in seconds.
         """
 
@@ -172,7 +170,6 @@ class PeakPredictor:
 
         Args:
             allocatable: Allocatable of the node object. If the annotation raw-allocatable is set, it is used instead.
-            annotations: Annotations of the node object.
             now: Unix time in seconds.
 
         Source:

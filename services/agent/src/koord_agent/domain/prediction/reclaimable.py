@@ -76,12 +76,9 @@ def predict_prod(
     that is over counts only while it is young.
 
     Args:
-        allocatable: Allocatable of the node before amplification.
-        pods: The prod pods of the node.
         classes: Class -> predicted peak, for "sys", "koord-prod" and "" (pods without a class). None or absent: no
             model.
         cold_start_seconds: Age of a pod below which its whole request counts as used.
-        safety_margin_percent: Percentage that is added to predictions.
     """
     margin = 1 + safety_margin_percent / 100
     unpredicted, peaks, reclaimable, requests = NOTHING, NOTHING, NOTHING, NOTHING

@@ -72,7 +72,6 @@ def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotatio
     """Return the new name of a full file of the audit log, and the oldest files, which have to be deleted.
 
     Args:
-        existing: Names of the files that exist.
         timestamp: The time as YYYY-MM-DD-hh-mm-ss.
         max_disk_mb: Largest size of all files together in megabytes.
 
@@ -96,7 +95,6 @@ def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_
 
     Args:
         text: Text in the query. If it is empty or not a number, the default applies.
-        default: Size without a number.
 
     Raises:
         BadRequest: The number is negative or above the largest page (D-27).
@@ -133,7 +131,6 @@ def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
 
     Args:
         loser: The plan. It must not be an expired one.
-        arbitration: Result of the arbitration, which has the winner for the file.
     """
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(

@@ -73,7 +73,6 @@ class KnobSummary:
         Expired plans do not count.
 
         Args:
-            losers: The plans that were not carried out.
             winners: File -> plan that was carried out.
         """
         losing: dict[tuple[CgroupFile, str], str] = {}

@@ -127,14 +127,9 @@ def node_report(
     """Compute the usage report of a node over the windows [now - duration, now].
 
     Args:
-        store: The time series.
-        now_ms: Time in milliseconds.
-        policy: Collect policy in force.
-        host_applications: Processes outside Kubernetes that the NodeSLO names.
         gpus: The GPUs of the machine; empty if their usage is not measured.
         cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default
             policy.
-        with_aggregates: Whether percentiles are computed.
 
     Returns:
         The report. Pods are sorted by namespace and name; pods without CPU or memory samples are left out.

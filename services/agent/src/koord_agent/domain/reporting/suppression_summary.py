@@ -52,7 +52,6 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
     They differ if the plan of another strategy won, or if the quota was limited.
 
     Args:
-        quota_us: Quota that was written.
         winner: Plan that was carried out; None if it is unknown.
     """
     if quota_us == decision.new_quota_us:
@@ -86,8 +85,6 @@ class SuppressionSummary:
         """Add a decision whose quota was written, and return the fact about it; None if no fact is due yet.
 
         Args:
-            now_ms: Time in milliseconds.
-            capacity_milli: CPU of the node in milli-cores.
             every_ms: Longest time in milliseconds until a small change is reported.
             causes: Contentions that lowered the budget. If they changed, a fact is due at once.
         """

@@ -57,7 +57,6 @@ def zones(
 
     Args:
         memory: Memory of each NUMA node, in order.
-        report_hugepages: Whether huge pages are reported.
         numa_reservation: Capacity and allocatable of the node if it has the label enable-numa-reservation. The
             difference is subtracted evenly, rounded up in milli-units.
 
@@ -122,10 +121,7 @@ def topology_reported(
     """Return the fact about CPUs and NUMA nodes of a node, the content of its NodeResourceTopology.
 
     Args:
-        found: CPUs, memory and kubelet configuration of the machine.
-        pools: CPUs of each kind of pods.
         numa_reservation: Capacity and allocatable of the node, used if it has the label enable-numa-reservation.
-        report_hugepages: Whether huge pages are reported.
 
     Returns:
         The fact. None if CPU and memory information have different numbers of NUMA nodes.

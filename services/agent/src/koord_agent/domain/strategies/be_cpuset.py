@@ -78,11 +78,6 @@ def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
     """Return how many CPUs best-effort pods get for a budget: ceil(budget / 1000), at least 2.
 
     The number grows by at most 10 % of the node's CPUs per cycle.
-
-    Args:
-        budget_milli: CPU that best-effort pods may use, in milli-cores.
-        old_count: Number of CPUs that they have now.
-        node_cpus: Number of CPUs of the node.
     """
     return min(max(math.ceil(budget_milli / 1000), MIN_CPUS), old_count + math.ceil(MAX_GROWTH * node_cpus))
 

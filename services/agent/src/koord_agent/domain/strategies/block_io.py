@@ -130,7 +130,6 @@ def io_plan(
     A device that the files list and no block configures is reset: no limit and weight 100, or no latency goals.
 
     Args:
-        blocks: Configured blocks.
         is_root: Whether the cgroup is the root of the node (latency goals and cost model), and not a class or pod
             (limits and weight).
         enable: If False, every device in the files is reset.
@@ -224,8 +223,6 @@ def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
     """Return the MAJ:MIN of the disk of a block; None if the disk is unknown.
 
     Args:
-        disks: Disks of the machine.
-        block: A configured block.
         uid: UID of the pod whose volume the block may be; "" for a class or the node.
 
     Returns:

@@ -58,10 +58,6 @@ class BurstLimiter:
 
         Only whole seconds count, and the rest is lost: pass times that are whole seconds. Tokens are spent at a usage
         of 100 % and above, and saved below 60 %.
-
-        Args:
-            usage_percent: CPU usage in percent of the limit.
-            now_ms: Time in milliseconds.
         """
         seconds = max(now_ms - self.updated_ms, 0) // 1000
         self.updated_ms = now_ms
@@ -77,7 +73,6 @@ def capacity_tokens(period_seconds: int, percent: int) -> int:
     """Return the largest number of tokens of a bucket: period * (percent - 100).
 
     Args:
-        period_seconds: Period of the burst policy in seconds.
         percent: Highest quota of the burst policy, in percent of the limit.
     """
     return period_seconds * (percent - 100)
@@ -87,10 +82,8 @@ def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now
     """Return the token bucket of a container, filled with a part of its capacity.
 
     Args:
-        period_seconds: Period of the burst policy in seconds.
         percent: Highest quota of the burst policy, in percent of the limit.
         start_fraction: Random number from 0 to 0.5, so that containers do not run out of tokens at the same time.
-        now_ms: Time in milliseconds.
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
     return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)

@@ -110,7 +110,6 @@ def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
     """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000).
 
     Args:
-        policy: Burst settings of the pod.
         limit_milli: CPU limit of the container in milli-cores; None without a limit.
 
     Returns:
@@ -213,10 +212,8 @@ def choose_step(
     pool is overloaded, and up if it was throttled and the pool is idle. In all other cases it remains.
 
     Args:
-        policy: Burst settings of the pod.
         throttled_ratio: Last throttled ratio of the container; None if there is no sample.
         limiter_allows: Whether the token bucket of the container allows a burst.
-        pool: Load of the shared pool.
 
     Source:
         agent spec, 13.3, steps 1 and 2.
@@ -251,9 +248,6 @@ def step_quota(
     An unlimited pod stays unlimited.
 
     Args:
-        policy: Burst settings of the pod.
-        step: The direction.
-        limit_milli: CPU limit of the container in milli-cores.
         container_quota_us: Present quota of the container; -1 = unlimited.
         pod_quota_us: Present quota of the pod; -1 = unlimited.
         ratio: CPU normalization ratio of the node. Above 1, it lowers the quota of the limit.

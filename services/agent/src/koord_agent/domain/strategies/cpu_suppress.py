@@ -177,9 +177,7 @@ def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tu
     an unlimited quota neither rule applies (D-18).
 
     Args:
-        budget_milli: CPU that best-effort pods may use, in milli-cores.
         current_us: Present quota in microseconds per period of 100 ms; -1 = unlimited.
-        capacity_milli: CPU of the node in milli-cores.
 
     Returns:
         Quota and remark. The quota is the current one if nothing changes; the remark is "" if it is the target.
@@ -208,10 +206,7 @@ def decide(
     """Decide how much CPU best-effort pods may use in this cycle, and how they are limited to it.
 
     Args:
-        view: Inputs of this cycle.
         policy: Settings; None without a valid NodeSLO. Then no limit is set or lifted.
-        memory: State after the last decision.
-        ttl_ms: Lifetime of the plans in milliseconds: two intervals of the strategy.
 
     Source:
         agent spec, 11 (order of checks).

@@ -24,11 +24,7 @@ class CpuSuppressStrategy:
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
 
     def __init__(self, is_enabled: Callable[[str], bool]) -> None:
-        """Read the gates.
-
-        Args:
-            is_enabled: Whether a feature gate is on.
-        """
+        """Read the gates."""
         self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
         self._memory = SuppressMemory()
         self._decision: Decision | None = None

@@ -78,7 +78,6 @@ def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is
 
     Args:
         pools: CPUs of each kind of pods. None means they are unknown.
-        is_static: Whether the CPU manager policy of the kubelet is static.
 
     Returns:
         None if the pools are unknown.
@@ -122,7 +121,6 @@ def container_cpuset(
         rule: Which CPUs each kind of pods may use. None means it is not known yet.
         qos_label: QoS class of the pod, "" means none.
         kube_qos: Kubernetes QoS class, which decides the cgroup directory.
-        status: CPUs and zones that the scheduler allocated to the pod.
         be_by_manager: Whether the gate BECPUManager is on.
 
     Returns:
@@ -160,7 +158,6 @@ def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None
     """Return the quota -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled.
 
     Args:
-        status: CPUs and zones that the scheduler allocated to the pod.
         unsets: False with the flag -disable-unset-cpu-quota.
 
     Returns:

@@ -75,7 +75,6 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
     If the annotation of an LS pod does not enable CPU QoS, the group identity is 0.
 
     Args:
-        rule: Group identities of the QoS classes.
         qos_label: QoS label of the pod; "" without one.
         kube_qos: Kubernetes QoS class, used for a pod without a label.
 
@@ -119,7 +118,6 @@ def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
 
     Args:
         strategy: `resourceQOSStrategy` of the NodeSLO as JSON, or None.
-        kube_qos: The class.
     """
     if not strategy or _policy(strategy) != CORE_SCHED:
         return 0

@@ -48,7 +48,6 @@ def scaled_quota_us(quota_us: int, ratio: float) -> int:
 
     Args:
         quota_us: CFS quota in microseconds per period; at most 0: unlimited.
-        ratio: CPU normalization ratio of the node.
     """
     return max(MIN_QUOTA_US, math.ceil(quota_us / ratio)) if quota_us > 0 and ratio > 1 else quota_us
 
@@ -62,7 +61,6 @@ def normalized_quota_us(
         ratio: CPU normalization ratio of the node; None if there is none.
         qos_label: QoS label of the pod, "" for none. Only LS pods and pods without label are scaled. A pod without
             label that owns CPUs counts as LSR.
-        status: CPUs and NUMA nodes that the scheduler assigned to the pod.
         quota_us: Quota of its limits. None, 0 or less means unlimited.
     """
     if ratio is None or quota_us is None or quota_us <= 0 or qos_label not in ("", QosClass.LS):
@@ -159,7 +157,6 @@ def container_batch_values(
     """Return the values for the cgroup of one container. A missing limit gives -1, a missing request the least shares.
 
     Args:
-        container: Batch resources of the container.
         ratio: CPU normalization ratio of the node. None if there is none.
         is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
             the container is unlimited.

@@ -91,10 +91,8 @@ class StrategyRunner:
         """Add the strategies of which at least one feature gate is on, or that have no gate.
 
         Args:
-            strategies: Strategies in the order in which they run.
             intervals: Flag -> milliseconds between two runs of its strategies; 0 for never.
             cycle_ms: Milliseconds between cycles.
-            is_enabled: Returns whether a feature gate is on.
         """
         for strategy in strategies:
             gates = strategy.needs.gates
@@ -110,7 +108,6 @@ class StrategyRunner:
 
         Args:
             state: Other inputs. Each strategy gets the lifetime of its own plans.
-            resting: Names of strategies that pause after an eviction.
         """
         evictions: dict[str, tuple[EvictionTask, ...]] = {}
         for entry in self._entries:

@@ -142,7 +142,6 @@ class Strategy(Protocol):
         Args:
             look: Snapshot of the node. Nothing in it changes during the cycle.
             policy: The section of the NodeSLO that `needs` names, as JSON. Empty if absent.
-            state: Further inputs of the cycle.
 
         Raises:
             InvalidInput: The policy is malformed. The strategy then proposes nothing until its next interval.

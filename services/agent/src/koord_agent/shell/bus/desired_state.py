@@ -53,7 +53,6 @@ class DesiredStates:
     """Desired state of the nodes of this process, kept up to date from disk, bucket and pushed facts.
 
     Args:
-        link: The connection to the bus.
         jitter: Returns a factor near 1 for each pause, so that nodes do not read at the same time.
         changed: Called with the name of a node after its view was replaced.
     """

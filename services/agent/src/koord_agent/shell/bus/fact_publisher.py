@@ -48,8 +48,6 @@ class Outbox(FactQueue):
     """The queue of facts on disk. The main loop adds facts with `put`; the task `run` sends them to the log.
 
     Args:
-        store: Keeps the facts on disk.
-        link: The connection to the bus.
         limit: Largest number of facts that wait.
     """
 

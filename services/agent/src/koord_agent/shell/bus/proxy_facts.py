@@ -28,11 +28,7 @@ CALL_SECONDS: Final = 30.0
 
 
 class ProxyFactServer(UnixServer):
-    """Appends facts of the CRI proxy of a node to the log. Create it in the event loop of the service.
-
-    Args:
-        link: The connection to the bus.
-    """
+    """Appends facts of the CRI proxy of a node to the log. Create it in the event loop of the service."""
 
     def __init__(self, socket: Path, node: str, link: BusLink) -> None:
         self._node = node

@@ -37,8 +37,6 @@ class ReportPublisher:
         """Make and publish the reports of the nodes whose report interval has passed, and return their number.
 
         Args:
-            agents: Node -> agent.
-            now_ms: Time in milliseconds.
             breathe: Called and awaited after each report. It gives control to other tasks of the event loop.
         """
         ports, count = self.link.ports, 0

@@ -77,9 +77,7 @@ class Collectors:
     """Runs all collectors of one node at their intervals. Only one task uses them; it calls `close` at the end.
 
     Args:
-        monitor: Gets the samples.
         features: Features of the machine. A collector whose feature is missing does not run.
-        measured: Returns the pods that a group of collectors visits, of all pods of the node.
     """
 
     def __init__(
@@ -147,9 +145,6 @@ class Collectors:
         """Run the collectors that are due, append their samples, and return the newest CPU usages.
 
         Args:
-            now_ms: Time in milliseconds.
-            host_applications: Processes outside Kubernetes that the NodeSLO names.
-            best_effort: Quota and CPU lists of the best-effort class, read in this cycle.
             apps_with_page_cache: Whether memory of host applications counts with page cache.
             for_interference: Whether interference is detected. Then PSI and waiting times are collected even if their
                 gates are off.

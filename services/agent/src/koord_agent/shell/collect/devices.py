@@ -67,7 +67,6 @@ class MachineDevices:
     """Finds the devices of a real machine: in description files, else NVIDIA GPUs through NVML; and RDMA functions.
 
     Args:
-        folder: Description files of vendors' tools.
         gpus: Returns the NVIDIA GPUs, for a machine without description files; None: NVML is not asked.
         rdma: Returns the RDMA functions; None: they are not collected.
     """
@@ -92,7 +91,6 @@ class DeviceReporter:
     """Reads the devices of one node, and reports them when they change. Only the node's agent uses it.
 
     Args:
-        read: Returns the devices that the machine has now.
         said: Digest of the last report before the start; "" for none.
         sync_ms: Milliseconds between two readings.
     """
@@ -114,9 +112,6 @@ class DeviceReporter:
         Otherwise return None. A device that vanishes is reported as not healthy for ten minutes, and then left out. The
         annotations of the fact have the time at which the devices were found (runtime spec, 11). A node that never had
         devices reports nothing. If reading fails, nothing changes, and `problem` says so until a reading succeeds.
-
-        Args:
-            now_ms: Time in milliseconds.
         """
         if self._due_ms is not None and self._due_ms - self._sync_ms <= now_ms < self._due_ms:
             return None
@@ -159,11 +154,7 @@ class DeviceReporter:
 
 
 class PciBus:
-    """The PCI functions of a machine.
-
-    Args:
-        sys: Folder of sysfs.
-    """
+    """The PCI functions of a machine."""
 
     def __init__(self, sys: Path) -> None:
         self._functions = sys / "bus" / "pci" / "devices"
@@ -225,12 +216,7 @@ def _text(file: Path) -> str | None:
 
 
 def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict[int, GpuOwner]:
-    """Return process -> its container. Processes outside of known containers are left out.
-
-    Args:
-        pids: Ids of processes.
-        proc: Folder of procfs.
-    """
+    """Return process -> its container. Processes outside of known containers are left out."""
     wanted = sorted(pids)
     if not wanted:
         return {}

@@ -38,7 +38,6 @@ class NvidiaGpus:
     after a reset, or until the agent starts again.
 
     Args:
-        pci: Gives the location of a GPU by its PCI address.
         every_ms: Milliseconds between two readings of the list of GPUs.
     """
 

@@ -87,7 +87,6 @@ def read_host(
     """Read all counters of a machine: of the node, and of known pods, containers, host applications and best effort.
 
     Args:
-        host_applications: Processes outside Kubernetes that the NodeSLO names.
         best_effort: Result of `read_best_effort` in this cycle; None: the class is not measured.
         cpu_to_numa: Online CPU -> NUMA node; None or empty: NUMA nodes are not measured.
     """
@@ -148,10 +147,6 @@ def node_signals(host: Host, metrics: Metrics, pods: Iterable[AgentPod], window_
         cpuThrottled     highest mean throttled ratio of a latency-sensitive pod over the window
         lsSlowdown       simulated machines only: time of a request compared with an idle node, 100 = equal
 
-    Args:
-        metrics: Time series of the node.
-        window_ms: Window of the throttled ratio in milliseconds.
-
     Source:
         manager spec, 16.1.
     """
@@ -190,7 +185,6 @@ def cpu_owners(
     """Return which pods own which CPUs, for the choice of best-effort CPUs; None if the topology is unknown.
 
     Args:
-        reserved: CPUs of the node reservation.
         system_exclusive: CPUs of system QoS that no other pod may use.
     """
     if not topology:
@@ -219,11 +213,6 @@ def suppress_view(
     """Gather the inputs of CPU suppression: last usage by class, and present quota and CPU lists of best effort.
 
     Args:
-        now_ms: Time in milliseconds.
-        capacity_milli: CPU of the node object in milli-cores.
-        reserved_milli: Milli-cores that are reserved for the system.
-        latest: Newest usage of the node and its pods.
-        best_effort: Quota and CPU lists of the best-effort class.
         host_applications: Name -> process outside Kubernetes that the NodeSLO names.
         owners: Owners of the CPUs; None if unknown.
     """

@@ -57,7 +57,6 @@ class Storage:
 
     Args:
         block_devices: Folder `class/block` of sysfs.
-        kubelet: Folder of the kubelet.
         run: Runs a command and returns its output; "" if it failed.
         start: Starts a function without waiting for it.
         refresh_ms: Milliseconds after which the disks are looked up again.

@@ -38,9 +38,7 @@ class TopologyReporter:
     """Reads the CPUs and NUMA nodes of one machine, and reports them when they change. Only its agent uses it.
 
     Args:
-        places: CPUs that are online at the start.
         reports: Whether reports are made. If not, only `pools` is kept up to date.
-        report_hugepages: Whether huge pages are reported.
         said: Digest of the last report before the start; "" for none.
         sync_ms: Milliseconds between two readings.
         cpu_info_ms: Milliseconds between two readings of the online CPUs.
@@ -81,9 +79,6 @@ class TopologyReporter:
 
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         """Read CPUs and NUMA nodes if it is due. Return the fact about them if it changed, otherwise None.
-
-        Args:
-            now_ms: Time in milliseconds.
 
         Returns:
             The fact. If the annotation of system QoS is invalid, nothing changes, and `problem` says so until a reading

@@ -34,8 +34,6 @@ def controller_components(
     """Return a component of the service for each controller of installed packages.
 
     Args:
-        extensions: Everything that packages registered.
-        logger: Receives failures.
         first_pause_seconds: Pause before a controller that failed is started again; it doubles with each failure.
         clock: Returns monotonic seconds.
     """

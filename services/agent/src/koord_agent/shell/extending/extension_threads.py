@@ -28,8 +28,6 @@ class ThreadGuard:
     Several threads may use it. While an extension is busy with a call, a further call raises ExtensionFailed.
 
     Args:
-        call_seconds: Seconds of each cycle that an extension may use.
-        long_call_seconds: Seconds for all evictions of a cycle, and for each request of an HTTP page.
         clock: Returns monotonic seconds.
     """
 
@@ -128,7 +126,6 @@ class _Worker:
         """Start a call and return its future; None while an earlier call is running.
 
         Args:
-            call: The function to call.
             polled: Whether `take` will return the result.
         """
         with self._lock:

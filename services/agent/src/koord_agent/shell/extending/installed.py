@@ -29,7 +29,6 @@ def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Exte
     A package that fails is logged, counted and left out.
 
     Args:
-        logger: Receives errors.
         switches: Strategies to enable or disable: `<strategy>=true|false`.
 
     Raises:

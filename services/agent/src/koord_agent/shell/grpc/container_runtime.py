@@ -62,7 +62,6 @@ def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path |
     Return None if neither path is a socket.
 
     Args:
-        runtime: docker, containerd, pouch or cri-o.
         roots: Folders that may hold the socket.
         given: Path from a flag; None if the flag is not set.
     """

@@ -26,8 +26,6 @@ def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float
     Args:
         method: `/<package>.<Service>/<Method>`.
         request: A message of `protobuf.message_classes`.
-        answer: Message class of the answer.
-        seconds: Longest time to wait.
 
     Raises:
         SocketAway: The call failed, or its answer is malformed.

@@ -24,8 +24,6 @@ class UnixServer:
     """Serves gRPC calls on a unix socket.
 
     Args:
-        handler: Finds the handler of a call.
-        name: Beginning of the names of its threads.
         extend: Adds further services to the gRPC server before it starts; None for none.
         mode: Permissions of the socket. By default, the owner and the group of the process may use it.
         largest_request: Size in bytes above which a request is refused.
@@ -93,9 +91,6 @@ class UnixServer:
 
         The gRPC library removes the socket of a server that stops, also if another process has replaced it meanwhile.
         So an agent that ends removes the socket of an agent that was started before that.
-
-        Args:
-            logger: Logs each reason once.
         """
         problem = ""
         while True:

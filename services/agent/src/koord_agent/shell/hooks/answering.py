@@ -41,9 +41,6 @@ class PodFiles(Protocol):
 
         If the folder exists, it is deleted with its contents first. Without a `host_dir`, nothing happens. A path that
         is relative, or leads out of its folder, is refused. That and failures are logged.
-
-        Args:
-            values: Values of the stage.
         """
         ...
 
@@ -52,13 +49,7 @@ class ObserveHook(Protocol):
     """Records one run of a plug-in."""
 
     def __call__(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None:
-        """Record a run.
-
-        Args:
-            hook: Name of the plug-in.
-            stage: Stage at which it ran.
-            is_ok: Whether it succeeded.
-        """
+        """Record a run."""
         ...
 
 
@@ -93,12 +84,8 @@ class HookAnswers:
         """Create the answers of one node.
 
         Args:
-            plugins: Plug-ins that run, in order.
-            policy: Whether a plug-in that fails ends the call.
             look: Returns the last snapshot of the node; None before the first one.
             machine: Returns rules that have only what belongs to the machine: kernel, devices, resctrl, options.
-            files: Sets the values of pods.
-            observe: Records durations.
         """
         self.facts = HookFacts()  # Facts about answered calls
         self._plugins = tuple(plugins)

@@ -83,7 +83,6 @@ class CoreCookies:
     """Sets the cookies of one machine. Only the cycle of its node uses it.
 
     Args:
-        kernel: Operations of the kernel.
         read: Returns the text of a file in a cgroup directory; None if it is unreadable.
     """
 
@@ -227,11 +226,7 @@ THREAD_GROUP: Final = 1
 
 
 class CoreSchedKernel:
-    """The kernel of this machine.
-
-    Args:
-        proc: Folder of procfs.
-    """
+    """The kernel of this machine."""
 
     def __init__(self, proc: Path) -> None:
         self._kernel = proc / "sys" / "kernel"

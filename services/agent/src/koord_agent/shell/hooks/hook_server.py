@@ -75,11 +75,6 @@ def response_of(rpc: str, request: Message, values: HookValues) -> Message:
     """Return the response to a request: an echo of the request, with the values of the hooks.
 
     Of these values, it has the CPU list, CPU quota, CPU shares, memory limit, and the environment of a container.
-
-    Args:
-        rpc: Name of the gRPC call.
-        request: Request of the call.
-        values: Values that the hooks computed.
     """
     response = messages_of_call(rpc)[1]()
     if rpc in POD_CALLS:
@@ -117,7 +112,6 @@ class HookServer(UnixServer):
     """Serves the RuntimeHookService. Its socket can change every container of the machine.
 
     Args:
-        answers: Answers the calls.
         runtime: Container runtime of the machine, such as `containerd`.
     """
 
@@ -153,10 +147,6 @@ def _describe(server: Any) -> None:
 
 def write_registration(folder: Path, text: str) -> bool:
     """Write the registration file atomically, unless it is in place. It stays when the agent stops.
-
-    Args:
-        folder: Folder of the registration files.
-        text: Content of the file.
 
     Returns:
         Whether the file was written.

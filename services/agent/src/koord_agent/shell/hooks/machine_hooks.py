@@ -37,8 +37,6 @@ class ObserveReconciler(Protocol):
 
         Args:
             level: Level of the objects that the reconciler sets: `container`, `pod` or `node`.
-            resource: Name of what it sets.
-            is_ok: Whether it succeeded.
         """
         ...
 
@@ -66,12 +64,7 @@ class MachineHooks:
         """Create the reconcilers.
 
         Args:
-            roots: Where its file systems are.
-            is_enabled: Returns whether a feature gate is on.
-            interval: When values are compared with the machine.
-            terway: Folder of the files of Terway.
             moves_threads: Whether threads of pods are moved to their resctrl groups.
-            observe: Receives each run of a reconciler.
         """
         self._observe = observe
         self._host = host

@@ -106,7 +106,6 @@ def call_of(stage: Stage, pod: Message, container: Message | None, resources: Me
     """Convert an event of the NRI protocol to a call of the hooks.
 
     Args:
-        stage: Stage of the event.
         pod: `PodSandbox` message.
         container: `Container` message; None for an event of a pod.
         resources: `LinuxResources` of the container: those that it has, or those that an update asks for. None for an

@@ -57,11 +57,7 @@ class _HookFailed(Exception):
 
 
 class NriPlugin:
-    """Keeps one connection to the container runtime, and answers its events with the hooks.
-
-    Args:
-        answer: Runs the hooks of the agent.
-    """
+    """Keeps one connection to the container runtime, and answers its events with the hooks."""
 
     def __init__(self, settings: AgentSettings, answer: AnswerHook) -> None:
         self._settings = settings

@@ -26,7 +26,6 @@ class OomScores:
     """Sets oom_score_adj of processes. Only the cycle of its node uses it.
 
     Args:
-        proc: Folder of procfs.
         read: Returns the text of a file in a cgroup directory; None if it is unreadable.
     """
 

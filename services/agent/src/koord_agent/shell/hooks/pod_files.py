@@ -49,9 +49,6 @@ class LinuxPodFiles:
 
         Args:
             host: The machine. Nobody else uses this object.
-            roots: Where its file systems are.
-            audit: Receives every write.
-            now_ms: Returns the time in milliseconds.
         """
         self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=WriteCache(0))
         self._groups = PodGroups(roots.resctrl)
@@ -129,11 +126,7 @@ class LinuxPodFiles:
 
 
 class LinuxDeviceFiles:
-    """The device nodes of a machine.
-
-    Args:
-        sys: Folder of sysfs.
-    """
+    """The device nodes of a machine."""
 
     def __init__(self, sys: Path) -> None:
         self._functions = sys / "bus" / "pci" / "devices"

@@ -101,8 +101,6 @@ class PodGroupReconciler:
     """Repairs the resctrl groups of pods: sets values and threads that the hooks missed, once per cycle.
 
     Args:
-        roots: Folders of the machine's file systems.
-        machine: Caches of the machine.
         threads: Returns the threads of a pod, so that they can be moved. None: only threads that the runtime starts are
             in the group.
     """

@@ -66,8 +66,6 @@ class TrafficControl:
 
     Args:
         read: Returns the text of a file in a cgroup directory; None if it is unreadable.
-        write: Writes a file in a cgroup directory.
-        run: Runs a command.
     """
 
     def __init__(

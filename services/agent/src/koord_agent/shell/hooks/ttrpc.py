@@ -135,8 +135,6 @@ def encode_response(payload: bytes, *, code: int = OK, message: str = "") -> byt
 
     Args:
         payload: Bytes of the answer.
-        code: Status; OK for success.
-        message: Text of an error.
     """
     response = _classes()["Response"](payload=payload)
     if code != OK:

@@ -99,9 +99,6 @@ class Host(Protocol):
 
         On cgroup v1 all pages count, on v2 anonymous and file pages.
 
-        Args:
-            directory: Cgroup directory, relative to the root of the hierarchy.
-
         Returns:
             The numbers. None if memory.numa_stat is unreadable or malformed, or if the machine is simulated.
         """

@@ -49,7 +49,6 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
     """Return MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
 
     Args:
-        proc: Path of procfs.
         devices_file: Path of `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
     """
     used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
@@ -63,10 +62,6 @@ def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
     """Return the TCP counters of a pod's network, as its first living process sees it.
 
     Return None if the pod uses the network of the machine, has no living process, or if the counters are unreadable.
-
-    Args:
-        proc: Path of procfs.
-        processes: Ids of the pod's processes.
     """
     host = _network(proc, "1")
     for process in processes:
@@ -91,11 +86,7 @@ def _network(proc: Path, process: str) -> str | None:
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Return resctrl group -> cache id -> file name -> counter. Groups without counters are left out.
-
-    Args:
-        root: Path at which resctrl is mounted.
-    """
+    """Return resctrl group -> cache id -> file name -> counter. Groups without counters are left out."""
     found: dict[str, Mapping[int, Mapping[str, int]]] = {}
     for group in GROUPS:
         data = root / group / "mon_data"
@@ -131,7 +122,6 @@ class LinuxHost:
         monotonic_ns: Returns a monotonic time in nanoseconds, the time of readings.
         roots: Paths of the file systems; None: the usual ones.
         version: Version of the cgroup interface: 1 or 2.
-        jiffy: Length of a clock tick in nanoseconds.
     """
 
     def __init__(

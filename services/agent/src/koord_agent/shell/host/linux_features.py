@@ -27,12 +27,7 @@ _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
-    """Probe every feature that the agent can use, and every file of the cgroup table, and return the findings.
-
-    Args:
-        roots: Paths of the file systems of the machine.
-        version: Version of the cgroup interface.
-    """
+    """Probe every feature that the agent can use, and every file of the cgroup table, and return the findings."""
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))
 

@@ -75,7 +75,6 @@ def open_cgroup_counters(directory: str, cpus: Sequence[int]) -> CycleCounters:
 
     Args:
         directory: Absolute path in the hierarchy perf_event (v1) or the unified one (v2).
-        cpus: Online CPUs.
 
     Raises:
         CountersAbsent: The kernel refuses them.

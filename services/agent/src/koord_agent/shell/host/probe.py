@@ -78,11 +78,6 @@ def cgroup_version(root: Path) -> int:
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
     """Find out the names of cgroup directories: from the cpu hierarchy, else the kubelet's flags, else as for systemd.
 
-    Args:
-        root: Root of the cgroup file system.
-        version: Version of the cgroup interface.
-        proc: Path of procfs.
-
     Source:
         agent spec, 3.1.
     """

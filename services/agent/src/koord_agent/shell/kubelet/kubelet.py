@@ -59,7 +59,6 @@ class Kubelet:
     """HTTP client of the machine's kubelet. Only one thread at a time may use it.
 
     Args:
-        address: Address and access of the kubelet.
         now: Returns a monotonic time in seconds, to measure requests.
         observe: Gets each request; None: nobody does.
     """

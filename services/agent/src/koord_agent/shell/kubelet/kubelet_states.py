@@ -60,10 +60,8 @@ class KubeletStates:
         kubelet: Client of the kubelet's port; None without access to it.
         resources: Client of the kubelet's pod-resources socket; None: the socket is not read.
         folder: Folder of the kubelet, which has the file `cpu_manager_state`.
-        pods: Returns the pods that the agent knows.
         sync_seconds: Seconds between two lists of pods.
         asks_configuration: Whether the configuration of the kubelet is read.
-        now_ms: Returns the time in milliseconds.
         monotonic: Returns a monotonic time in seconds.
         changed: Called after the pods or their exclusive CPUs were read.
     """

@@ -24,13 +24,7 @@ _DEFAULT_SECONDS: Final = 10.0
 
 
 class PodResourcesProxy(UnixServer):
-    """Serves the pod-resources API.
-
-    Args:
-        socket: Path of the socket to serve.
-        kubelet: Path of the socket of the kubelet.
-        pods: Returns the pods that the agent knows.
-    """
+    """Serves the pod-resources API."""
 
     def __init__(self, socket: Path, kubelet: Path, pods: Callable[[], Iterable[AgentPod]]) -> None:
         self._kubelet = kubelet
@@ -74,10 +68,6 @@ def with_devices(answer: bytes, pods: Iterable[AgentPod]) -> bytes:
     """Return an answer of `List` with the devices of pods in their first containers, in the order of resource names.
 
     A pod whose annotation is malformed gets no devices.
-
-    Args:
-        answer: Answer of the kubelet.
-        pods: Pods that the agent knows.
     """
     listed = messages()["ListPodResourcesResponse"].FromString(answer)
     by_name = {(pod.namespace, pod.name): pod for pod in pods}

@@ -85,7 +85,6 @@ class AgentMetrics:
 
         Args:
             plans: (strategy, result) -> number of plans.
-            facts: Facts of the cycle.
         """
         for (plugin, result), number in plans.items():
             self._plans.labels(plugin, result).inc(number)
@@ -132,8 +131,6 @@ class AgentMetrics:
         """Export numbers of the outbox as metrics; the functions are called when metrics are scraped.
 
         Args:
-            outbox: Returns the number of queued facts.
-            refused: Returns the number of facts that the full outbox refused.
             left_out: Returns the number of facts that the log never accepts.
         """
         self._outbox.set_function(outbox)
@@ -162,7 +159,6 @@ class KubeletRequests:
         """Record one request to the kubelet. It is called from the thread that made the request.
 
         Args:
-            verb: HTTP method.
             status: HTTP status; 0 means no answer.
         """
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
@@ -205,7 +201,6 @@ class ResourceUpdates:
 
         Args:
             resource: Name of the file on cgroup v1.
-            written: Whether the write succeeded.
         """
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)
 
@@ -314,11 +309,7 @@ class _Half(Collector):
 
 
 def metrics_routes(registry: CollectorRegistry) -> list[Route]:
-    """Return the routes GET /internal-metrics and GET /external-metrics.
-
-    Args:
-        registry: Metrics of the process.
-    """
+    """Return the routes GET /internal-metrics and GET /external-metrics."""
 
     def page(*, external: bool) -> Response:
         half = CollectorRegistry(auto_describe=False)

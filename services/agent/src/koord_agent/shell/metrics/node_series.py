@@ -41,7 +41,6 @@ def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[C
     """Add the metrics of one pod and its containers.
 
     Args:
-        families: Metric families, to which samples are added.
         scaled: File -> quota or burst buffer that CPU burst proposed last.
     """
     labels = dict[str, str](zip(PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
@@ -115,7 +114,6 @@ class NodeSeries(Collector):
     """Metrics of the nodes of a process, read at each scrape. A process with many nodes exports none.
 
     Args:
-        agents: Returns the agents of the nodes to export.
         reported: Whether values of the last usage reports are exported, too.
     """
 

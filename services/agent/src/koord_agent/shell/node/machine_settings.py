@@ -69,7 +69,6 @@ class RootBlockIo:
 
         Args:
             section: `resourceQOSStrategy` of the NodeSLO as JSON.
-            now_ms: Time in milliseconds.
 
         Returns:
             Errors, one sentence each.
@@ -108,8 +107,6 @@ class NodeSettings:
     """Writes the kernel parameters and resctrl groups of one real machine.
 
     Args:
-        roots: Paths of the machine's file systems.
-        audit: Receives every write.
         read_tasks: Returns the text of a cgroup file with thread ids; None if it is unreadable.
         mount: Mounts resctrl at a directory, and returns whether it could; None: `mount_resctrl`. It is called at most
             once.
@@ -321,10 +318,6 @@ class MachineSettings:
         """Write below `roots`.
 
         Args:
-            roots: Where its file systems are.
-            gates: Feature gates that enable the settings.
-            audit: Receives every write.
-            interval: When settings are compared with the machine.
             storage_refresh_ms: Milliseconds after which the disks are looked up again.
         """
         # Finds the disks of the machine. None if block IO is not limited: without the feature gate `BlkIOReconcile`,

@@ -54,12 +54,9 @@ def report_of(
     """Make the usage report of a node for the time of these metrics.
 
     Args:
-        metrics: Time series of the node.
         pods: UID -> pod.
-        extended: Extensions of installed packages.
         prediction: Prediction of the models; None if there is none.
         be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 = unlimited.
-        cold_memory_running: Whether cold pages are measured on this machine.
         gpus: The GPUs of the machine; empty if their usage is not measured.
         rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
     """
@@ -181,10 +178,6 @@ class NodeMeasuring:
         """Return the fact about the node's devices if it is due and differs from the last one.
 
         Otherwise an empty tuple.
-
-        Args:
-            now_ms: Time in milliseconds.
-            problems: List to which problems are appended.
         """
         if self._devices is None:
             return ()
@@ -199,10 +192,6 @@ class NodeMeasuring:
         """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one.
 
         Otherwise an empty tuple.
-
-        Args:
-            now_ms: Time in milliseconds.
-            problems: List to which problems are appended.
         """
         if self.topology is None:
             return ()
@@ -220,14 +209,7 @@ class NodeMeasuring:
     def measure(
         self, desired: DesiredView, pods: Mapping[str, AgentPod], kubelet: Kubelet, now_ms: int, problems: list[str]
     ) -> tuple[NodeLook, NodeView]:
-        """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression.
-
-        Args:
-            pods: UID -> pod, for all pods of the node.
-            kubelet: What is known from the kubelet.
-            now_ms: Time in milliseconds.
-            problems: List to which problems are appended.
-        """
+        """Run the collectors, and return the snapshot of the node for this cycle and the inputs of CPU suppression."""
         self._monitor.store.keep_objects_for(desired.collect.aggregate_duration_seconds * 1000 + OBJECT_MARGIN_MS)
         known = tuple(pods.values())
         best_effort = read_best_effort(self._host)
@@ -270,9 +252,7 @@ class NodeMeasuring:
         """Make the usage report of the node at this time.
 
         Args:
-            pods: UID -> pod, for all pods of the node.
             be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 means unlimited.
-            now_ms: Time in milliseconds.
             rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
         """
         prediction = None
@@ -304,11 +284,7 @@ class NodeMeasuring:
         return gpu_samples(gpus, owners_of(pids, pods, roots.proc), now_ms)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the remembered values of pods that have ended.
-
-        Args:
-            uids: UIDs of the pods.
-        """
+        """Drop the remembered values of pods that have ended."""
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)
@@ -317,9 +293,6 @@ class NodeMeasuring:
         """Delete samples that are older than their retention.
 
         If the time series still need too much memory, halve the longest.
-
-        Args:
-            now_ms: The time in milliseconds.
         """
         self._monitor.store.collect_garbage(now_ms)
 

@@ -74,11 +74,7 @@ class NodeAgent:
         """Create the agent of a node from its parts.
 
         Args:
-            host: The machine of the node.
-            measurement: Settings and parts for measuring.
             interval_ms: Milliseconds between cycles, on the service's clock.
-            pods: Functions that start and end pods.
-            protection: Settings and parts for protecting the node.
         """
         self.node = node
         self.host = host  # The machine of the node
@@ -107,9 +103,6 @@ class NodeAgent:
         """Run one cycle of the node: start and end pods, measure, and protect. Return its facts and problems.
 
         Failures of the machine or of pods do not raise.
-
-        Args:
-            now_ms: Time in milliseconds.
         """
         desired = self.desired
         if desired is None:
@@ -184,7 +177,6 @@ class NodeAgent:
         """Make the usage report of the node at this time. Return None if there is no desired state yet.
 
         Args:
-            now_ms: Time in milliseconds.
             rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
         """
         if self.desired is None:

@@ -128,9 +128,6 @@ class NodePods:
 
         On a simulated host, a pod that did not run before waits in two cases: while the desired state misses facts of
         the node's ledger, because the pod may have left; and while its volume claims are unbound.
-
-        Args:
-            known: Pods in the list of the kubelet.
         """
         self._take(desired.pods, known.pods)
         problems = list(self._refused)

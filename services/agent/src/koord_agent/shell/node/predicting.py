@@ -29,9 +29,6 @@ class CheckpointFolder:
     def restore(self, predictor: PeakPredictor) -> int:
         """Load the stored usage models into the predictor, and return their number. Invalid files are deleted.
 
-        Args:
-            predictor: The models of the node.
-
         Raises:
             OSError: The folder cannot be created.
         """
@@ -56,7 +53,6 @@ class CheckpointFolder:
         Return a sentence if the disk failed, otherwise None.
 
         Args:
-            predictor: The models of the node.
             now: Unix time in seconds.
         """
         trouble: str | None = None
@@ -129,8 +125,6 @@ class Predicting:
         """Return the prediction for a report; None before the first training, and while a priority class has no model.
 
         Args:
-            allocatable: Allocatable of the node object.
-            annotations: Annotations of the node object.
             now: Unix time in seconds.
         """
         if not self._predictor.synced:

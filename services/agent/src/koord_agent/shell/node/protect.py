@@ -233,7 +233,6 @@ class QosCycle:
         """Run one QoS cycle: detect contentions, run strategies, write files, evict pods, and record all of it.
 
         Args:
-            view: Inputs of CPU suppression.
             policy: Settings of CPU suppression. None without a valid NodeSLO.
             facts: List to which facts are appended as soon as they are known, also if the cycle fails later.
             report_interval_ms: Interval of the node's reports. Facts about small changes wait for several of them.
@@ -295,7 +294,6 @@ class QosCycle:
 
         Args:
             look: The last snapshot of the node. None if there was none.
-            now_ms: Time in milliseconds.
         """
         if look is not None:
             look = replace(look, now_ms=now_ms)

@@ -42,7 +42,6 @@ class QosRecord:
 
         Args:
             quota_file: Quota of the best-effort class. It has its own facts.
-            audit: Receives the audit events.
             repairs: Finds values of hooks that pods lacked. None: no facts are made about them.
         """
         self._repairs = repairs
@@ -68,12 +67,7 @@ class QosRecord:
     def repairs(
         self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]
     ) -> tuple[ContainerHookApplied, ...]:
-        """Return facts about pods and containers that lacked values of hooks until this cycle.
-
-        Args:
-            arbitration: Winning plans.
-            outcomes: Result for each file.
-        """
+        """Return facts about pods and containers that lacked values of hooks until this cycle."""
         if self._repairs is None:
             return ()
         values: list[SetValue] = []
@@ -86,12 +80,7 @@ class QosRecord:
         return self._repairs.facts(look, values)
 
     def writes(self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]) -> None:
-        """Write an audit event for every write, and for every plan that begins to lose against another one.
-
-        Args:
-            arbitration: Winning plans, and plans that were not carried out.
-            outcomes: Result for each file.
-        """
+        """Write an audit event for every write, and for every plan that begins to lose against another one."""
         written: list[KnobWrite] = []
         for outcome in outcomes:
             if outcome.result is not Result.WRITTEN or outcome.before is None:
@@ -113,9 +102,6 @@ class QosRecord:
         """Return the facts about changed files that are due in this cycle.
 
         Args:
-            now_ms: Time in milliseconds.
-            capacity_milli: CPU of the node in milli-cores.
-            causes: Contentions that lowered the budget.
             is_written: Whether the quota of the best-effort class was written in this cycle.
         """
         if is_written:

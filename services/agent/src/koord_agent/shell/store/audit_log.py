@@ -190,12 +190,8 @@ class AuditQueries:
     The number of readers (open queries) is limited: a new one closes the oldest. Idle readers are closed.
 
     Args:
-        directory: Folder of the audit log.
-        readers: Largest number of readers.
         default_page: Number of events of a page if the request names none.
-        largest_page: Largest number of events of a page.
         idle_seconds: Seconds without use after which a reader is closed.
-        new_token: Returns a new page token.
     """
 
     def __init__(

@@ -91,7 +91,6 @@ class LocalStore(FactFile):
         """Return the stored desired states that can be used, and a sentence about each state that cannot.
 
         Args:
-            now_ms: The time in milliseconds.
             max_age_ms: States that are older are not used.
 
         Returns:

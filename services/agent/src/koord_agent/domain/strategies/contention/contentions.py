@@ -231,7 +231,6 @@ class Contentions:
             loads: UID -> usage, for all pods.
             pods: UID -> pod, for all pods of the node. Contentions of other pods end, and of pods and signals that are
                 not checked any more.
-            now_ms: Time in milliseconds.
         """
         facts: list[Event] = []
         for uid, signal in tuple(self._states):
@@ -302,7 +301,6 @@ def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bo
     """Return the measures of the agent against a contention, as sentences for the fact; empty for none.
 
     Args:
-        signal: Signal of the contention.
         is_prod: Whether the disturbed pod has the priority class prod.
     """
     if not settings.psi.act or not is_prod:
@@ -327,10 +325,7 @@ def rank_suspects(
     double. Pods that use none of it are left out.
 
     Args:
-        signal: Signal of the contention.
-        victim: UID of the disturbed pod.
         loads: UID -> usage.
-        pods: UID -> pod, for all pods of the node.
     """
     by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
 

@@ -54,9 +54,6 @@ class Caps:
         Args:
             quota_us: Quota while the cap lasts, microseconds per period.
             before_us: Quota that the pod gets back afterwards.
-            now_ms: Time in milliseconds.
-            seconds: Duration of the cap.
-            cause: Id of the contention.
         """
         lasts_ms = seconds * 1000
         self._caps[uid] = _Cap(quota_us=quota_us, before_us=before_us, since_ms=now_ms, lasts_ms=lasts_ms, cause=cause)
@@ -70,7 +67,6 @@ class Caps:
 
         Args:
             read_quota: Returns the CFS quota of a directory; None if it is unreadable.
-            ttl_ms: Lifetime of a plan in milliseconds.
             ends: Whether the agent stops, which ends all caps.
         """
         self._take_over(look, read_quota)

@@ -97,7 +97,6 @@ class Baselines:
         """Return the CPI above which a sample of a workload is an outlier; None while too few samples are known.
 
         Args:
-            now_ms: Time in milliseconds.
             sigma: Number of standard deviations above the mean.
         """
         learnt = self._learnt.get(workload)

@@ -171,8 +171,6 @@ def judge_cpu_usage(
 
     Args:
         node_cpu_used_cores: Average over the window in cores; None if it was not measured.
-        capacity_milli: CPU of the node in milli-cores.
-        used_milli: UID -> CPU usage in milli-cores.
     """
     priority = policy.evict_enabled_priority_threshold
     if priority is None:

@@ -269,7 +269,6 @@ def evicting(
         to_release: Resource -> amount to release.
         candidates: Pods that may be evicted; the first is evicted first.
         releases: UID -> amounts that the end of the pod would release.
-        reason: One sentence with the numbers behind it.
     """
     order = tuple(pod.uid for pod in candidates)
     task = EvictionTask(

@@ -33,7 +33,6 @@ def judge_memory_usage(
     Args:
         feature: BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22).
         node_memory_used_bytes: Memory in use on the node; None if it was not measured.
-        capacity_bytes: Memory of the node in bytes.
         used_bytes: UID -> last memory usage. For BEMemoryEvict, a pod without usage is the last candidate.
     """
     usage = NodeUsage(

@@ -32,11 +32,7 @@ from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleStat
 
 
 class _EvictionStrategy(ABC):
-    """Eviction of one node. Each of its features has a gate of its own.
-
-    Args:
-        is_enabled: Whether a feature gate is on.
-    """
+    """Eviction of one node. Each of its features has a gate of its own."""
 
     needs: Needs
 

@@ -38,7 +38,6 @@ def judge_usage(
         usage% = int(used) * 100 div capacity;  usage% >= threshold  =>  capacity * (usage% - lower) / 100
 
     Args:
-        usage: The usage of the resource on the node.
         candidates: Returns the pods that may be evicted, in order. It is only called if pods have to be evicted.
         releases: UID -> amount that the end of the pod would release.
     """
