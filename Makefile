@@ -70,7 +70,7 @@ format: setup ## format and fix what ruff can
 	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
 
 check: setup format-check contracts ## the fast part: lint, contracts, unit and conformance tests (90 seconds)
-	@$(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
+	@KOORD_FUZZ=quick $(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
 
 test: setup format-check contracts ## lint, types, import contracts, and all tests but those of the other targets (8 minutes)
 	@# pyright runs beside the tests.

@@ -16,7 +16,7 @@ import structlog
 from hypothesis import settings
 from koordcore.service import lifecycle
 from koordcore.service.telemetry.logging import set_level
-from support.depth import EXAMPLES, is_deep
+from support.depth import depth, examples
 
 pytest_plugins = ["support.durations", "support.servers"]
 
@@ -33,7 +33,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a shared machine makes single examples slow now and then; the timeout of pytest bounds the whole test instead
-settings.register_profile("test", deadline=None, derandomize=True, max_examples=EXAMPLES)
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=examples(100))
 settings.register_profile("deep", deadline=None)
 
 
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the depth before a module of tests is imported."""
     if config.getoption("--suite") == "deep":
         os.environ["KOORD_FUZZ"] = "deep"
-    settings.load_profile("deep" if is_deep() else "test")
+    settings.load_profile("deep" if depth() == "deep" else "few")
 
 
 @pytest.hookimpl(wrapper=True)

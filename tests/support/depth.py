@@ -1,6 +1,6 @@
-"""The depth of tests that try many inputs: few in `make test`, all in `make test-all`.
+"""The depth of tests that try many inputs: few in `make test`, all in `make test-all`, hardly any in `make check`.
 
-The variable KOORD_FUZZ decides: `deep`, or anything else for few. `pytest --suite deep` sets it.
+The variable KOORD_FUZZ decides: `deep`, `quick`, or nothing. `pytest --suite deep` sets it.
 
     @settings(max_examples=examples(150))                a property
     for number in range(repeats(20_000)): ...            a loop over random inputs; the test has the marker `fuzz`
@@ -10,26 +10,35 @@ The variable KOORD_FUZZ decides: `deep`, or anything else for few. `pytest --sui
 
 import os
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
-EXAMPLES: Final = 25
-_SHARE: Final = 10
 
-
-def is_deep() -> bool:
-    return os.environ.get("KOORD_FUZZ") == "deep"
+def depth() -> str:
+    return os.environ.get("KOORD_FUZZ", "")
 
 
 def examples(deep: int) -> int:
-    """The examples of a property."""
-    return deep if is_deep() else min(deep, EXAMPLES)
+    """The examples of a property, of which a run with all of them has `deep`."""
+    match depth():
+        case "deep":
+            return deep
+        case "quick":
+            return min(deep, 5)
+        case _:
+            return min(deep, 25)
 
 
 def repeats(deep: int) -> int:
-    """The rounds of a loop over random inputs: a tenth in `make test`."""
-    return deep if is_deep() else max(1, deep // _SHARE)
+    """The rounds of a loop over random inputs."""
+    match depth():
+        case "deep":
+            return deep
+        case "quick":
+            return deep // 50
+        case _:
+            return deep // 10
 
 
 def seeds(deep: int, *, few: int = 2) -> list[Any]:

@@ -158,7 +158,7 @@ def test_unknown_priority_class_is_a_start_error_with_its_path() -> None:
         build_profiles(load(codec.encode(FULL), BUILT_IN), BUILT_IN, SharedState())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8, few=1))
 def test_malformed_configuration_is_accepted_or_refused_with_path_rule_and_value(seed: int) -> None:
     rng = random.Random(seed)
     refused = 0
