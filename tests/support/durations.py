@@ -8,7 +8,7 @@ of `koord up`.
 """
 
 import resource
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Durations:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._workers_cpu = 0.0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

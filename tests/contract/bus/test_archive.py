@@ -245,6 +245,7 @@ async def test_the_log_drops_nothing_while_a_snapshot_differs_from_what_folding_
 
 
 @pytest.mark.parametrize("every", [0, 5], ids=["from the first fact", "from an archived snapshot"])
+@pytest.mark.deep
 async def test_the_log_drops_nothing_while_the_schedulers_snapshot_differs_from_what_folding_gives(
     world: BusPlace, nats_url: str, tmp_path: Path, every: int
 ) -> None:
@@ -268,6 +269,7 @@ async def test_the_log_drops_nothing_while_the_schedulers_snapshot_differs_from_
     assert (outcome, "the log has dropped the facts up to 18" in said) == ([0, 18], True), said
 
 
+@pytest.mark.deep
 def test_a_command_says_which_facts_have_left_the_log(world_of_command: tuple[dict[str, str], Path]) -> None:
     environment, place = world_of_command
     status, said = told("events", "--since", "3", **environment)
@@ -295,6 +297,7 @@ def told(*words: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.deep
 async def test_commands_begin_at_the_nearest_snapshot_of_the_archive(
     world: BusPlace, nats_url: str, tmp_path: Path
 ) -> None:

@@ -86,6 +86,7 @@ async def test_an_agent_writes_for_its_node_only_and_reads_no_other(site: Site) 
             await bus.desired.get("worker-2")
 
 
+@pytest.mark.deep
 async def test_a_replaced_or_revoked_key_is_refused_after_a_reload(site: Site, tmp_path: Path) -> None:
     old: dict[str, Path] = {}
     for user in ("scheduler", "agent-worker-2"):

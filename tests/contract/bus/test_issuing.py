@@ -99,6 +99,7 @@ async def test_an_agent_with_a_token_writes_for_its_node_only(place: IssuingSite
             await bus.desired.get("n2")
 
 
+@pytest.mark.deep
 async def test_the_certificate_that_agents_share_opens_no_log_and_names_no_other_server(place: IssuingSite) -> None:
     await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
     place.create("--issuer", "--every-node")  # as on Kubernetes
@@ -125,6 +126,7 @@ async def test_the_certificate_that_agents_share_opens_no_log_and_names_no_other
     assert not set().union(*names.values()) & {"agent", "koord-agent"}
 
 
+@pytest.mark.deep
 async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_keys(place: IssuingSite) -> None:
     token = place.tokens.issue("n1", now())
     await until(lambda: place.admits("n1", token))
@@ -138,6 +140,7 @@ async def test_the_server_refuses_what_the_issuer_refuses_and_keeps_users_with_k
         assert connection.is_connected
 
 
+@pytest.mark.deep
 async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_one(place: IssuingSite) -> None:
     await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))  # the issuer runs
     async with place.as_agent("n1", lambda: place.tokens.issue("n1", now(), timedelta(seconds=15))) as connection:
@@ -148,6 +151,7 @@ async def test_a_connection_ends_with_its_token_and_begins_again_with_a_newer_on
         assert isinstance(await bus_on(connection, NAMES).events.append([event]), Appended)
 
 
+@pytest.mark.deep
 async def test_a_rotated_key_of_a_service_needs_a_reload_only_and_the_old_one_is_refused(place: IssuingSite) -> None:
     await until(lambda: place.admits("n1", place.tokens.issue("n1", now())))
     for number in range(2):
@@ -166,6 +170,7 @@ async def test_a_rotated_key_of_a_service_needs_a_reload_only_and_the_old_one_is
     assert "Restart the servers" in koord("keys", "create", str(place.folder), "--cluster", "prod", "--node", "n2")
 
 
+@pytest.mark.deep
 async def test_nobody_but_the_issuer_hears_the_questions_and_it_reads_no_fact(place: IssuingSite) -> None:
     async with place.connected("issuer") as connection:
         with pytest.raises((Denied, NotConnected, Misconfigured, ApiError)):

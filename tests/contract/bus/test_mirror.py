@@ -118,6 +118,7 @@ async def folded(bus: Bus) -> ClusterState:
     return state
 
 
+@pytest.mark.deep
 async def test_a_mirror_takes_the_place_of_a_lost_server_with_the_same_state_and_positions(site: MirroredSite) -> None:
     async with site.connected("manager") as connection:
         bus = bus_on(connection, NAMES)

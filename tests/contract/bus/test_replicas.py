@@ -74,6 +74,7 @@ def flip(server: NatsServer) -> None:
     raise AssertionError(f"no fact in {folder}")
 
 
+@pytest.mark.deep
 async def test_every_server_of_a_cluster_has_the_same_copy_until_the_bytes_of_one_change() -> None:
     with server_directory() as directory:
         async with NatsCluster(directory) as cluster:
