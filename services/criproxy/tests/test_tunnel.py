@@ -18,13 +18,15 @@ from hyperframe.frame import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_criproxy.cri.frames import PREFACE, BrokenProtocol
-from koord_criproxy.cri.grpc_calls import UNKNOWN, Ended, Event, Held, body_of, message_in, seconds_of
-from koord_criproxy.cri.tunnel import Tunnel
+from koord_criproxy.domain.grpc.calls import Ended, Event, Held
+from koord_criproxy.domain.grpc.frames import PREFACE, BrokenProtocol
+from koord_criproxy.domain.grpc.messages import UNKNOWN, body_of, message_in, seconds_of
+from koord_criproxy.domain.grpc.tunnel import Tunnel
+from support.depth import repeats
 from support.mutations import damaged
 
 SERVICE = "/runtime.v1.RuntimeService/"
-MUTATIONS = 5_000
+MUTATIONS = repeats(5_000)
 WINDOW = 65_535
 FRAME = 16_384
 
@@ -211,6 +213,7 @@ def test_client_that_is_told_to_leave_repeats_later_calls_elsewhere() -> None:
     assert found.is_used_up
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("side", [Tunnel.from_client, Tunnel.from_runtime], ids=["client", "runtime"])
 def test_damaged_frames_pass_or_end_the_connection(side: Callable[[Tunnel, bytes], list[Event]]) -> None:
     rng, refused = random.Random(18), 0

@@ -1,6 +1,9 @@
 """A simulated day: LowNodeLoad cools the nodes with few evictions, and every evicted pod finds a place."""
 
+import pytest
 from support.descheduler.simulated_day import LOAD, UPSTREAM, new_day, run_day
+
+pytestmark = pytest.mark.slow
 
 NODES, MINUTES = 6, 360
 

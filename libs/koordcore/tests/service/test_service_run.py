@@ -15,6 +15,8 @@ from koordcore.embedded.ports import free_ports
 from koordcore.service.telemetry.tracing import FinishedSpan
 from support.until import DEADLINE_SECONDS, until_blocking
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import asyncio, sys
 from typing import ClassVar

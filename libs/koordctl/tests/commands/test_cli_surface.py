@@ -23,6 +23,8 @@ from koordctl.stack.processes import StackOptions, choose_ports, shared_clock, w
 from typer.main import get_command
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.slow
+
 README = Path(__file__).resolve().parents[4] / "README.md"
 PLACEHOLDER_FILES = ("my.yaml",)
 

@@ -11,6 +11,8 @@ from koordctl.app import COMMANDS, EXPLAIN, app
 from koordctl.lazy_tree import Entry
 from typer.main import get_command
 
+pytestmark = pytest.mark.slow
+
 LOADED = """
 import sys
 from koordctl.__main__ import main

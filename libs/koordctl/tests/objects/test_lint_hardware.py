@@ -11,12 +11,12 @@ from koord_manager.domain.admission.options import Options
 from koordcore.protocol import keys
 from koordcore.stories.device_cards import cards_of
 from koordcore.stories.hardware import node_hardware
-from koordctl.objects.lint import Finding, Linter
+from koordctl.documents.linting import Finding, Linter
+from support.depth import repeats, seeds
 from support.hardware import device_document, topology_document
 from support.hostile_hardware import ANNOTATIONS, malformed, pod
 
-SEEDS = 8
-DOCUMENTS = 2_500
+DOCUMENTS = repeats(2_500)
 """Documents of one seed: 20,000 in all."""
 BAD_SELECTOR = {"matchExpressions": [{"key": "a", "operator": "~"}]}
 
@@ -139,7 +139,8 @@ def test_the_largest_zone_leaves_with_its_last_node() -> None:
     assert shapes.largest_zone.cpu_milli == 4000
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", seeds(8, few=1))
 def test_malformed_documents_are_refused_or_ignored_with_a_reason(seed: int) -> None:
     rng = random.Random(seed)
     linter = Linter(Options())

@@ -12,6 +12,8 @@ from koordctl.simulate.gpu_report import compared, picture, read_published, writ
 from koordctl.simulate.gpu_run import WORKLOADS, GpuTrace, Load, Outcome, arriving, read_trace, simulate
 from koordctl.simulate.gpu_sweep import Run, Sweep, summaries, sweep
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[4] / "examples" / "openb"
 TYPICAL = (35, 35, 35, 34, 34, 36, 33, 32, 21, 74, 102, 113, 127, 38, 40, 42, 43)
 

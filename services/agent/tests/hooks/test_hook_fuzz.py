@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from koord_agent.domain.hooks.call import (
-    POD_STAGES,
-    HookCall,
-    HookedContainer,
-    HookedPod,
-    HookOptions,
-    HookRules,
-    HookValues,
-    Mode,
-    Stage,
-)
-from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins, run_stage
+import pytest
+from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookOptions, HookRules
+from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
+from koord_agent.domain.hook_stages.stages import POD_STAGES, Mode, Stage
+from koord_agent.domain.hook_stages.values import HookValues
+from koord_agent.domain.hooks.cpuset import CpusetRule
+from koord_agent.domain.hooks.group_identity import BvtKernel
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.node.cpu_pools import SharedPool
 from koord_agent.domain.strategies.cpuset import CpusetRule
@@ -29,10 +24,11 @@ from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol import keys
 from koordcore.runtime_api.hooks import CONTAINER_CALLS, POD_CALLS, SERVICE, messages_of_call
+from support.depth import repeats
 from support.mutations import damaged, mutated
 from support.until import DEADLINE_SECONDS
 
-PODS, REQUESTS = 5_000, 1_500
+PODS, REQUESTS = repeats(5_000), repeats(1_500)
 QUARTER = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
 ANNOTATIONS: dict[str, Any] = {
     keys.EXTENDED_RESOURCE_SPEC: {"containers": {"main": {"requests": QUARTER, "limits": QUARTER}}},
@@ -63,6 +59,7 @@ def annotations(rng: random.Random) -> dict[str, str]:
     return found
 
 
+@pytest.mark.fuzz
 def test_damaged_annotations_are_used_or_refused_as_invalid_input_at_every_stage() -> None:
     rng, plugins = random.Random(3), enabled_plugins(lambda _: True, has_resctrl=True)
     refused, accepted = set[str](), set[str]()
@@ -87,6 +84,7 @@ def test_damaged_annotations_are_used_or_refused_as_invalid_input_at_every_stage
     assert refused | {"BatchResource", "GroupIdentity", "Resctrl"} <= accepted
 
 
+@pytest.mark.fuzz
 def test_server_refuses_damaged_requests_and_answers_the_next_one(tmp_path: Path) -> None:
     rng, roots = random.Random(4), HostRoots(cgroup=tmp_path / "cgroup", sys=tmp_path / "sys")
     host = LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1)

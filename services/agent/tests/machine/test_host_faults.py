@@ -18,8 +18,9 @@ from koord_agent.shell.host.probe import HostRoots
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 from support.agent.pods import corrupted
+from support.depth import repeats
 
-CORRUPTED = 5_000
+CORRUPTED = repeats(5_000)
 JUNK = (
     *("", "\0", "\n", "-1", "max", "9" * 5_000, "18446744073709551615", "99999999999999999999999", "nan", "1e308"),
     *("\u0663", "=", ":", ";", "N0=", "total=", "cpu", "some", "0x", " ", "\t", "-", "--5", "1-999999999999"),
@@ -108,6 +109,7 @@ class Machine:
                     continue
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("version", [1, 2])
 def test_corrupted_texts_never_bring_a_collector_down(tmp_path: Path, version: int) -> None:
     machine = Machine(tmp_path, version)
@@ -121,6 +123,7 @@ def test_corrupted_texts_never_bring_a_collector_down(tmp_path: Path, version: i
         machine.look(monitor, attempt * 1_000)
 
 
+@pytest.mark.fuzz
 def test_texts_without_a_file_are_parsed_or_refused_but_nothing_else() -> None:
     random_ = random.Random(7)
     cpu_lines = "CPU NODE SOCKET CORE CACHE ONLINE\n0 0 0 0 0:0:0:0 yes\n1 - 0 1 1:1:1:0 yes\n"

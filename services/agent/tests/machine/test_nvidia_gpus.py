@@ -51,7 +51,10 @@ ODD = OK.replace("GPU-a", "GPU-\udcff")
 SIZE = 85899345920
 OTHER = "GPU-b 1 00000000:AF:00.0 85899345920 {state} NVIDIA A100-SXM4-80GB\n"
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library"),
+]
 
 
 class Machine:

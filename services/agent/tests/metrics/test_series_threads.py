@@ -13,6 +13,8 @@ from koord_agent.domain.metrics import series
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.metrics.series import SeriesStore
 
+pytestmark = pytest.mark.slow
+
 OLDEST, NEWEST, RETENTION = 100_000, 110_000, 4_000
 
 

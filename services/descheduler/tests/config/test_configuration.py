@@ -18,6 +18,7 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from support.depth import repeats, seeds
 from support.mutations import damaged, mutated
 
 HEADER = "apiVersion: descheduler/v1alpha2\nkind: DeschedulerConfiguration\n"
@@ -158,16 +159,17 @@ def test_unknown_priority_class_is_a_start_error_with_its_path() -> None:
         build_profiles(load(codec.encode(FULL), BUILT_IN), BUILT_IN, SharedState())
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("seed", seeds(8, few=1))
 def test_malformed_configuration_is_accepted_or_refused_with_path_rule_and_value(seed: int) -> None:
     rng = random.Random(seed)
     refused = 0
-    for _ in range(2_400):
+    for _ in range(repeats(2_400)):
         refused += _is_refused(codec.encode(mutated(rng, FULL)))
     text = yaml.safe_dump(FULL).encode()
-    for _ in range(100):
+    for _ in range(repeats(100)):
         refused += _is_refused(damaged(rng, text))
-    assert refused > 1_000
+    assert refused > repeats(1_000)
 
 
 def _is_refused(text: bytes) -> bool:

@@ -12,6 +12,8 @@ from support.descheduler.plans import MEMBER, PODS, configuration_of_plans, worl
 from support.descheduler.world import World
 from support.until import until
 
+pytestmark = pytest.mark.slow
+
 TEXT = configuration_of_plans()
 EFFECTS_OF_DONE, FEWEST_OF_DONE = 11, 9
 """Effects until a plan is done. Steps that happen to fall into one look are one effect, so there may be fewer."""

@@ -24,6 +24,8 @@ from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec
 from support.crd_documents import documents
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 RESOURCES = [resource for resource in resource_versions() if resource.served]
 READERS: dict[str, Callable[[Json], object]] = {

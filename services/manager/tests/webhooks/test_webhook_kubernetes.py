@@ -26,6 +26,8 @@ from support.manager.loops import AlwaysLeading
 from support.manager.webhook_world import WebhookWorld, webhook_world
 from support.until import until
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 NAMES = WebhookEnvironment()
 SERVICE = f"{NAMES.namespace}/{NAMES.service}"

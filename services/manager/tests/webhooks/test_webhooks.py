@@ -13,6 +13,8 @@ from koordcore.events.admission import AdmissionDecided
 from prometheus_client import CollectorRegistry
 from support.manager.webhook_world import ALL_GATES, Json, WebhookWorld, review_body, tls_client, webhook_world
 
+pytestmark = pytest.mark.slow
+
 PROFILE: Json = {
     "apiVersion": "config.koordinator.sh/v1alpha1",
     "kind": "ClusterColocationProfile",

@@ -28,6 +28,8 @@ from support.manager.webhook_world import ALL_GATES, WebhookWorld, review_body, 
 from support.mutations import mutated
 from support.until import until
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 PREFIX = "quota.scheduling.koordinator.sh/"
 QOS = "koordinator.sh/qosClass"

@@ -4,26 +4,30 @@ import re
 from itertools import count
 
 import msgspec
-from koord_scheduler.domain.loop.folding.log import fold
-from koord_scheduler.domain.loop.state.state import SchedulerState
+import pytest
+from koord_scheduler.domain.folding.log import fold
+from koord_scheduler.domain.state.state import SchedulerState
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
-from koordcore.events.gateway import PodBindFailed
-from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.objects import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
-from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReleased
+from koordcore.events.objects.gateway import PodBindFailed
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.scheduling.placement_explanation import PlacementExplanation
+from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from support.depth import repeats
 from support.histories.objects import node
 from support.histories.objects import pod as histories_pod
 from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.scheduler.scheduling import frameworks
 
-PODS = 10_000
+PODS = repeats(10_000)
 MOST_ENTRIES = 200
 """Entries of one container, as the queue keeps up to 64 outdated ones of three numbers each."""
 OF_OTHERS = re.compile(r"\._gate|\._room\._(nodes|sees_otherwise)")
 """Paths from the queue to the rest of the state."""
 
 
+@pytest.mark.fuzz
 def test_queue_of_a_standby_keeps_nothing_of_pods_that_came_and_went() -> None:
     state, seqs = SchedulerState(frameworks()), count(1)
     fold(state, stored(next(seqs), Draft(AggregateRef("nodespec", "n"), NodeSpecAdded(object=node("n")), 0)))

@@ -30,6 +30,8 @@ from support.scheduler.questions import asked, nodes_of
 from support.scheduler.reservations import reservation, reserve
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
+pytestmark = pytest.mark.slow
+
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
 POD_GROUP = {
     "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",

@@ -1,5 +1,6 @@
 """A decision recomputed from its own event gives the same node for the same reasons."""
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -7,6 +8,8 @@ from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed,
 from koordcore.events.envelope import StoredEvent
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 from support.scheduler.stories import play
+
+pytestmark = pytest.mark.slow
 
 
 def again(log: SmallLog, reports: list[StoredEvent] | None = None) -> list[Recomputed | NotRecomputable]:

@@ -18,6 +18,8 @@ from support.scheduler.reservations import CREATED, ReservingScheduler, reservat
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 from support.scheduler.stories import World, play
 
+pytestmark = pytest.mark.slow
+
 
 def rerun(log: SmallLog, begin: int = 0, configuration: str = "") -> tuple[WhatIf, list[Fate]]:
     what_if = WhatIf(SchedulerState(frameworks(configuration)))

@@ -39,6 +39,8 @@ from support.running_service import running_service
 from support.scheduler.scheduling import node, pod, with_metadata
 from support.until import DEADLINE_SECONDS, until
 
+pytestmark = pytest.mark.slow
+
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
