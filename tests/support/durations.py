@@ -42,9 +42,8 @@ class Durations:
         elif self._seconds:
             suite = self._config.getoption("--suite") or "test"
             cpu = self._workers_cpu or _cpu_seconds()
-            lines = [
-                f"{seconds:.2f} s  {name}" for name, seconds in self._seconds.most_common() if seconds > _LEAST_SECONDS
-            ]
+            slowest = sorted(self._seconds.items(), key=lambda item: -item[1])
+            lines = [f"{seconds:.2f} s  {name}" for name, seconds in slowest if seconds > _LEAST_SECONDS]
             _FOLDER.mkdir(exist_ok=True)
             text = "\n".join([f"CPU {cpu:.0f} s in all, children included", *lines])
             (_FOLDER / f"durations-{suite}.txt").write_text(f"{text}\n", encoding="utf-8")
