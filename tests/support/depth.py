@@ -36,7 +36,7 @@ def repeats(deep: int) -> int:
         case "deep":
             return deep
         case "quick":
-            return deep // 50
+            return max(deep // 50, min(deep // 10, 60))
         case _:
             return deep // 10
 
