@@ -70,14 +70,14 @@ format: setup ## format and fix what ruff can
 	@$(VENV)/bin/ruff check --fix . && $(VENV)/bin/ruff format .
 
 check: setup format-check contracts ## the fast part: lint, contracts, unit and conformance tests (90 seconds)
-	@KOORD_FUZZ=quick $(PYTEST) -n 2 -q -m "not slow and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
+	@KOORD_FUZZ=quick $(PYTEST) -n 2 -q -m "not slow and not fuzz and not nats and not postgres and not browser and not root" libs services tests/conformance tests/architecture
 
 test: setup format-check contracts ## lint, types, import contracts, and all tests but those of the other targets (8 minutes)
 	@# pyright runs beside the tests.
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going typecheck tests
 
 # A test that hangs takes its worker with it: a signal inside an event loop can lose a callback and hang for ever.
-RUN_TESTS := $(PYTEST) -n 2 --dist loadgroup -o timeout_method=thread
+RUN_TESTS := $(PYTEST) -n 3 --dist loadgroup -o timeout_method=thread
 tests: setup
 	@$(RUN_TESTS)
 

@@ -197,6 +197,7 @@ def test_every_example_is_applied() -> None:
     assert {file.stem for file in CONFIGURATIONS.glob("*.yaml")} == upstream | native | PART_OF_ANOTHER_TEST
 
 
+@pytest.mark.deep
 async def test_each_example_moves_the_pods_that_it_names_and_no_others(
     tmp_path: Path, fresh_nats_server: NatsServer
 ) -> None:

@@ -104,6 +104,7 @@ def test_doctor_finds_everything_in_order(koord: Koord) -> None:
     assert "0 broken" in koord.run("doctor")
 
 
+@pytest.mark.deep
 def test_backup_becomes_a_stack_with_the_same_past(koord: Koord) -> None:
     folder, story = koord.var.parent / "backup", koord.ask("explain", "pod", "web")
     koord.run("backup", str(folder))
@@ -263,6 +264,7 @@ def test_events_are_shown_as_lines_of_json(koord: Koord) -> None:
     assert {"PodPlaced"} <= {line["type"] for line in lines}
 
 
+@pytest.mark.deep
 def test_nobody_leads_after_a_kill_until_the_lease_has_ended() -> None:
     with server_directory() as folder:
         koord = Koord(folder / "var")
@@ -280,6 +282,7 @@ def test_nobody_leads_after_a_kill_until_the_lease_has_ended() -> None:
             koord.run("down")
 
 
+@pytest.mark.deep
 def test_up_names_every_process_that_is_ready_and_down_leaves_nothing_running() -> None:
     with server_directory() as folder:
         koord = Koord(folder / "var")
