@@ -16,6 +16,7 @@ from koordcore.service.clock import SystemClock
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import BindingOutcome, EvictionState, PodSpecState, PodState
 from koordcore.values.timestamps import rfc3339
+from support.depth import first_of
 from support.kubernetes.cluster_day import CLUSTER, Day, cluster_day, fold_of
 from support.kubernetes.gateway_world import node, pod
 
@@ -66,7 +67,7 @@ async def folded_until(day: Day, holds: Callable[[ClusterState], bool], what: st
     return states[-1]
 
 
-@pytest.mark.parametrize("failpoint", ["binding_decided_before_request:1", "binding_answered_before_fact:3"])
+@pytest.mark.parametrize("failpoint", first_of(["binding_decided_before_request:1", "binding_answered_before_fact:3"]))
 async def test_every_placed_pod_is_bound_after_a_kill(
     tmp_path: Path, fresh_nats_server: NatsServer, failpoint: str
 ) -> None:
@@ -82,6 +83,7 @@ async def test_every_placed_pod_is_bound_after_a_kill(
             assert state.of_kind(PodState)[found["metadata"]["uid"]].node == found["spec"]["nodeName"]
 
 
+@pytest.mark.deep
 async def test_every_eviction_is_carried_out_after_a_kill(tmp_path: Path, fresh_nats_server: NatsServer) -> None:
     async with cluster_day(tmp_path, fresh_nats_server) as day:
         await begin(day, "eviction_decided_before_request:2")

@@ -271,6 +271,7 @@ async def test_a_kill_at_every_named_failpoint_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("failpoint", ["documents_decided_before_append", "after_reserve_before_seal", "before_append"])
+@pytest.mark.deep
 async def test_a_kill_before_an_append_loses_nothing(failpoint: str) -> None:
     victim = "manager" if failpoint.startswith("documents") else "scheduler"
     with var_folder() as var:

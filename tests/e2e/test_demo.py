@@ -29,6 +29,7 @@ def demo(var: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "koordctl", "demo", "--var", str(var), *words]
 
 
+@pytest.mark.deep
 def test_small_demo_ends_with_every_invariant_held() -> None:
     with server_directory() as folder:
         var = folder / "demo"

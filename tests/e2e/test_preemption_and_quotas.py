@@ -11,7 +11,13 @@ from support.koord_command import KoordCommand
 from support.servers import server_directory
 from support.until import until_blocking
 
-pytestmark = [pytest.mark.slow, pytest.mark.nats, pytest.mark.postgres, pytest.mark.xdist_group("embedded-stack")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.slow,
+    pytest.mark.nats,
+    pytest.mark.postgres,
+    pytest.mark.xdist_group("embedded-stack"),
+]
 
 OBJECTS = """
 apiVersion: scheduling.k8s.io/v1

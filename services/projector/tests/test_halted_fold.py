@@ -7,6 +7,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.log import EventSkipped
 from koordcore.protocol.objects import Pod
 from koordcore.state import ClusterState
+from support.depth import first_of
 from support.histories.history import every_kind_once, history
 from support.histories.recording import Recorder
 from support.projector.refused_facts import REFUSED_UID, refused_fact
@@ -59,7 +60,7 @@ async def test_a_poison_event_halts_the_fold_readable_until_it_is_skipped(postgr
             assert await stored_hash(it) == (skip.seq, expected.hash())
 
 
-@pytest.mark.parametrize("fails", ["the database", "the fold"])
+@pytest.mark.parametrize("fails", first_of(["the fold", "the database"]))
 async def test_a_fact_that_postgres_or_the_fold_refuses_halts_the_fold_until_it_is_skipped(
     postgres_dsn: str, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

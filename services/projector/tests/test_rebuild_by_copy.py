@@ -127,7 +127,14 @@ async def test_a_view_of_a_user_stays_and_the_rebuild_goes_batch_by_batch(postgr
         assert connection.execute("SELECT n FROM mine").fetchall() == before
 
 
-@pytest.mark.parametrize("poison", [b"{", b'{"a":"\0"}', None], ids=["no JSON", "NUL", "refused by Postgres"])
+@pytest.mark.parametrize(
+    "poison",
+    [
+        pytest.param(b"{", id="no JSON"),
+        pytest.param(b'{"a":"\0"}', id="NUL"),
+        pytest.param(None, id="refused by Postgres", marks=pytest.mark.deep),  # it is very large
+    ],
+)
 async def test_it_ends_before_a_fact_without_rows_and_obeys_a_skip(postgres_dsn: str, poison: bytes | None) -> None:
     events = history(every_kind_once())
     events[8] = refused_fact(9) if poison is None else StoredEvent(9, events[8].ref, events[8].headers, poison)

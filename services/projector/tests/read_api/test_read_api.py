@@ -27,6 +27,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from support.depth import examples, first_of
 from support.projector.read_api import CLUSTER, folded_cluster, get
 from support.projector.service import serving
 from support.servers import drop_database, fresh_database
@@ -213,7 +214,8 @@ async def test_a_missing_table_is_an_error_once_the_tables_were_created(postgres
     assert before.json()["error"] == "the tables are not created yet"
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+@pytest.mark.fuzz
+@pytest.mark.parametrize("mode", first_of([GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
 def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: GenerationMode) -> None:
     schema: Any = schemathesis.openapi.from_url(f"{base_url}/openapi.json")
     asked: set[str] = set()
