@@ -77,6 +77,7 @@ async def test_the_status_names_the_owners_of_a_reservation_and_they_outlive_it(
     assert all(pod_of(day, pod["metadata"]["name"])["spec"]["nodeName"] == "node-1" for pod in pods)
 
 
+@pytest.mark.deep
 async def test_owners_lose_the_annotation_with_the_gate(tmp_path: Path, fresh_nats_server: NatsServer) -> None:
     reservation, pod, _ = documents("label-owner")
     async with cluster_day(tmp_path, fresh_nats_server) as day:

@@ -312,6 +312,7 @@ def test_the_ledger_and_the_pod_object_agree_on_who_is_best_effort(qos_label: st
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_all_nodes_of_the_openb_trace_fit_into_one_process() -> None:
     """1,523 nodes, 8,000 pods: each node gets every round and finds nothing wrong (`make bench` says what it costs)."""
     sizes = (32_000, 64_000, 96_000)
