@@ -18,6 +18,7 @@ from koordcore.runtime_api.cri import cri_messages
 from koordcore.runtime_api.hooks import messages_of_call
 from support.agent.cri import message
 from support.criproxy import World, proxied
+from support.depth import repeats
 from support.mutations import damaged, mutated
 from support.until import DEADLINE_SECONDS
 
@@ -81,10 +82,11 @@ async def no_sandbox(_: str) -> PodRecord | None:
     return None
 
 
+@pytest.mark.fuzz
 async def test_mutated_messages_reach_the_runtime_unchanged_if_no_hook_answers() -> None:
     rng, valid = random.Random(14), list(requests().items())
     hooks = FuzzedHooks(rng)
-    for number in range(8_000):
+    for number in range(repeats(8_000)):
         store = Store()
         store.pods["s"] = PodRecord(name="web")
         interceptor = Interceptor(store, dispatcher(hooks), no_sandbox)
@@ -104,6 +106,7 @@ async def test_mutated_messages_reach_the_runtime_unchanged_if_no_hook_answers()
             assert seen[1] == body
 
 
+@pytest.mark.fuzz
 async def test_mutated_docker_requests_reach_dockerd_unchanged_if_no_hook_answers() -> None:
     rng = random.Random(15)
     hooks = FuzzedHooks(rng)
@@ -113,7 +116,7 @@ async def test_mutated_docker_requests_reach_dockerd_unchanged_if_no_hook_answer
         (Handler.UPDATE, "", {}),
         (Handler.STOP, "", {}),
     ]
-    for number in range(5_000):
+    for number in range(repeats(5_000)):
         store = Store()
         store.pods["s"] = PodRecord(name="web")
         interceptor = DockerInterceptor(store, dispatcher(hooks))
@@ -138,11 +141,12 @@ async def test_mutated_docker_requests_reach_dockerd_unchanged_if_no_hook_answer
             assert seen[1] == body
 
 
+@pytest.mark.fuzz
 def test_a_mutated_registration_keeps_the_last_good_one_or_replaces_it() -> None:
     rng = random.Random(16)
     document = {"remote-endpoint": "/s", "failure-policy": "Fail", "runtime-hooks": ["PreRunPodSandbox"]}
     good = json.dumps(document).encode()
-    for _ in range(5_000):
+    for _ in range(repeats(5_000)):
         files = {"a.json": good, "b.json": good}
         before, problems = hook_servers({}, files)
         assert problems == {}
@@ -152,6 +156,7 @@ def test_a_mutated_registration_keeps_the_last_good_one_or_replaces_it() -> None
         assert after["b.json"] == before["b.json"] or not problems
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("mode", ["Containerd", "Docker"])
 async def test_mutated_bytes_on_the_socket_end_their_connection_only(tmp_path: Path, mode: str) -> None:
     rng = random.Random(17)
@@ -165,7 +170,7 @@ async def test_mutated_bytes_on_the_socket_end_their_connection_only(tmp_path: P
     dockerd = await asyncio.start_unix_server(answer_http, tmp_path / "docker.sock")
     async with proxied(world):
         socket = world.settings.koord_runtimeproxy_endpoint
-        for _ in range(1_000):
+        for _ in range(repeats(1_000)):
             reader, writer = await asyncio.open_unix_connection(socket)
             writer.write(damaged(rng, valid))
             if writer.can_write_eof():

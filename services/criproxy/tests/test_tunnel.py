@@ -18,10 +18,9 @@ from hyperframe.frame import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_criproxy.domain.grpc.calls import Ended, Event, Held
-from koord_criproxy.domain.grpc.frames import PREFACE, BrokenProtocol
-from koord_criproxy.domain.grpc.messages import UNKNOWN, body_of, message_in, seconds_of
-from koord_criproxy.domain.grpc.tunnel import Tunnel
+from koord_criproxy.cri.frames import PREFACE, BrokenProtocol
+from koord_criproxy.cri.grpc_calls import UNKNOWN, Ended, Event, Held, body_of, message_in, seconds_of
+from koord_criproxy.cri.tunnel import Tunnel
 from support.depth import repeats
 from support.mutations import damaged
 

@@ -32,6 +32,7 @@ from koordcore.protocol.priority import BANDS, PriorityBand
 from koordcore.service.telemetry.logging import logger
 from koordcore.state import ClusterState
 from structlog.testing import capture_logs
+from support.depth import examples
 from support.histories.recording import stored
 from support.reachable import container_sizes
 from support.until import until
@@ -121,7 +122,7 @@ def content(view: ClusterView, builder: ViewBuilder) -> object:
     return [node.name for node in view.nodes], pods, workloads, on_node, of_owner
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_views_made_in_pieces_are_those_of_a_new_start(steps: Sequence[tuple[str, int, int]]) -> None:
     folded = Folded()

@@ -18,6 +18,7 @@ from koordcore.protocol.objects import pod_from_json
 from koordcore.requests.fit import FitAnswer, FitRequest, NodeFit
 from koordcore.values import codec
 from koordcore.values.timestamps import unix_seconds
+from support.depth import seeds
 from support.descheduler.world import World
 from support.until import until
 
@@ -140,7 +141,7 @@ def dry_moves(text: bytes, events: list[StoredEvent]) -> set[str]:
         return {move.pod.name for move in end.value.moves}
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 async def test_dry_run_moves_the_pods_that_the_service_evicts(seed: int) -> None:
     random = Random(seed)
     text, world = configuration(random), World()

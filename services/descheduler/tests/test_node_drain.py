@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from koord_descheduler.domain.drain.changes import change_of, cordon, uncordon
 from koord_descheduler.domain.drain.node_drain import DrainView, look
@@ -116,7 +116,6 @@ def pod(uid: str) -> PodView:
 
 
 @given(events=st.lists(EVENTS, max_size=12))
-@settings(deadline=None)
 def test_a_finished_drain_leaves_nothing_behind(events: list[tuple[str, str]]) -> None:
     world = World(pods={uid: pod(uid) for uid in UIDS})
     progress = world.settle(DrainProgress())

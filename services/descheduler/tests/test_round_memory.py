@@ -14,6 +14,7 @@ from koordcore.events.envelope import Draft, name_from_token
 from koordcore.state import ClusterState
 from koordcore.state.descheduling import RoundsState
 from koordcore.values import codec
+from support.depth import examples
 from support.descheduler.jobs import configuration as with_jobs
 from support.descheduler.kill import Kill
 from support.descheduler.world import World
@@ -58,7 +59,7 @@ def play(detectors: Detectors, hot: set[str], acted_on: set[str], now: float) ->
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ROUNDS_OF_HEAT)
 def test_detectors_read_from_the_log_decide_as_those_that_were_never_lost(
     rounds: Sequence[tuple[set[str], set[str], int]],

@@ -23,6 +23,7 @@ CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.postgres,
     pytest.mark.browser,
     pytest.mark.xdist_group("dashboard"),

@@ -18,6 +18,7 @@ from koordcore.state.cluster import decode_state, evolve
 from koordcore.state.fold import AggregateState
 from koordcore.state.reservations import unused_amounts
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
+from support.depth import examples
 from support.histories.actions import Action, actions
 from support.histories.history import every_kind_once, history
 from support.projector.world import pods_by_fold
@@ -96,7 +97,7 @@ def phase_at(episode: Episode, position: int) -> Phase | None:
     return Phase.RUNNING if runs else Phase.PLACED
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.one_of(actions, lives))
 def test_any_past_list_of_pods_is_the_folds(steps: list[Action]) -> None:
     events = history(steps)
@@ -111,7 +112,7 @@ def test_any_past_list_of_pods_is_the_folds(steps: list[Action]) -> None:
         assert listed == pods_by_fold(state)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.one_of(actions, lives))
 def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
     events = history(steps)
@@ -133,7 +134,7 @@ def test_any_past_figures_of_nodes_are_the_folds(steps: list[Action]) -> None:
             assert found.be_pods == (_be_pods(ledger) if ledger else 0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.one_of(actions, lives), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_rows_do_not_depend_on_batching(steps: list[Action], sizes: list[int]) -> None:
     events = history(steps)
@@ -203,7 +204,7 @@ def state_then(tables: Tables, events: list[StoredEvent], ref: AggregateRef, pos
     return state
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.one_of(actions, lives), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.data())
 def test_versions_and_lives_give_the_state_of_the_fold_at_any_position(
     steps: list[Action], sizes: list[int], data: st.DataObject
@@ -219,7 +220,7 @@ def test_versions_and_lives_give_the_state_of_the_fold_at_any_position(
             assert state_then(tables, events, ref, position) == state.get(ref), ref
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(actions, st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_modifications_are_those_that_the_audit_reads_from_the_log(steps: list[Action], sizes: list[int]) -> None:
     events, reader = history([*every_kind_once(), *steps]), AuditReader()

@@ -11,7 +11,7 @@ from koordctl.installation.doctor import definition_findings
 from koordctl.log.health import Verdict
 
 Json = dict[str, Any]
-WANTED: list[Json] = [yaml.safe_load(text) for text in definition_texts().values()]
+WANTED: list[Json] = [yaml.load(text, yaml.CSafeLoader) for text in definition_texts().values()]
 NAME = "reservations.scheduling.koordinator.sh"
 
 

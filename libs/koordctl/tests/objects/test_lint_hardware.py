@@ -11,7 +11,7 @@ from koord_manager.domain.admission.options import Options
 from koordcore.protocol import keys
 from koordcore.stories.device_cards import cards_of
 from koordcore.stories.hardware import node_hardware
-from koordctl.documents.linting import Finding, Linter
+from koordctl.objects.lint import Finding, Linter
 from support.depth import repeats, seeds
 from support.hardware import device_document, topology_document
 from support.hostile_hardware import ANNOTATIONS, malformed, pod

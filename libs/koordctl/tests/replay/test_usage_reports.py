@@ -19,6 +19,7 @@ from koordcore.values.timestamps import rfc3339
 from koordctl.access.clients import LogTrouble
 from koordctl.replay import usage_reports
 from koordctl.replay.usage_reports import ReportArchive
+from support.depth import examples
 
 Key = tuple[str, str]
 """Time and node of a report."""
@@ -92,7 +93,7 @@ def merged(archive: ReportArchive, stream: set[Key], since: str = "") -> list[tu
     return [((each.at, each.stored.ref.id), each.is_archived) for each in archive.merged(kept(stream), since)]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stream=st.sets(KEYS), archived=st.sets(KEYS), since=KEYS)
 def test_every_report_since_a_time_comes_once_in_order(
     projector: Projector, stream: set[Key], archived: set[Key], since: Key

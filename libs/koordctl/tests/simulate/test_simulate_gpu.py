@@ -52,6 +52,7 @@ def test_arrivals_request_the_ratio_of_the_capacity(trace: GpuTrace) -> None:
     ("name", "mean"),
     [(PolicyName.FGD, 95.39), (PolicyName.BEST_FIT, 93.08), (PolicyName.EXPECTED_FILLING, 96.2)],
 )
+@pytest.mark.deep
 def test_one_seed_comes_close_to_the_mean_of_ten(trace: GpuTrace, name: PolicyName, mean: float) -> None:
     outcome = simulate(trace, name, 43, Load())
     assert outcome.points[-1].arrived_pct == 130

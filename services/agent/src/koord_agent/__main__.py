@@ -10,7 +10,6 @@ from koord_agent.settings import AgentSettings
 
 
 def main() -> None:
-    """Run the agent until it is stopped."""
     if sys.argv[1:2] == ["doctor"]:
         sys.exit(run_doctor(sys.argv[2:]))
     sys.exit(run_service(AgentSettings, compose))

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
-    """Create the audit log and add its route; None if its gates are off or its folder is not writable."""
+    """None if its gates are off or its folder is not writable. It also adds the log's route."""
     settings = shell.settings
     if not settings.feature_gates.enabled(AUDIT_EVENTS):
         return None
@@ -87,7 +87,7 @@ def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
 
 
 def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
-    """Return a function that writes events to the audit log, with the time of the service's clock."""
+    """Events get the time of the service's clock."""
 
     def write(event: AuditEvent, verbosity: int) -> None:
         log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
@@ -101,10 +101,7 @@ FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:
-    """Add the components of the agent to the service: bus connection, outbox, desired state, and the main loop.
-
-    The bus may answer later; the agent starts without it.
-    """
+    """Connect to the bus and assemble the agent. The bus may answer later; the agent starts without it."""
     link = BusLink()
     shell.health.add_readiness("bus", link.trouble)
 
@@ -129,9 +126,7 @@ async def compose(shell: Shell[AgentSettings]) -> None:
 
 
 def assemble(shell: Shell[AgentSettings], link: BusLink) -> Cycle:
-    """Create all parts of the agent over a connection to any bus, and return the main loop.
-
-    The parts are added to the service as components, together with their routes and readiness checks.
+    """Add all parts of the agent, over a connection to any bus, to the service, and return the main loop.
 
     Raises:
         InvalidInput: A setting or the nodes file is malformed.
@@ -289,14 +284,14 @@ def _is_connected(connection: BusConnection) -> bool:
 
 
 def _as_user_of_node(settings: AgentSettings) -> AgentSettings:
-    """Return the settings with the user of the node, which the issuer of credentials gives to an agent with a token."""
+    """The issuer of credentials gives the user of the node to an agent with a token."""
     if settings.nats_token_file is None or settings.nats_user:
         return settings
     return settings.model_copy(update={"nats_user": agent_name(node_name(settings, os.environ))})
 
 
 def node_name(settings: AgentSettings, environ: Mapping[str, str]) -> str:
-    """Return the name of this machine's node: the flag --node, else the variable NODE_NAME, else the host name."""
+    """The flag --node, else the variable NODE_NAME, else the host name."""
     return settings.node_name or environ.get("NODE_NAME", "") or os.uname().nodename.lower()
 
 

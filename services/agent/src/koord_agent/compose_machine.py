@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
-    """Add the components that follow the kubelet and the cgroups of pods on this machine.
-
-    Args:
-        change: Called with the name of the node when its pods may have changed.
-    """
+    """Follow the kubelet and the cgroups of pods. `change` gets the name of the node when its pods may have changed."""
     settings = shell.settings
     states: KubeletStates | None = None
 
@@ -106,8 +102,6 @@ def serve_proxy_facts(shell: Shell[AgentSettings], node: str, link: BusLink) -> 
 
 
 def serve_socket(shell: Shell[AgentSettings], name: str, server: "UnixServer") -> None:
-    """Add a server on a unix socket to the service."""
-
     async def stop() -> None:
         await asyncio.to_thread(server.stop)
 
@@ -115,7 +109,7 @@ def serve_socket(shell: Shell[AgentSettings], name: str, server: "UnixServer") -
 
 
 def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
-    """Return the kubelet; None without an address."""
+    """None without an address."""
     settings = shell.settings
     if not settings.kubelet_address:
         return None
@@ -135,7 +129,7 @@ REGISTER_SECONDS = 10.0
 
 
 def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink) -> HookAnswers:
-    """Create the object that answers hook calls on this machine, from a CRI proxy or over NRI."""
+    """They answer hook calls from a CRI proxy and over NRI."""
     settings, gates, roots = shell.settings, shell.settings.feature_gates, host_roots(shell.settings)
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns, roots=roots, layout=agent.host.layout, version=agent.host.cgroup_version

@@ -63,7 +63,7 @@ def _predictor(settings: AgentSettings, nodes: int) -> PeakPredictor:
 
 
 def _stop_containers(settings: AgentSettings) -> StopContainers | None:
-    """Return a function that stops containers of evicted pods; None: evictions remain requests."""
+    """None: evictions remain requests."""
     if settings.only_evict_by_api:
         return None
     given = {
@@ -89,11 +89,7 @@ def linux_agent(
     said: Mapping[str, str],
     extensions: Extensions,
 ) -> NodeAgent:
-    """Create the agent of this machine.
-
-    Args:
-        announced: UIDs of pods whose start is already in the log.
-    """
+    """`announced` are UIDs of pods whose start is already in the log; `said` digests of the last reports."""
     settings, gates = shell.settings, shell.settings.feature_gates
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
@@ -147,12 +143,7 @@ def linux_agent(
 
 
 def _devices(shell: Shell[AgentSettings], said: str, gpus: "NvidiaGpus | None") -> DeviceReporter | None:
-    """Create the reporter of this machine's devices; None without the gate Accelerators.
-
-    Args:
-        said: Digest of the last report of devices; "" if there is none.
-        gpus: The watched NVIDIA GPUs; None if they are not watched.
-    """
+    """None without the gate Accelerators. `said` is the digest of the last report, "" if there is none."""
     settings, gates = shell.settings, shell.settings.feature_gates
     if not gates.enabled("Accelerators"):
         return None
@@ -167,7 +158,7 @@ def _devices(shell: Shell[AgentSettings], said: str, gpus: "NvidiaGpus | None") 
 
 
 def _watched_gpus(shell: Shell[AgentSettings]) -> "NvidiaGpus | None":
-    """Begin to watch the NVIDIA GPUs. Return None if they are not watched. The bindings are loaded only here."""
+    """None if they are not watched. The bindings of NVML are loaded only here."""
     settings = shell.settings
     if not settings.feature_gates.enabled("Accelerators") or settings.xpu_enforce_collect_from_device_infos:
         return None
@@ -225,11 +216,7 @@ def simulated_agent(
     *,
     said: Mapping[str, str],
 ) -> NodeAgent:
-    """Create the agent of one simulated node.
-
-    Args:
-        announced: UIDs of pods whose start is already in the log.
-    """
+    """The arguments are those of `linux_agent`."""
     host = fleet.host(node)
     retention_ms = max(FLEET_WINDOW_MS, min(LONGEST_WINDOW_MS, FLEET_SAMPLES * interval_ms))
     store = SeriesStore(retention_ms=retention_ms)

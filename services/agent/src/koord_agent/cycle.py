@@ -29,8 +29,6 @@ from koord_agent.shell.store.local_store import DesiredSaver
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodeCycles:
-    """The cycles of the nodes of one process."""
-
     agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
     # Whether the nodes are simulated. If not, each cycle runs in a thread, because it reads files of this machine.
     is_simulated: bool
@@ -40,21 +38,15 @@ class NodeCycles:
     logger: Logger
 
     def begin(self, version: str, now: float) -> None:
-        """Publish the fact `AgentStarted` for each node."""
         event = AgentStarted(host="simulated" if self.is_simulated else "linux", version=version)
         self.facts.publish([fact for node in self.agents for fact in self.facts.facts(node, (event,))])
         for node in self.agents:
             self.metrics.started(node, now)
 
     async def run(self, now_ms: int, *, is_long: Callable[[], bool], breathe: Callable[[], Awaitable[None]]) -> int:
-        """Run the cycle of each node, and publish what was done.
+        """Run the cycle of each node, publish what was done, and return on how many nodes best effort is suppressed.
 
-        Args:
-            is_long: Returns whether other tasks have waited for long.
-            breathe: Yields to other tasks if they have waited for long, and starts pods that were pushed.
-
-        Returns:
-            Number of nodes with suppressed best-effort pods.
+        `breathe` is called if `is_long` tells that other tasks have waited for long. It starts pods that were pushed.
         """
         suppressed, facts = 0, list[Fact]()
         try:
@@ -75,10 +67,9 @@ class NodeCycles:
         return suppressed
 
     def end(self, now_ms: int) -> None:
-        """Publish the last facts of all nodes when the process stops, such as the kernel values that stay in force.
+        """Publish the last facts of all nodes, such as the kernel values that stay in force, and close the nodes.
 
-        Then close the hardware counters and files of each node. An error is logged; it keeps neither a node from being
-        closed nor the others from their end.
+        An error is logged; it keeps neither a node from being closed nor the others from their end.
         """
         for node, agent in self.agents.items():
             try:
@@ -96,7 +87,7 @@ class NodeCycles:
         self.problems.tell(node, () if trouble is None else (trouble,), of="close")
 
     async def _run_node(self, agent: NodeAgent, now_ms: int, facts: list[Fact]) -> CycleResult:
-        """Run the cycle of one node and return its result. If the task is cancelled, add the facts to `facts`."""
+        """If the task is cancelled, the facts of the cycle are added to `facts`."""
         if self.is_simulated:
             return agent.run_cycle(now_ms)
         ended: list[CycleResult] = []
@@ -128,7 +119,7 @@ _HOST: Final = SystemClock()
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
-    """The main loop of the agent over all nodes of its process, and the parts that it uses."""
+    """The main loop, and the parts that it uses."""
 
     agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
     nodes: NodeCycles  # Runs the cycles of the agents
@@ -190,10 +181,7 @@ class Cycle:
         self._tell(_HOST.monotonic() - began, suppressed=suppressed, reports=reports)
 
     def take_changes(self) -> None:
-        """Pass changed desired states to the agents of their nodes.
-
-        They start and end pods, and their facts are published.
-        """
+        """Pass changed desired states to the agents, which start and end pods, and publish their facts."""
         self.wakeup.clear()
         nodes, facts = sorted(self.changed), list[Fact]()
         self.changed.clear()
@@ -206,11 +194,9 @@ class Cycle:
         self.facts.publish(facts)
 
     def begin(self) -> None:
-        """Publish the first fact of each node. See `NodeCycles.begin`."""
         self.nodes.begin(self.version, self.clock.unix())
 
     def end(self) -> None:
-        """Publish the last facts of all nodes, and close them. See `NodeCycles.end`."""
         self.nodes.end(int(self.clock.unix() * 1000))
 
     def _collect_garbage(self, now_ms: int) -> None:

@@ -23,8 +23,6 @@ _USAGE: Final = 2
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """The features of a machine, as `koord node doctor` shows them."""
-
     node: str
     kernel: str  # Version of the kernel
     cgroup_version: int  # 1 or 2
@@ -34,11 +32,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(settings: AgentSettings) -> Examination:
-    """Probe which features this machine has. Nothing is written to the machine.
-
-    Raises:
-        OSError: The machine has no cgroup file system.
-    """
+    """Raises OSError: The machine has no cgroup file system."""
     host = LinuxHost(
         monotonic_ns=time.monotonic_ns,
         roots=host_roots(settings),
@@ -57,7 +51,7 @@ def examine(settings: AgentSettings) -> Examination:
 
 
 def run_doctor(words: Sequence[str]) -> int:
-    """Print the features of this machine as JSON, and return the exit status."""
+    """Print the features of this machine as JSON, and return the exit status. Nothing is written to the machine."""
     try:
         settings = AgentSettings.load(list(words), os.environ)
     except HelpRequested:

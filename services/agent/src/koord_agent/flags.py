@@ -64,20 +64,17 @@ _SUFFIX: Final = "-seconds"
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A translated command line: arguments for the agent's own flags, and one sentence for each change."""
+    """Arguments for the agent's own flags, and one sentence for each change."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def accepted(words: Sequence[str], known: Collection[str]) -> Accepted:
-    """Translate a command line of Koordinator's agent to one of this agent.
+    """Translate a command line of Koordinator's agent, without the name of the program, to one of this agent.
 
     A flag that this agent spells with or without the suffix `-seconds` is renamed, and its value converted. Unknown
     flags stay, so that the parser refuses them.
-
-    Args:
-        words: A command line without the name of the program.
     """
     kept: list[str] = []
     notes: list[str] = []
@@ -114,7 +111,7 @@ def container_paths(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _in_unit_of(name: str, text: str) -> str:
-    """Return the value of a renamed flag in its unit: a number of seconds or a duration."""
+    """The value of a renamed flag in its unit: a number of seconds or a duration."""
     if name.endswith(_SUFFIX):
         return text.removesuffix("s")
     return f"{text}s" if whole_number(text) is not None else text

@@ -5,7 +5,7 @@ Source: agent spec, 2.1; runtime spec, 2.9.
 
 from typing import Final
 
-from koordcore.service.flags import Gate, Stage, parse_feature_gates
+from koordcore.service.flags import Gate, Stage
 
 from koord_agent.domain import gate_names as gates
 from koord_agent.domain.strategies.evict.cpu_evict import BE_CPU_EVICT, CPU_EVICT
@@ -68,4 +68,3 @@ GATES: Final = (
     *(Gate(name, default=False, stage=Stage.ALPHA) for name in _ALPHA),
 )
 """Every gate that the agent knows."""
-DEFAULT_GATES: Final = parse_feature_gates([], GATES)

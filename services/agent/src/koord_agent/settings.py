@@ -235,17 +235,12 @@ class AgentSettings(ServiceSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Changes of the command line: one sentence for each renamed flag."""
+        """One sentence for each renamed flag of the command line."""
         return self._notes
 
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
-        """Return the settings of a command line and environment variables.
-
-        A command line of Koordinator's agent is accepted, too (`koord_agent.flags`).
-
-        Args:
-            words: The command line without the name of the program.
+        """A command line of Koordinator's agent is accepted, too (`koord_agent.flags`).
 
         Raises:
             InvalidSettings: A flag is unknown, or a setting is invalid.

@@ -7,12 +7,18 @@ from typing import Any
 
 import grpc
 import pytest
-from koord_agent.domain.hook_stages.call import HookCall, HookedContainer, HookedPod, HookOptions, HookRules
-from koord_agent.domain.hook_stages.pipeline import FailurePolicy, enabled_plugins, run_stage
-from koord_agent.domain.hook_stages.stages import POD_STAGES, Mode, Stage
-from koord_agent.domain.hook_stages.values import HookValues
-from koord_agent.domain.hooks.cpuset import CpusetRule
-from koord_agent.domain.hooks.group_identity import BvtKernel
+from koord_agent.domain.hooks.call import (
+    POD_STAGES,
+    HookCall,
+    HookedContainer,
+    HookedPod,
+    HookOptions,
+    HookRules,
+    HookValues,
+    Mode,
+    Stage,
+)
+from koord_agent.domain.hooks.plugins import FailurePolicy, enabled_plugins, run_stage
 from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, Driver
 from koord_agent.domain.node.cpu_pools import SharedPool
 from koord_agent.domain.strategies.cpuset import CpusetRule

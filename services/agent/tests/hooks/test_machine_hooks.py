@@ -16,6 +16,7 @@ from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.runner import Interval
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks import oom_scores, pod_groups
 from koord_agent.shell.hooks.machine_hooks import MachineHooks
 from koord_agent.shell.hooks.oom_scores import OomScores
@@ -76,11 +77,11 @@ def test_a_reconciler_that_fails_is_told_and_the_cycle_goes_on(tmp_path: Path, m
     hooks = MachineHooks(
         LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1, jiffy=1),
         roots,
-        is_enabled=lambda gate: gate in (OOM_SCORE_ADJ, TERWAY_QOS),
-        interval=Interval(5_000, 1_000),
-        terway=tmp_path / "terway",
-        moves_threads=False,
-        observe=observe,
+        AgentSettings.model_validate(
+            {"feature_gates": f"{OOM_SCORE_ADJ}=true,{TERWAY_QOS}=true", "terway_qos_dir": tmp_path / "terway"}
+        ),
+        observe,
+        Interval(5_000, 1_000),
     )
     (problem,) = hooks.apply(look())
     assert problem.startswith("oom_score_adj of each container failed: ValueError: no JSON (test_machine_hooks.py:")
@@ -106,11 +107,9 @@ def test_nothing_is_removed_before_the_kubelet_has_listed_its_pods(tmp_path: Pat
     hooks = MachineHooks(
         LinuxHost(monotonic_ns=lambda: 0, roots=roots, layout=CgroupLayout(Driver.CGROUPFS), version=1, jiffy=1),
         roots,
-        is_enabled=lambda gate: gate == RESCTRL,
-        interval=Interval(1_000, 1_000),
-        terway=tmp_path / "terway",
-        moves_threads=False,
-        observe=ignore,
+        AgentSettings.model_validate({"feature_gates": f"{RESCTRL}=true"}),
+        ignore,
+        Interval(1_000, 1_000),
     )
     for folder in (group, group.parent / "koordlet-gone"):
         for file in folder.iterdir():  # the files of a kernel directory do not keep it

@@ -13,13 +13,12 @@ from koord_agent.domain.node.pods import agent_pod_of_ledger
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies.runner import Interval
-from koord_agent.gates import GATES
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.host.linux import LinuxHost
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.node.machine_settings import MachineSettings, NodeSettings
 from koordcore.events.node_ledger import PodOnNode
 from koordcore.protocol.config.node_slo import complete_node_slo
-from koordcore.service.flags import parse_feature_gates
 
 GIB = 1 << 30
 CPUINFO = "vendor_id\t: GenuineIntel\nflags\t\t: fpu cat_l3 mba\n"
@@ -70,10 +69,9 @@ def test_settings_that_fail_leave_the_others_alone(machine: Machine, monkeypatch
             monotonic_ns=lambda: 0, roots=machine.roots, layout=CgroupLayout(Driver.CGROUPFS), version=2, jiffy=1
         ),
         machine.roots,
-        gates=parse_feature_gates([f"{SYSTEM_CONFIG}=true,{RDT_RESCTRL}=true"], GATES),
-        audit=lambda event, verbosity: machine.audited.append(event),
-        interval=Interval(1_000, 1_000),
-        storage_refresh_ms=1_000,
+        AgentSettings.model_validate({"feature_gates": f"{SYSTEM_CONFIG}=true,{RDT_RESCTRL}=true"}),
+        lambda event, verbosity: machine.audited.append(event),
+        Interval(1_000, 1_000),
     )
     strategy: dict[str, Any] = {"beClass": {"resctrlQOS": {"enable": True, "catRangeEndPercent": 30}}}
     slo = complete_node_slo({"resourceQOSStrategy": strategy})

@@ -20,8 +20,9 @@ from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.cpuset import parse_cpuset
 from support.agent.pods import colocated_pod, corrupted
+from support.depth import repeats
 
-CORRUPTED, AT_ONCE = 5_000, 10
+CORRUPTED, AT_ONCE = repeats(5_000), 10
 CPUS = 8
 LAYOUT = CgroupLayout(Driver.SYSTEMD)
 BASE_QUOTA_US = 200_000
@@ -171,6 +172,7 @@ def worth(resource: str, value: str) -> float:
     return float("inf") if value in ("-1", "max") or int(value) >= 1 << 62 else float(value)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("version", "seed"), [(1, 300), (1, 600), (2, 400), (2, 800)])
 def test_it_goes_on_keeps_to_its_trees_and_never_tightens_a_limit_of_latency_sensitive_pods(
     tmp_path: Path, version: int, seed: int

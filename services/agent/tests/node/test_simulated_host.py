@@ -24,6 +24,7 @@ from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
+from support.depth import examples
 
 GIB = 1 << 30
 BE_QUOTA = CgroupFile("kubepods.slice/kubepods-besteffort.slice", "cpu.cfs_quota_us")
@@ -107,7 +108,7 @@ def test_best_effort_gets_what_the_quota_leaves_from_the_next_interval_on() -> N
     assert sum(used_ns(host, job) for job in jobs) == pytest.approx(80e9 + 15e9 + 80e9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     requests=st.lists(st.integers(1, 60_000), min_size=1, max_size=6),
     fractions=st.lists(st.floats(0, 4), min_size=6, max_size=6),

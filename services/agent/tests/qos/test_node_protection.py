@@ -44,6 +44,7 @@ from koordcore.events.nodestate import (
 )
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol.qos import KubeQos
+from support.depth import examples
 
 GIB = 1 << 30
 SECOND_MS = 1_000
@@ -237,7 +238,7 @@ def limits_of(node: Node, uid: str) -> dict[str, float]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(absurd_slos())
 def test_an_absurd_node_slo_harms_no_latency_sensitive_pod(slo: dict[str, Any]) -> None:
     web, crunch = pod("web", "LS", 4_000, GIB, limit=6_000), pod("crunch", "BE", 4_000, GIB, level=1.0)

@@ -14,6 +14,7 @@ from koord_agent.domain.reporting.audit import ACTIVE_FILE, AuditEvent
 from koord_agent.shell.store.audit_log import AuditLog, AuditQueries, UnknownToken, audit_routes
 from koordcore.values import codec
 from starlette.applications import Starlette
+from support.depth import examples
 
 
 class Clock:
@@ -37,7 +38,7 @@ def write(log: AuditLog, names: range) -> None:
     log.flush()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     before=st.integers(0, 60),
     pages=st.lists(st.tuples(st.integers(1, 20), st.integers(0, 30)), max_size=8),

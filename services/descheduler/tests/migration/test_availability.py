@@ -19,6 +19,7 @@ from koordcore.events.objects import (
     custom_ref,
 )
 from koordcore.protocol.objects import node_from_json, pod_from_json
+from support.depth import examples
 from support.histories.recording import stored
 
 REPLICAS = 6
@@ -118,7 +119,7 @@ class Workload:
         self.builder.apply(stored(self._seq, Draft(ref, event, 0)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     limit=st.integers(1, 4),
     operations=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, REPLICAS - 1)), min_size=20, max_size=60),

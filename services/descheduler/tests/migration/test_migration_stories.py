@@ -21,6 +21,7 @@ from koord_descheduler.domain.jobs.reservation_template import reservation_for
 from koord_descheduler.domain.jobs.state_machine import created, evicted, look
 from koord_descheduler.domain.jobs.world import CreateReservation, DeleteReservation, Evict, JobPolicy, ReservationView
 from koord_descheduler.domain.view.pods import PodView
+from support.depth import examples
 from support.descheduler.views import pod_view_from_json
 
 TTL = 300.0
@@ -180,7 +181,7 @@ def story(mode: str) -> Story:
     return Story(job.passed(), Cluster(pods={"app": pod("app", "u1", "n1", ready=True)}))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from([RESERVATION_FIRST, EVICT_DIRECTLY]), st.lists(HAPPENINGS, max_size=25))
 def test_no_order_of_happenings_makes_a_job_break_its_promises(mode: str, happenings: Sequence[str]) -> None:
     it = story(mode)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_manager.domain.admission.json_patch import WITHHELD, json_patch, without_secrets
+from support.depth import examples
 
 Json = dict[str, Any]
 names = st.sampled_from(["a", "b", "a/b", "c~d", "", "spec", "-", "0"])
@@ -18,7 +19,7 @@ values = st.recursive(
 objects = st.dictionaries(names, values, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(objects, objects)
 def test_the_patch_of_two_objects_turns_one_into_the_other(before: Json, after: Json) -> None:
     patched = jsonpatch.apply_patch(before, json_patch(before, after))

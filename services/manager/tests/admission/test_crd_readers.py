@@ -23,6 +23,7 @@ from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec
 from support.crd_documents import documents
+from support.depth import examples
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +37,7 @@ READERS: dict[str, Callable[[Json], object]] = {
     "Device": device_from,
     "NodeMetric": lambda document: report_of(document, lambda namespace, name: f"{namespace}/{name}"),
 }
-SLOW = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+SLOW = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def resource_of(kind: str) -> ResourceVersion:

@@ -19,6 +19,7 @@ from koordcore.protocol.crd import accepted_kinds
 from koordcore.protocol.crd.catalogue import Schema, resource_versions
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.values import codec
+from support.depth import repeats
 from support.histories.recording import stored
 from support.manager.hostile_objects import as_object
 from support.mutations import mutated
@@ -225,11 +226,12 @@ def test_apply_refuses_a_reservation_whose_template_has_another_shape() -> None:
         decide_apply(ManagerView(), shape_manifest(document), new_uid="u", now=NOW, options=EVERY_STEP)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("plural", list(TEMPLATES))
 def test_whatever_is_written_in_a_template_keeping_it_twice_is_keeping_it_once(plural: str) -> None:
     rng, kept_at_all = random.Random(20261122), 0
     document = custom(plural)
-    for _ in range(3000):
+    for _ in range(repeats(3000)):
         template = as_object(mutated(rng, {"metadata": {"labels": {"app": "a"}}, "spec": TEMPLATE["spec"]}))
         if template is None:
             continue
@@ -241,4 +243,4 @@ def test_whatever_is_written_in_a_template_keeping_it_twice_is_keeping_it_once(p
         text = codec.encode(kept.document["spec"]).decode()
         assert SECRET not in text
         kept_at_all += kept.fault is None
-    assert kept_at_all > 1000
+    assert kept_at_all > repeats(1000)

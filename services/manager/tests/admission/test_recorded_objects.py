@@ -12,6 +12,7 @@ from koord_manager.domain.admission.options import Options, changed_settings, op
 from koord_manager.domain.admission.recorded_object import LAST_APPLIED, MAX_BYTES, digest_of, recorded_part
 from koord_manager.domain.admission.request import Request
 from koordcore.values import codec
+from support.depth import repeats
 from support.manager.hostile_objects import BASES, GATES, POD, RESERVATION, Json, as_object, facts_of, hostile_request
 from support.mutations import mutated
 
@@ -27,11 +28,12 @@ def kept_request(request: Request) -> Request | None:
     return msgspec.structs.replace(request, object=kept, old_object=old)
 
 
+@pytest.mark.fuzz
 def test_what_is_kept_of_an_object_is_decided_as_the_object_is() -> None:
     rng = random.Random(SEED)
     outcomes: Counter[str] = Counter()
     facts, options = facts_of(rng, hostile=False), Options()
-    for number in range(20_000):
+    for number in range(repeats(20_000)):
         if number % 500 == 0:
             facts = facts_of(rng, hostile=number % 1000 == 0)
             options = Options(gates={gate: rng.random() < 0.7 for gate in GATES})
@@ -49,7 +51,7 @@ def test_what_is_kept_of_an_object_is_decided_as_the_object_is() -> None:
         assert recorded_part(request.resource, whole.object) == recorded_part(request.resource, kept.object)
         assert digest_of(request.resource, whole.object) == digest_of(request.resource, kept.object)
         outcomes["changed" if whole.steps else "allowed" if whole.allowed else "refused"] += 1
-    assert min(outcomes[each] for each in ("changed", "allowed", "refused")) > 1000, outcomes
+    assert min(outcomes[each] for each in ("changed", "allowed", "refused")) > repeats(1000), outcomes
 
 
 def secretive(container: Json) -> Json:
@@ -69,6 +71,7 @@ def with_secrets(spec: Json) -> Json:
     }
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("resource", ["pods", "reservations"])
 def test_no_environment_command_argument_or_copy_of_the_object_is_kept(resource: str) -> None:
     document: Json = json.loads(json.dumps(POD if resource == "pods" else RESERVATION))
@@ -80,14 +83,14 @@ def test_no_environment_command_argument_or_copy_of_the_object_is_kept(resource:
         metadata["managedFields"] = [{"manager": SECRET}]
     rng = random.Random(SEED)
     kept_at_all = 0
-    for number in range(5000):
+    for number in range(repeats(5000)):
         hostile: Any = mutated(rng, document) if number else document
         kept = recorded_part(resource, as_object(hostile))
         text = codec.encode(kept).decode()
         assert SECRET not in text
         assert LAST_APPLIED not in text
         kept_at_all += kept is not None
-    assert kept_at_all > 1000
+    assert kept_at_all > repeats(1000)
 
 
 def test_the_resources_labels_and_priority_that_admission_reads_are_kept() -> None:

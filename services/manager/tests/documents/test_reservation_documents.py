@@ -14,12 +14,13 @@ from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.manifests import InvalidManifest, shape_manifest
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.reservations import reservation_from_json, reserve_pod
+from support.depth import repeats
 from support.mutations import mutated
 
 Json = dict[str, Any]
 SEED = 20261123
-MALFORMED = 20_000
-MUTATED = 5_000
+MALFORMED = repeats(20_000)
+MUTATED = repeats(5_000)
 
 VALID: Json = {
     "apiVersion": "scheduling.koordinator.sh/v1alpha1",
@@ -134,7 +135,8 @@ def test_the_valid_document_is_accepted() -> None:
     assert pod_requests(reserve_pod(reservation_from_json(stored))) == {"cpu": 4000, "memory": 8 << 30}
 
 
-def test_twenty_thousand_malformed_reservations_are_refused_with_field_and_rule() -> None:
+@pytest.mark.fuzz
+def test_malformed_reservations_are_refused_with_field_and_rule() -> None:
     rng = random.Random(SEED)
     named: Counter[str] = Counter()
     for _ in range(MALFORMED):
@@ -151,6 +153,7 @@ def test_twenty_thousand_malformed_reservations_are_refused_with_field_and_rule(
     assert set(named) == {where for where, _, _ in BREAKS}
 
 
+@pytest.mark.fuzz
 def test_a_mutated_reservation_is_refused_with_a_reason_or_can_be_scheduled() -> None:
     rng = random.Random(SEED)
     outcomes: Counter[str] = Counter()

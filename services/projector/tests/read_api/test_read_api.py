@@ -225,7 +225,9 @@ def test_every_answer_is_as_the_openapi_document_says(base_url: str, mode: Gener
             continue
 
         @settings(
-            max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], database=None
+            max_examples=examples(12),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            database=None,
         )
         @given(operation.as_strategy(generation_mode=mode))
         def check(case: Any) -> None:

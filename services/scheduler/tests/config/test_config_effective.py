@@ -15,6 +15,7 @@ from koord_scheduler.domain.config.kubernetes_args import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.plugin import Point
 from koordcore.protocol.component_config import InvalidConfiguration, Positive, WireModel
 from koordcore.values.invalid import InvalidInput
+from support.depth import examples
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 Raw = dict[str, object]
@@ -290,7 +291,7 @@ SLIPS: dict[str, list[str]] = {
 """A field and what is wrongly written there -> the places that are told."""
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(SLIPS)), unique=True, min_size=1))
 def test_no_mistake_hides_another(slips: list[str]) -> None:
     profiles: dict[str, dict[str, object]] = {"first": {"schedulerName": "a"}, "second": {"schedulerName": "b"}}
@@ -416,7 +417,7 @@ def written_plugins(draw: st.DrawFn) -> dict[str, Raw]:
     return plugins
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(written_plugins())
 def test_the_effective_configuration_reads_as_itself(plugins: dict[str, Raw]) -> None:
     configuration = effective(profiles=[{"schedulerName": "s", "plugins": plugins}])
@@ -424,7 +425,7 @@ def test_the_effective_configuration_reads_as_itself(plugins: dict[str, Raw]) ->
     assert again.profiles == configuration.profiles
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(written_plugins())
 def test_a_point_runs_what_was_enabled_there_and_every_default_that_was_not_disabled(plugins: dict[str, Raw]) -> None:
     points = effective(profiles=[{"plugins": plugins}]).profiles[0].points

@@ -3,15 +3,14 @@
 from itertools import count
 
 import pytest
-from koord_scheduler.domain.commit.status_writes import StatusWrite, StatusWrites
-from koord_scheduler.domain.controllers.statuses import status_facts
-from koord_scheduler.domain.device.layouts import Layouts
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.forgetting import Forgetting
-from koord_scheduler.domain.nodes.ledger import Source
-from koord_scheduler.domain.pods.info import PodInfo
-from koord_scheduler.domain.state.state import SchedulerState
-from koordcore.events.control import EventSkipped
+from koord_scheduler.domain.cluster.forgetting import Forgetting
+from koord_scheduler.domain.cluster.info import PodInfo
+from koord_scheduler.domain.cluster.ledger import Source
+from koord_scheduler.domain.loop.commit.status_writes import StatusWrite, StatusWrites
+from koord_scheduler.domain.loop.controllers import status_facts
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.device.inventories import Layouts
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.log import EventSkipped

@@ -6,6 +6,7 @@ from koord_scheduler.domain.loop.commit.work import Placement
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.pod import PlacementExplanation, PodPlaced
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler
 from support.scheduler.stories import adds_up, play
 
@@ -28,14 +29,14 @@ class Watched(Scheduler):
         return decided
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_no_decision_takes_more_of_a_node_than_it_has_in_any_dimension(seed: int) -> None:
     world = play(seed, kind=Watched)
     event(f"placements: {min(20, sum(stored.type == 'PodPlaced' for stored in world.log.events)) // 5 * 5}+")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_explanations_add_up_to_the_nodes_considered(seed: int) -> None:
     world = play(seed)

@@ -5,14 +5,13 @@ from itertools import count
 
 import msgspec
 import pytest
-from koord_scheduler.domain.folding.log import fold
-from koord_scheduler.domain.state.state import SchedulerState
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft
-from koordcore.events.objects.gateway import PodBindFailed
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
-from koordcore.events.scheduling.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
-from koordcore.events.scheduling.placement_explanation import PlacementExplanation
-from koordcore.events.scheduling.pod import PodPlaced, PodReleased
+from koordcore.events.gateway import PodBindFailed
+from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, pod_on_node
+from koordcore.events.objects import NodeSpecAdded, PodSpecAdded, PodSpecDeleted
+from koordcore.events.pod import PlacementExplanation, PodPlaced, PodReleased
 from support.depth import repeats
 from support.histories.objects import node
 from support.histories.objects import pod as histories_pod

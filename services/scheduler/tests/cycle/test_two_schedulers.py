@@ -14,6 +14,7 @@ from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken
+from support.depth import examples
 from support.scheduler.placements import picture, placements
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
@@ -90,7 +91,7 @@ class Painted(Scheduler):
         self.state.hints.wake()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.integers(0, 2**32).map(some_history))
 def test_two_schedulers_in_any_interleaving(ops: list[Op]) -> None:
     log = SmallLog()

@@ -14,6 +14,7 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol.objects import Pod
+from support.depth import examples
 from support.scheduler.reservations import ReservingScheduler, reservation, reserve
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
 
@@ -198,7 +199,7 @@ def _amounts(state: SchedulerState) -> dict[str, object]:
     return {name: state.nodes.amounts_on(row) for name in "nm" if (row := state.nodes.row(name)) is not None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 1 << 32))
 def test_decisions_and_sums_do_not_depend_on_when_a_resource_gets_its_column(seed: int) -> None:
     steps = _story(random.Random(seed))

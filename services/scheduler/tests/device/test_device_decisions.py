@@ -13,6 +13,7 @@ from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import Pod
+from support.depth import seeds
 from support.scheduler.devices import CORE, RATIO, asking, board, device, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
@@ -62,7 +63,7 @@ def some_pod(random: Random, uid: str) -> Pod:
 
 
 @pytest.mark.parametrize(("least_family", "least_without_view"), [(1, 100), (3, 20), (1000, 0)])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_kept_answers_give_the_decisions_of_an_evaluation_of_every_node(
     seed: int, least_family: int, least_without_view: int
 ) -> None:

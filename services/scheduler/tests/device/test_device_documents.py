@@ -9,6 +9,7 @@ import pytest
 from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
 from koordcore.protocol import keys
+from support.depth import repeats
 from support.scheduler.devices import CORE, RATIO, TABLE, board, device, gpu
 
 JUNK: list[Any] = [
@@ -48,12 +49,13 @@ def _broken(random: Random, document: Any) -> Any:
     return document
 
 
-def test_20000_malformed_device_documents_are_refused_or_read_with_a_warning() -> None:
+@pytest.mark.fuzz
+def test_malformed_device_documents_are_refused_or_read_with_a_warning() -> None:
     random = Random(7)
     whole = device("node", [*board(), gpu(8)], labels={keys.GPU_PARTITION_POLICY: "Honor"}, table=TABLE)
     whole["spec"]["devices"] = whole["spec"]["devices"][:3] + whole["spec"]["devices"][-3:]
     cluster, warned = Cluster(), 0
-    for _ in range(20_000):
+    for _ in range(repeats(20_000)):
         document = _broken(random, whole)
         cluster.put_object("devices", document)
         warned += bool(cluster.warnings)
@@ -65,9 +67,10 @@ def test_20000_malformed_device_documents_are_refused_or_read_with_a_warning() -
                 assert [card.minor for card in cards] == sorted({card.minor for card in cards})
                 assert all(card.type == type_ and min(card.total.values(), default=1) > 0 for card in cards)
         cluster.devices.by_node.clear()
-    assert warned > 5_000
+    assert warned > repeats(5_000)
 
 
+@pytest.mark.fuzz
 def test_malformed_hints_are_refused_with_the_field() -> None:
     random = Random(3)
     hints = {
@@ -75,13 +78,13 @@ def test_malformed_hints_are_refused_with_the_field() -> None:
         "rdma": {"vfSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}},
     }
     refused = 0
-    for _ in range(3_000):
+    for _ in range(repeats(3_000)):
         for key, value in ((keys.DEVICE_ALLOCATE_HINT, hints), (keys.GPU_PARTITION_SPEC, {"ringBusBandwidth": "2Gi"})):
             found = PodDevices({"nvidia.com/gpu": 1}, {key: json.dumps(_broken(random, value))})
             if found.error:
                 refused += 1
                 assert key in found.error
-    assert refused > 500
+    assert refused > repeats(500)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"gpu": 3}', '{"gpu": {"selector": 1}}'])

@@ -30,6 +30,7 @@ from koordcore.fragmentation.policies import PolicyName, policy_of
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Node, Pod
 from koordcore.values.allocation import Allocation
+from support.depth import seeds
 from support.scheduler.devices import CORE, RATIO, asking, board, device, gpu
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 
@@ -144,7 +145,7 @@ class _World:
 
 
 @pytest.mark.parametrize("name", [PolicyName.FGD, PolicyName.EXPECTED_FILLING])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_plugin_chooses_as_the_policy_does(name: PolicyName, seed: int) -> None:
     world, random = _World(NODES), Random(seed)
     columns = columns_of(NODES)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 from koord_scheduler.domain.plugins.device.plugin import DeviceShare
 from koordcore.events.objects import CustomObjectObserved
 from koordcore.protocol.objects import Pod, pod_from_json
@@ -17,12 +18,13 @@ from koordcore.state.allocation_rules import violations
 from koordcore.values import codec
 from koordcore.values.allocation import Allocation
 from koordcore.values.invalid import InvalidInput
+from support.depth import repeats
 from support.hardware import device_document, topology_document
 from support.hostile_hardware import malformed
 from support.scheduler.numa import lsr_pod
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 
-DOCUMENTS = 20_000
+DOCUMENTS = repeats(20_000)
 PLURALS = {"Device": "devices", "NodeResourceTopology": "noderesourcetopologies"}
 MORE = {
     "koordinator.sh/gpu-core": "200",
@@ -88,6 +90,7 @@ def _as_pod(document: dict[str, Any], uid: str) -> Pod | None:
     return found if found.metadata.namespace else None
 
 
+@pytest.mark.fuzz
 def test_malformed_hardware_leaves_what_pods_hold_untouched() -> None:
     rng = random.Random(20261123)
     log, scheduler = _world()

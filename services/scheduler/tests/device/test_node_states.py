@@ -21,10 +21,11 @@ from koord_scheduler.domain.plugins.device.refusal import Refusal
 from koordcore.protocol.objects import Pod
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import AllocatedDevice, Allocation
+from support.depth import seeds
 from support.scheduler.devices import CORE, MEMORY, RATIO, asking, random_board, random_pod
 from support.scheduler.scheduling import frameworks, node
 
-SEEDS = range(12)
+SEEDS = seeds(12)
 
 
 class _World:

@@ -13,6 +13,7 @@ from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.framework.cluster import Cluster
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.objects import ContainerPort, Node, Pod
+from support.depth import examples
 from support.scheduler.scheduling import frameworks, node, pod, with_metadata
 
 BASED_ON = BasedOn(7, 0)
@@ -196,7 +197,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(STEPS)
 def test_what_is_kept_changes_no_outcome_and_counts_add_up(steps: list[tuple[str, Node | Pod]]) -> None:
     """Kept answers against an engine over facts built from nothing (scheduler-core spec, 12.2 b)."""
@@ -262,7 +263,7 @@ def spread_over_zones(draw: st.DrawFn) -> list[Pod]:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(1, 6)), min_size=2, max_size=12),
     spread_over_zones(),
@@ -340,7 +341,7 @@ def anew(present: dict[str, Node], ledgers: Ledgers) -> Engine:
     return made.first.engine
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(st.integers(1, 6), st.sampled_from(["", "PreferNoSchedule", "NoSchedule"])), min_size=1, max_size=9

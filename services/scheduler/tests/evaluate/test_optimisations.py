@@ -3,6 +3,7 @@
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.engine.decision import Optimisations
+from support.depth import examples
 from support.scheduler.stories import World, differences, play
 
 SEEDS = st.integers(0, 1 << 32)
@@ -16,13 +17,13 @@ def same(one: World, other: World) -> None:
     event(f"gang placed: {'GangPlaced' in kinds}, preempted: {'PodNominated' in kinds}, refused: {bool(told[0])}")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_equivalence_classes_change_no_outcome(seed: int) -> None:
     same(play(seed), play(seed, optimisations=Optimisations(equivalence_classes=False)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(SEEDS)
 def test_the_dynamic_index_changes_no_outcome(seed: int) -> None:
     same(play(seed), play(seed, optimisations=Optimisations(dynamic_index=False)))

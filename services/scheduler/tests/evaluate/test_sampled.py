@@ -1,5 +1,6 @@
 """Sampling is an option, is told, is the same on every replay, and never misses the only node there is."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.configuration import shipped_configuration
@@ -10,6 +11,7 @@ from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.loop.profiles import frameworks_of
 from koordcore.events.envelope import BasedOn
 from koordcore.events.pod import PlacementExplanation
+from support.depth import examples
 from support.scheduler.scheduling import node, pod
 
 SHIPPED = shipped_configuration()
@@ -61,10 +63,15 @@ def test_relaxation_stops_when_better_nodes_stop_turning_up() -> None:
     )
 
 
-@settings(max_examples=15)
-@given(st.text("abc", min_size=1, max_size=6), st.integers(0, 9))
-def test_search_begins_where_pod_and_position_say(uid: str, position: int) -> None:
-    one, other = cluster_of(relaxed=True), cluster_of(relaxed=True)
+@pytest.fixture(scope="module")
+def pair() -> tuple[Frameworks, Frameworks]:
+    return cluster_of(relaxed=True), cluster_of(relaxed=True)
+
+
+@settings(max_examples=examples(15))
+@given(uid=st.text("abc", min_size=1, max_size=6), position=st.integers(0, 9))
+def test_search_begins_where_pod_and_position_say(pair: tuple[Frameworks, Frameworks], uid: str, position: int) -> None:
+    one, other = pair
     decide(other, "before")  # what was looked at before does not matter
     assert decide(one, uid, position) == decide(other, uid, position)
 

@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import pytest
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.loop.state.state import SchedulerState
@@ -11,12 +12,13 @@ from koordcore.protocol import keys
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
+from support.depth import repeats
 from support.mutations import mutated
 from support.scheduler.devices import CORE, RATIO, asking
 from support.scheduler.reservations import reservation
 from support.scheduler.scheduling import SmallLog, frameworks, node, pod, with_metadata
 
-QUESTIONS = 400
+QUESTIONS = repeats(400)
 POD_GROUP = {"kind": "PodGroup", "metadata": {"namespace": "default", "name": "g"}, "spec": {"minMember": 2}}
 
 
@@ -31,6 +33,7 @@ def valid() -> FitRequest:
     return FitRequest(pods=pods, objects=[POD_GROUP, reservation("r")], leaving=["old"])
 
 
+@pytest.mark.fuzz
 def test_malformed_questions_are_answered_or_refused() -> None:
     log = SmallLog()
     log.add_node(node("a", cpu="8", labels={"zone": "1"}))

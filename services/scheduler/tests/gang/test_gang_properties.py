@@ -14,6 +14,7 @@ from koord_scheduler.domain.plugins.gang.group import ChildState, Gang, Group
 from koord_scheduler.domain.plugins.gang.outcomes import Consequences, Refused, Released
 from koord_scheduler.domain.plugins.gang.parameters import PodGroup
 from koordcore.protocol.objects import Pod, object_from_json, pod_from_json
+from support.depth import examples
 
 GANGS = ("a", "b", "c", "d")
 GROUPED = '["ns/a", "ns/b"]'
@@ -281,9 +282,8 @@ class Scheduling(RuleBasedStateMachine):
 
 
 Scheduling.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 TestScheduling = Scheduling.TestCase

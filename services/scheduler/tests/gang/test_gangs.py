@@ -17,6 +17,7 @@ from koordcore.events.pod import PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.gang import BoundGang
 from koordcore.protocol.objects import Pod
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 Step = tuple[str, int]
@@ -314,7 +315,7 @@ def live_uids(scheduler: Scheduler) -> Iterable[str]:
     return (uid for uid, record in scheduler.state.pods.items() if record.pod is not None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(STEPS, st.integers(1, 3))
 def test_gang_is_placed_whole_or_not_at_all_by_two_schedulers(steps: list[Step], nodes: int) -> None:
     log = SmallLog()
@@ -360,7 +361,7 @@ def test_gang_is_placed_whole_or_not_at_all_by_two_schedulers(steps: list[Step],
     assert all(record.phase is not Phase.RELEASING for record in both[0].state.pods.values())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=1, max_size=6), st.integers(1, 4))
 def test_every_gang_that_fits_by_itself_is_placed_in_the_end(gangs: list[tuple[int, int]], nodes: int) -> None:
     """least and size of each gang; they come one after another and leave when they run."""

@@ -19,6 +19,7 @@ from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
 from prometheus_client import CollectorRegistry
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 CONFIGURATION = """
@@ -193,7 +194,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(BLOCKS, JOBS)
 def test_jobs_are_placed_whole_in_one_domain_or_not_at_all(
     blocks: list[list[int]], jobs: list[tuple[int, int, str, bool]]

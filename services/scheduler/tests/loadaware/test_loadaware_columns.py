@@ -21,6 +21,7 @@ from koord_scheduler.domain.plugins.loadaware.rules import (
     score_aggregation,
 )
 from koord_scheduler.domain.plugins.loadaware.thresholds import node_thresholds
+from support.depth import examples
 from support.reachable import container_sizes
 
 RESOURCES = ("cpu", "memory")
@@ -245,7 +246,7 @@ class Model:
         return score_node(load, self.nodes[row], self.metrics.get(row), self.on(row), self.args, self.now)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(arguments, steps, vectors, st.booleans(), st.booleans())
 def test_columns_answer_as_the_definition_after_any_history(
     args: LoadAwareSchedulingArgs,

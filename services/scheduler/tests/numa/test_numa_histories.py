@@ -9,6 +9,7 @@ from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.protocol import keys
 from koordcore.state.allocation_rules import violations
 from koordcore.values.allocation import Allocation
+from support.depth import seeds
 from support.scheduler.numa import add_numa_node, lsr_pod
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, pod, with_metadata
 
@@ -67,7 +68,7 @@ def assert_same_books(one: SchedulerState, other: SchedulerState) -> None:
             assert left[:, row].tolist() == right[:, again].tolist()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(25, few=3))
 def test_nothing_is_given_twice_and_a_restart_and_a_replay_know_the_same(seed: int) -> None:
     log, scheduler = random_history(seed)
     state = scheduler.state
@@ -91,7 +92,7 @@ def test_nothing_is_given_twice_and_a_restart_and_a_replay_know_the_same(seed: i
     assert [stored.body for stored in again.events] == [stored.body for stored in log.events]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_when_all_pods_are_gone_the_books_are_those_of_empty_nodes(seed: int) -> None:
     log, scheduler = random_history(seed)
     for uid in list(scheduler.state.pods):
@@ -107,7 +108,7 @@ def test_when_all_pods_are_gone_the_books_are_those_of_empty_nodes(seed: int) ->
         assert scheduler.state.cluster.numa.columns.free[:, row].tolist() == before
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_overlapping_pods_of_other_schedulers_are_kept_and_never_made_worse(seed: int) -> None:
     chance, log = random.Random(seed), SmallLog()
     add_numa_node(log, "n0")

@@ -25,6 +25,7 @@ from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Node, Pod, object_from_json
 from koordcore.values.allocation import Allocation, ZoneAmounts
 from koordcore.values.cpuset import format_cpuset
+from support.depth import examples, seeds
 from support.scheduler.numa import lsr_pod, node_topology
 from support.scheduler.scheduling import node, pod, with_metadata
 
@@ -71,7 +72,7 @@ AMOUNTS = st.fixed_dictionaries({"cpu": st.integers(0, 9000), "memory": st.integ
     st.sampled_from([1.0, 1.5]),
     st.integers(1, 15),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_shortage_by_counts_is_a_shortage_by_allocation(
     allocatable: dict[int, dict[str, int]],
     allocated: dict[int, dict[str, int]],
@@ -174,7 +175,7 @@ class Rows:
         )
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150, few=8))
 def test_a_filter_over_arrays_says_what_it_says_of_one_row_and_what_the_allocation_says(seed: int) -> None:
     rows = Rows(random.Random(seed))
     plugin, nodes = rows.plugin, rows.nodes
@@ -210,7 +211,7 @@ def no_single_zone(*_: object) -> None:
     """Stands for `best_single_zone`, so that hints are merged."""
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, few=4))
 def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +230,7 @@ def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
             assert scores[feasible].tolist() == again[feasible].tolist()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, few=4))
 def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(seed: int) -> None:
     rows = Rows(random.Random(seed))
     columns = rows.cluster.numa.columns

@@ -30,6 +30,7 @@ from koordcore.events.envelope import BasedOn
 from koordcore.events.node_ledger import NodeResourcesTaken
 from koordcore.events.pod import PluginExclusion, PodNominated, PodPlaced
 from koordcore.protocol.objects import Pod, Taint
+from support.depth import examples
 from support.scheduler.plugins import (
     MadeUp,
     asking,
@@ -431,7 +432,7 @@ def columns_of(state: SchedulerState) -> Mapping[str, object]:
     }
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 1 << 32))
 def test_whatever_transformers_show_nothing_of_it_stays(seed: int) -> None:
     world = play(seed, kind=WithWild)
@@ -461,7 +462,7 @@ def feasible(state: SchedulerState, subject: Subject) -> set[str]:
     return {state.nodes.names[row] for row in rows}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 1 << 32))
 def test_to_judge_in_parts_is_to_judge_at_once(seed: int) -> None:
     world = play(seed, steps=40)

@@ -8,6 +8,7 @@ from koord_scheduler.domain.loop.preempt.dry_run import DryRuns
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 APPS = ("kept", "free")
@@ -37,7 +38,7 @@ def filled(pods: Sequence[tuple[int, int, int, str]], nodes: Sequence[tuple[int,
     return scheduler
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(SIZES, max_size=12),
     st.lists(st.tuples(st.integers(2, 8), st.integers(2, 8)), min_size=1, max_size=3),

@@ -14,6 +14,7 @@ from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.events.pod import PodNominated, PodPlaced, PodReleased
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod, PodStatus
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, node, pod, with_metadata
 
 JOBS = """
@@ -324,7 +325,7 @@ def test_pod_whose_node_is_deleted_is_not_placed_again_under_the_same_event_id()
 PODS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.sampled_from(["", "gone"])), max_size=14)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(PODS, st.lists(st.integers(1, 6), min_size=1, max_size=3))
 def test_nodes_are_never_overfull_and_only_lower_priorities_go(
     pods: list[tuple[int, int, str]], cpus: list[int]
@@ -362,7 +363,7 @@ def test_nodes_are_never_overfull_and_only_lower_priorities_go(
                 pass
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(PODS, st.integers(1, 8))
 def test_quota_is_never_over_its_limit_with_one_scheduler(pods: list[tuple[int, int, str]], limit: int) -> None:
     scheduler = scheduler_of(64)

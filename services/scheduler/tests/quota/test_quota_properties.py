@@ -17,6 +17,7 @@ from koord_scheduler.domain.plugins.quota.specs import PodFacts, built_in_quotas
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
 from koordcore.protocol.quota import QuotaSpec, shared_weight
+from support.depth import examples
 
 RESOURCES = ("cpu", "nvidia.com/gpu")
 QUOTAS = ("a", "b", "c", "d", "e", "ns-1")
@@ -316,7 +317,7 @@ class Literal:
         return runtime
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(histories(), gates, st.booleans(), st.booleans())
 def test_books_after_any_events_are_those_of_the_rules_read_literally(
     history: list[object], switched: SchedulerGates, scales: bool, curious: bool
@@ -338,7 +339,7 @@ def test_books_after_any_events_are_those_of_the_rules_read_literally(
             assert status.guaranteed == {r: a for r, a in literal.guaranteed(name).items() if a}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(histories(), gates)
 def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], switched: SchedulerGates) -> None:
     configuration = ElasticQuotaArgs(), switched
@@ -350,7 +351,7 @@ def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], sw
     assert present == books(loaded_from(world, configuration))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(histories(), st.lists(events, max_size=8), gates)
 def test_restored_books_go_on_like_the_ones_that_were_saved(
     history: list[object], later: list[object], switched: SchedulerGates
@@ -367,7 +368,7 @@ def test_restored_books_go_on_like_the_ones_that_were_saved(
     assert books(restored) == books(manager)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(histories())
 def test_every_fact_may_come_twice(history: list[object]) -> None:
     once, twice, world = QuotaManager(), QuotaManager(), World()
@@ -401,7 +402,7 @@ def steps_in_one_tree(draw: st.DrawFn) -> tuple[list[QuotaSpec], list[object]]:
     return specs, steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(steps_in_one_tree(), st.booleans(), st.booleans())
 def test_kept_runtimes_are_those_of_a_fresh_division(
     given_steps: tuple[list[QuotaSpec], list[object]], guaranteed: bool, scales: bool
@@ -420,7 +421,6 @@ def test_kept_runtimes_are_those_of_a_fresh_division(
 claims = st.builds(Claim, st.integers(0, 50), st.integers(0, 30), st.integers(0, 7), st.booleans())
 
 
-@settings(deadline=None)
 @given(st.integers(-10, 200), st.lists(claims, max_size=7))
 def test_division_never_hands_out_more_than_there_is_beyond_the_bases(total: int, given_claims: list[Claim]) -> None:
     shares = divide(total, given_claims)
@@ -434,7 +434,6 @@ def test_division_never_hands_out_more_than_there_is_beyond_the_bases(total: int
     assert not hungry or sum(shares) >= total
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**24), st.integers(1, 10**19), st.integers(1, 10**19))
 def test_division_is_exact_for_amounts_of_any_size(total: int, one: int, other: int) -> None:
     shares = divide(total, [Claim(total, 0, one, True), Claim(total, 0, other, True)])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed, recompute
 from koordcore.events.envelope import StoredEvent
+from support.depth import examples
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod
 from support.scheduler.stories import play
 
@@ -59,7 +60,7 @@ def test_decision_on_top_of_one_that_was_never_stored_is_not_guessed() -> None:
     assert answer == NotRecomputable("a decision that never came into the log was still counted in")
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @example(5592)  # a node returns under its name after its report was read
 @given(st.integers(0, 1 << 32))
 def test_every_decision_of_a_story_is_recomputed(seed: int) -> None:

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.folding.log import fold
@@ -13,6 +14,7 @@ from koord_scheduler.domain.replay.what_if import Fate, WhatIf
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from koordcore.values.timestamps import unix_seconds
+from support.depth import examples
 from support.scheduler.configurations import PACKED
 from support.scheduler.reservations import CREATED, ReservingScheduler, reservation, reserve
 from support.scheduler.scheduling import Scheduler, SmallLog, frameworks, node, pod, with_metadata
@@ -150,7 +152,7 @@ def replayed(world: World) -> WhatIf:
     return what_if
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 1 << 32))
 def test_whatever_happened_the_ledgers_hold_what_was_placed_and_two_runs_agree(seed: int) -> None:
     world = play(seed)
@@ -172,6 +174,7 @@ def rerun_behind(world: World, begin: int, start: SchedulerState) -> WhatIf:
     return what_if
 
 
+@pytest.mark.deep
 def test_a_run_from_a_snapshot_decides_as_a_run_from_the_beginning_of_the_log() -> None:
     started, with_waiting_pods, refused = 0, 0, 0
     for seed in range(40):

@@ -19,6 +19,7 @@ from koordcore.state.aggregates import CustomObjectState, NodeLedger, PodSpecSta
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.allocation import is_reservation
 from koordcore.values.timestamps import unix_seconds
+from support.depth import examples
 from support.scheduler.reservations import CREATED, ReservingScheduler, fold_of, reservation, reserve, sums, unreserve
 from support.scheduler.scheduling import SmallLog, node, pod, with_metadata
 
@@ -178,7 +179,7 @@ def _check_columns(scheduler: ReservingScheduler) -> None:
             assert state.nodes.requested[cpu, row] == ledger.requested.get("cpu", 0)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_a_ledger_is_the_sum_of_pods_and_unused_rests_at_every_position(steps: Sequence[Step]) -> None:
     world = _World(1)
@@ -189,7 +190,7 @@ def test_a_ledger_is_the_sum_of_pods_and_unused_rests_at_every_position(steps: S
     _check_columns(world.schedulers[0])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_no_pod_uses_a_deleted_reservation_with_the_gate(steps: Sequence[Step]) -> None:
     world = _World(1, SchedulerGates(clean_expired_reservation_allocated=True))
@@ -209,7 +210,7 @@ def test_no_pod_uses_a_deleted_reservation_with_the_gate(steps: Sequence[Step]) 
     assert used <= known
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_two_schedulers_never_give_a_reservation_twice(steps: Sequence[Step]) -> None:
     world = _World(2)

@@ -15,6 +15,7 @@ from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodeLedger, PodState
 from koordcore.state.allocation_rules import broken_rules
 from koordcore.values.timestamps import unix_seconds
+from support.depth import seeds
 from support.scheduler.devices import RATIO, asking, board, device, gpu
 from support.scheduler.numa import add_numa_node, lsr_pod, node_topology, say_topology
 from support.scheduler.reservations import CREATED, ReservingScheduler, fold_of, reservation, reserve, status, unreserve
@@ -317,7 +318,7 @@ def random_step(chance: random.Random, log: SmallLog, step: int, alive: list[str
             log.add_pod(chance.choice([web(made), web(made), web(made), made, ignoring(made)]))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_over_random_histories_nothing_is_given_twice_and_a_restart_knows_the_same(seed: int) -> None:
     chance, log = random.Random(seed), SmallLog()
     alive, promised = list[str](), list[str]()

@@ -14,6 +14,7 @@ from koord_scheduler.domain.plugins.volumes.matching import Matching
 from koordcore.protocol.objects import object_from_json
 from koordcore.protocol.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordcore.values.allocation import ClaimBinding
+from support.depth import examples
 from support.reachable import container_sizes
 from support.scheduler.scheduling import Scheduler, SmallLog, node
 from support.scheduler.volumes import HOST, ZONE, chosen, claim, storage_class, user_of, volume
@@ -137,7 +138,7 @@ class Bench:
         return fresh
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(STEPS)
 def test_kept_results_equal_those_computed_from_nothing_and_no_volume_is_given_twice(
     steps: list[tuple[str, Any]],
@@ -170,7 +171,7 @@ PODS: Final = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(PODS)
 def test_placed_pods_never_share_a_volume_unless_they_share_its_claim(pods: list[tuple[str, set[str]]]) -> None:
     log = SmallLog()

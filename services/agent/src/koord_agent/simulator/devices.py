@@ -18,14 +18,10 @@ _NOTHING: Final = DeviceReport()
 
 
 class SimulatedDevices:
-    """The devices of one simulated machine and their faults. Only the task that runs the machine uses it."""
+    """Only the task that runs the machine uses it."""
 
     def __init__(self, node: SimulatedNode, zones: int) -> None:
-        """Create healthy devices.
-
-        Args:
-            zones: Number of its NUMA nodes. The first part of the switches is on NUMA node 0, and so on.
-        """
+        """The devices are healthy. The first part of the switches is on NUMA node 0, and so on for all `zones`."""
         # (type, minor) -> code of the fault of each device that is not healthy. The health of an RDMA adapter has no
         # code: its port is not active.
         self.faults: dict[tuple[str, int], str] = {}
@@ -40,7 +36,7 @@ class SimulatedDevices:
         return 0 <= minor < {"gpu": self._node.gpus, "rdma": self._adapters}.get(type_, 0)
 
     def report(self) -> DeviceReport:
-        """Return the devices that the machine finds now; the same object if nothing changed."""
+        """The same object if nothing changed."""
         if self.are_gone:
             return _NOTHING
         if self._report is None or self.faults != self._report_with:

@@ -80,8 +80,6 @@ class _SimulatedPod:
 
 
 class _CycleCounters:
-    """Cycles and instructions of one pod since the counters were opened."""
-
     def __init__(self, fleet: SimulatedMachines, row: int) -> None:
         self._fleet, self._row = fleet, row
         self._cycles, self._instructions = self._now()
@@ -91,16 +89,15 @@ class _CycleCounters:
         return float(pods.cpu_ns[self._row]) / 1e9 * CYCLES_PER_SECOND, float(pods.instructions[self._row])
 
     def read(self) -> Counted:
-        """Return cycles and instructions since the counters were opened. See `CycleSource.read`."""
         cycles, instructions = self._now()
         return Counted(cycles=cycles - self._cycles, instructions=instructions - self._instructions)
 
     def close(self) -> None:
-        """Do nothing: simulated counters hold no file descriptors. See `CycleSource.close`."""
+        """Simulated counters hold no file descriptors."""
 
 
 class SimulatedHost:
-    """The simulated machine of one node, behind the protocol `Host`."""
+    """Implements `Host`. Not simulated are the memory of NUMA nodes, cold pages, disks, networks and resctrl."""
 
     def __init__(self, fleet: SimulatedMachines, index: int) -> None:
         self._fleet = fleet
@@ -122,26 +119,20 @@ class SimulatedHost:
 
     @property
     def layout(self) -> CgroupLayout:
-        """Names of the cgroup directories of this machine. See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
-        """Version of the cgroup interface: always 1. See `Host.cgroup_version`."""
         return 1
 
     def features(self) -> Features:
-        """Return which features the simulated machine has. See `Host.features`."""
         return features_of(FEATURES, file="simulated", why="not simulated")
 
     def capacity(self) -> Capacity:
-        """Return CPU and memory of the machine. See `Host.capacity`."""
         return Capacity(cpu_milli=self._node.cpu_milli, memory_bytes=self._node.memory_bytes)
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod with its usage profile, and with CPU shares and quota of its request and limit.
-
-        No-op if it runs.
+        """The pod has its usage profile, and CPU shares and quota of its request and limit. No-op if it runs.
 
         Raises:
             InvalidInput: The profile annotation is invalid.
@@ -161,7 +152,7 @@ class SimulatedHost:
         self._fleet.changed()
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod and remove its cgroup. Return False if the pod does not run on this machine."""
+        """False if the pod does not run on this machine."""
         gone = self._pods.pop(uid, None)
         if gone is None:
             return False
@@ -172,7 +163,7 @@ class SimulatedHost:
 
     @property
     def running_pods(self) -> tuple[str, ...]:
-        """UIDs of the pods that run on this machine, sorted."""
+        """Sorted UIDs."""
         return tuple(sorted(self._pods))
 
     @property
@@ -181,7 +172,6 @@ class SimulatedHost:
         return float(self._fleet.slowdown[self._index])
 
     def node_counters(self) -> NodeCounters | None:
-        """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
         now = self._fleet.snapshot()
         total, used = self._node.memory_bytes, now.node_memory[self._index]
         available = total - used
@@ -197,10 +187,7 @@ class SimulatedHost:
         )
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Return the counters of a running pod or of the best-effort class; None for other directories.
-
-        See `Host.cgroup_counters`. The class has no memory counters.
-        """
+        """Of a running pod, or of the best-effort class without memory counters; None for other directories."""
         now = self._fleet.snapshot()
         pod = self._by_directory.get(directory)
         if pod is not None:
@@ -224,15 +211,12 @@ class SimulatedHost:
         return None
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return an empty mapping: the memory of NUMA nodes is not simulated. See `Host.numa_memory`."""
         return {}
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return None: pages by NUMA node are not simulated. See `Host.numa_pages`."""
         return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io. See `Host.pressure`."""
         pod = self._by_directory.get(directory)
         if pod is None and directory not in self._class_knobs:
             return None
@@ -245,14 +229,9 @@ class SimulatedHost:
         return {"cpu": Pressure(some=some, full=Stall(), full_supported=True), "mem": idle, "io": idle}
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return None: idle page cache is not simulated. See `Host.cold_page_bytes`."""
         return None
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable.
-
-        See `Host.sched_counters`.
-        """
         pod = self._by_directory.get(directory)
         if pod is None:
             return None
@@ -260,50 +239,33 @@ class SimulatedHost:
         return SchedCounters(wait_ns=int(pods.wait_ns[pod.row]), slices=int(pods.slices[pod.row]))
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return None: disks are not simulated.
-
-        See `Host.disk_counters`.
-        """
         return None
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return None: networks are not simulated. See `Host.tcp_counters`."""
         return None
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
-
-        See `Host.open_cycle_counters`.
-        """
         pod = self._by_directory.get(directory)
         return None if pod is None else _CycleCounters(self._fleet, pod.row)
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return an empty mapping: resctrl is not simulated. See `Host.resctrl_counters`."""
         return {}
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the CPUs as cores with two threads each, on two sockets if there are enough cores."""
+        """Cores with two threads each, on two sockets if there are enough cores."""
         return simulated_places(self._cpu_count)
 
     def devices(self) -> DeviceReport:
-        """Return the devices that the machine finds now; the same object if nothing changed."""
+        """The same object if nothing changed."""
         return self.hardware.report()
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and its subdirectories down to two levels, parents first.
-
-        Empty if it does not exist.
-
-        See `Host.tree`.
-        """
         below = sorted(d for d in (*self._class_knobs, *self._by_directory) if d.startswith(directory + "/"))
         if directory not in self._class_knobs and directory not in self._by_directory:
             return ()
         return (directory, *sorted(below, key=lambda d: (d.count("/"), d)))
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the raw text of a kernel file; None if it does not exist or is not supported. See `Host.read`."""
         knobs = self._knobs(file.directory)
         if knobs is None:
             return None
@@ -313,7 +275,6 @@ class SimulatedHost:
         return None if text is None else text + "\n"
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
         text = cgroup_files.to_file_text(file.resource, value, 1)
         knobs = self._knobs(file.directory)
         if knobs is None or not self._is_knob(file.resource):
@@ -336,7 +297,7 @@ class SimulatedHost:
             return False
 
     def _limit_cores(self, knobs: dict[str, str]) -> float:
-        """Return the cores that quota and CPU list of a directory allow; infinite without a limit."""
+        """Quota and CPU list of a directory; infinite without a limit."""
         quota = int(cgroup_files.from_file_text("cpu.cfs_quota_us", knobs.get("cpu.cfs_quota_us", str(UNLIMITED)), 1))
         period = int(
             cgroup_files.from_file_text(
@@ -359,18 +320,9 @@ class SimulatedFleet(SimulatedMachines):
     """All simulated nodes of a process, each with a machine behind the protocol `Host`."""
 
     def __init__(self, nodes: Iterable[SimulatedNode], *, start_seconds: float = 0.0) -> None:
-        """Create the machines.
-
-        Args:
-            start_seconds: Simulated time at which the machines start.
-        """
         super().__init__(nodes, start_seconds=start_seconds)
         self._hosts = [SimulatedHost(self, index) for index in range(len(self.nodes))]
 
     def host(self, node: str) -> SimulatedHost:
-        """Return the machine of one node.
-
-        Raises:
-            KeyError: The node is not simulated.
-        """
+        """Raises KeyError: The node is not simulated."""
         return self._hosts[self.index_of(node)]

@@ -245,16 +245,8 @@ def share_cpu(
 ) -> CpuShares:
     """Divide the CPU of each node: first the system, then latency-sensitive pods, then best effort up to its limit.
 
-    Args:
-        wanted: Cores by pod, (S,).
-        node: Position of the pod's node, by pod, (S,).
-        is_best_effort: Whether the pod is best effort, by pod, (S,).
-        capacity: Cores by node, (N,).
-        system: Cores of the system by node, (N,).
-        be_limit: Limit of best effort by node in cores, (N,); infinite without a quota.
-
-    Returns:
-        The shares. If there is not enough CPU, pods of one class on one node are scaled by the same factor.
+    Arrays are cores by pod (S,) or by node (N,), where `node` is the position of the pod's node. `be_limit` is infinite
+    without a quota. If there is not enough CPU, pods of one class on one node are scaled by the same factor.
     """
     nodes = len(capacity)
     ls_wanted = sum_by_node(np.where(is_best_effort, 0.0, wanted), node, nodes)
@@ -272,7 +264,7 @@ def share_cpu(
 
 
 def sum_by_node(values: Floats, node: Indices, nodes: int) -> Floats:
-    """Return the sum for each node, shape (N,), of a column with one value for each pod, shape (S,)."""
+    """Sum a column of pods, shape (S,), for each node, shape (N,)."""
     return np.bincount(node, weights=values, minlength=nodes).astype(np.float64)
 
 
@@ -306,15 +298,9 @@ class Interference:
 
 
 def interference(capacity: Floats, used: Floats, be_used: Floats, be_wanted: Floats) -> Interference:
-    """Return how much pods disturb each other during a step, by the formulas of this module.
+    """By the formulas of this module. All arrays have the shape (N,) and are cores of each node.
 
-    All arrays have the shape (N,).
-
-    Args:
-        capacity: Cores of each node.
-        used: Cores in use.
-        be_used: Cores that best-effort pods use.
-        be_wanted: Cores that best-effort pods would use without a limit.
+    `be_wanted` without a limit.
     """
     load = np.clip(used / capacity, 0.0, 1.0)
     pressure = np.minimum(np.maximum(load - KNEE, 0.0) / (1.0 - KNEE), 1.0) ** 2

@@ -110,7 +110,7 @@ class PodColumns:
         self.free = list(range(self.rows - 1, -1, -1))
 
     def add(self, node: int, pod: AgentPod, profile: UsageProfile) -> int:
-        """Add a pod and return its row. Its counters start at zero."""
+        """Return its row. Its counters start at zero."""
         if not self.free:
             self._grow()
         row = self.free.pop()
@@ -137,7 +137,7 @@ class PodColumns:
         return row
 
     def remove(self, row: int) -> None:
-        """Free the row of a pod that ended, so that another pod can use it."""
+        """Another pod can use the row."""
         self.cpu_request[row] = 0.0
         self.cpu_limit[row] = np.inf
         self.memory_bytes[row] = self.page_cache_bytes[row] = 0
@@ -147,7 +147,6 @@ class PodColumns:
         self.free.append(row)
 
     def profiles(self) -> ProfileTable:
-        """Return the usage profiles of all rows."""
         return ProfileTable(
             kind=self.kind,
             level=self.level,
@@ -220,11 +219,7 @@ class SimulatedMachines:
         return self._now_seconds
 
     def index_of(self, node: str) -> int:
-        """Return the position of a node in the columns.
-
-        Raises:
-            KeyError: The node is not simulated.
-        """
+        """Raises KeyError: The node is not simulated."""
         return self._index[node]
 
     def advance(self, now_seconds: float) -> None:
@@ -265,15 +260,7 @@ class SimulatedMachines:
         self._snapshot = None
 
     def _interfere(self, used: Floats, be_used: Floats, be_wanted: Floats, used_ns: Floats, length: float) -> None:
-        """Apply the interference between the pods of each node during this step.
-
-        Args:
-            used: Cores in use by node, shape (N,).
-            be_used: Cores that best effort uses by node, shape (N,).
-            be_wanted: Cores that best effort wants by node, shape (N,).
-            used_ns: CPU time by pod, shape (S,).
-            length: Seconds of the step.
-        """
+        """Cores by node have the shape (N,), `used_ns` by pod (S,); `length` is the seconds of the step."""
         pods = self.pods
         step = interference(self._capacity, used, be_used, be_wanted)
         self.ls_pressure = running_averages(self.ls_pressure, step.ls_pressure, length)

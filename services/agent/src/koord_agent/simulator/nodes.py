@@ -16,8 +16,6 @@ from koord_agent.domain.kernel.cgroup_layout import Driver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedNode:
-    """The description of a node to simulate."""
-
     name: str
     cpu_milli: int  # CPU of the whole node in milli-cores
     memory_bytes: int  # Memory of the whole node
@@ -43,7 +41,7 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 def read_nodes(file: Path) -> list[SimulatedNode]:
-    """Read the nodes to simulate from a file: a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
+    """From a `List` of Node objects, or lines with node, cpu_milli and memory_bytes.
 
     Raises:
         InvalidInput: An entry is invalid. The message names the line or object.
@@ -60,10 +58,7 @@ def read_nodes(file: Path) -> list[SimulatedNode]:
 
 
 def shard_of(nodes: Iterable[SimulatedNode], shard: str) -> list[SimulatedNode]:
-    """Return the nodes that one of several processes simulates: `k/n` takes every n-th node, beginning with the k-th.
-
-    Args:
-        shard: Text `k/n`, where k counts from 1.
+    """The nodes of one of several processes: `k/n` takes every n-th node, beginning with the k-th, counted from 1.
 
     Raises:
         InvalidInput: k is larger than n.
@@ -97,7 +92,7 @@ def _of_list(document: dict[str, Any]) -> list[SimulatedNode]:
 
 
 def _devices(labels: dict[str, str]) -> dict[str, Any]:
-    """Return the GPUs and RDMA adapters that the labels of a Node name; a node without the label of GPUs has none.
+    """A node without the label of GPUs has no devices.
 
     Raises:
         InvalidInput: A number is not a whole number, or too large.

@@ -50,7 +50,7 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def simulation_routes(fleet: SimulatedFleet) -> list[Route]:
-    """Return the routes GET and PUT /simulation, PUT /simulation/devices and PUT /simulation/inventory.
+    """GET and PUT /simulation, PUT /simulation/devices and PUT /simulation/inventory.
 
     Status 400 means a malformed body, 404 an unknown node or device.
     """

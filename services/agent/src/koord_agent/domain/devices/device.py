@@ -47,8 +47,6 @@ class Partition(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device of the node."""
-
     uuid: str  # Identifier; the PCI address of an RDMA function
     minor: int  # Index among the devices of its type
     type: str  # `gpu`, `rdma` or `fpga`
@@ -62,8 +60,6 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """The content of a node's Device object."""
-
     devices: tuple[Device, ...] = ()  # Devices, sorted by type and minor
     labels: dict[str, str] = field(default_factory=dict[str, str])
     # Number of devices (as text) -> partitions of that size.
@@ -77,7 +73,7 @@ class DeviceReport:
         labels: Mapping[str, str],
         partitions: Mapping[str, tuple[Partition, ...]] | None = None,
     ) -> "DeviceReport":
-        """Return a report with these devices, sorted by type and minor. Without partitions, it has none."""
+        """Sorted by type and minor."""
         return cls(
             devices=tuple(sorted(devices, key=lambda device: (device.type, device.minor))),
             labels=dict(labels),
@@ -86,22 +82,16 @@ class DeviceReport:
 
 
 def healthy_condition() -> Condition:
-    """Return the condition `Healthy` with status True, for a device whose status was read and is good."""
+    """For a device whose status was read and is good."""
     return Condition(type=HEALTHY, status="True", reason="DeviceHealthy", message="device is healthy")
 
 
 def fault_condition(code: str, message: str) -> Condition:
-    """Return the condition `Healthy` with status False, for a device that must take no new pod.
-
-    Args:
-        code: Error code; "" if it is not known.
-        message: Sentence for people; "" if there is none.
-    """
+    """For a device that must take no new pod. An unknown `code` is "", and so is a missing sentence for people."""
     return Condition(type=HEALTHY, status="False", reason=code or "Unknown", message=message or "device is unhealthy")
 
 
 def topology_at(location: PciLocation, bus_id: str) -> DeviceTopology:
-    """Return the location of a device from the location of its PCI address in sysfs."""
     return DeviceTopology(socket_id=UNKNOWN_ID, node_id=location.numa_node, pcie_id=location.root, bus_id=bus_id)
 
 
@@ -114,7 +104,6 @@ _UNHEALTHY: Final = {"rdma": (INACTIVE, "the device has no port, or not all of i
 
 
 def device_inventory(found: DeviceReport) -> DeviceInventoryChanged:
-    """Return the fact `DeviceInventoryChanged` about the devices that were found."""
     annotations = {keys.GPU_PARTITIONS: codec.encode(found.partitions).decode()} if found.partitions else {}
     return DeviceInventoryChanged(
         devices=[_reported(device) for device in found.devices], labels=dict(found.labels), annotations=annotations
@@ -122,11 +111,7 @@ def device_inventory(found: DeviceReport) -> DeviceInventoryChanged:
 
 
 def with_vanished(report: DeviceInventoryChanged, vanished: Mapping[str, ReportedDevice]) -> DeviceInventoryChanged:
-    """Return the fact with the devices added that are not found any more; they are not healthy.
-
-    Args:
-        vanished: Key -> last report of each device that is not found any more.
-    """
+    """Add the devices that are not found any more, as not healthy. `vanished` has their last reports by key."""
     if not vanished:
         return report
     lost = (

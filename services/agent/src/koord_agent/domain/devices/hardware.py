@@ -22,8 +22,6 @@ APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as NVML describes it."""
-
     uuid: str
     minor: int  # Number in /dev/nvidia<n>
     bus_id: str  # PCI address as sysfs writes it, such as `0000:3b:00.0`
@@ -40,20 +38,14 @@ class GpuFault:
 
 
 def xid_fault(xid: int) -> GpuFault | None:
-    """Return the fault that a critical Xid error means; None if an application caused it."""
+    """None if an application caused the error."""
     if xid in APPLICATION_XIDS:
         return None
     return GpuFault(f"Xid{xid}", f"Xid error detected on device, error code: {xid}")
 
 
 def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -> Device:
-    """Return a GPU as a device of the node.
-
-    Args:
-        location: Its location in sysfs; None if sysfs does not know its address. Without a PCIe root, the device has
-            no topology.
-        fault: Why the GPU must take no new pod; None if it is healthy. A healthy GPU has no condition.
-    """
+    """A healthy GPU (`fault` is None) has no condition. Without a location or a PCIe root, it has no topology."""
     return Device(
         uuid=gpu.uuid,
         minor=gpu.minor,
@@ -70,14 +62,11 @@ def gpu_device(gpu: Gpu, location: PciLocation | None, fault: GpuFault | None) -
 
 
 def gpu_labels(names: Sequence[str], driver: str | None) -> dict[str, str]:
-    """Return the labels of a node with these GPUs.
+    """The vendor; model and driver as well if all GPUs have the same name and both can be read. Empty without GPUs.
 
     Args:
         names: Product name of every GPU; "" if it cannot be read.
-        driver: Version of the driver; None if it cannot be read.
-
-    Returns:
-        The vendor; model and driver as well if all GPUs have the same name and both can be read. Empty without GPUs.
+        driver: None if it cannot be read.
     """
     if not names:
         return {}
@@ -107,15 +96,10 @@ class NetworkFunction:
 
 
 def rdma_device(function: NetworkFunction, location: PciLocation | None) -> Device | None:
-    """Return a PCI function as an RDMA device of the node.
+    """Return a PCI function as an RDMA device of the node. It is healthy if it has ports and all are active.
 
-    Args:
-        location: Its location in sysfs; None if it cannot be read.
-
-    Returns:
-        The device. None if the function is virtual, is no network controller, has no RDMA name, has a name other than
-        `mlx<k>_<n>` (a bond, for example), or has no location. The device is healthy if it has ports and all are
-        active.
+    None if the function is virtual, is no network controller, has no RDMA name, has a name other than `mlx<k>_<n>` (a
+    bond, for example), or has no location in sysfs.
     """
     if function.base_class != NETWORK_CLASS or function.is_virtual or not function.rdma_names or location is None:
         return None

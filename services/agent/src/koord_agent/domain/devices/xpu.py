@@ -21,10 +21,7 @@ _SHORT_NAMES: Final = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 
 
 class Link(msgspec.Struct):
-    """A direct connection of a device to other devices in a description file.
-
-    `peer_minor` lists their minors with commas.
-    """
+    """A direct connection of a device to other devices. `peer_minor` lists their minors with commas."""
 
     peer_minor: str = msgspec.field(default="", name="peerMinor")
     type: str = ""
@@ -61,25 +58,17 @@ class Xpu(msgspec.Struct):
 
 
 def xpu_of(raw: Any) -> Xpu:
-    """Convert one entry of a description file from decoded JSON.
-
-    Raises:
-        codec.DecodeError: A field has a wrong type.
-    """
+    """Raises codec.DecodeError: A field has a wrong type."""
     return codec.convert(without_nulls(raw), Xpu)
 
 
 def report_devices(xpus: Sequence[Xpu]) -> device.DeviceReport:
-    """Return the content of the Device object for the entries of description files.
+    """Return the content of the Device object for the entries of description files, in the order of the files.
 
-    The labels and the policy for partitions are those of the first entry. A link without a type
-    or without a peer that is a number creates no partition; other links of the device do.
+    The labels and the policy for partitions are those of the first entry. A minor that is not a number counts as 0. A
+    link without a type or without a peer that is a number creates no partition; other links of the device do.
 
-    Args:
-        xpus: Entries of all files, in the order of the files. A minor that is not a number counts as 0.
-
-    Source:
-        runtime spec, 9.3, 9.4
+    Source: runtime spec, 9.3, 9.4.
     """
     if not xpus:
         return device.DeviceReport()

@@ -57,28 +57,20 @@ class Guard(Protocol):
     """Calls the code of installed packages, so that their failures do not stop the agent."""
 
     def start_cycle(self) -> None:
-        """Begin a cycle: give every extension its time budget again."""
+        """Give every extension its time budget again."""
         ...
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """Call a function of an extension and return its result.
+        """Raises ExtensionFailed: The function raised, or the extension took too long in this cycle.
 
-        Raises:
-            ExtensionFailed: The function raised, or the extension took too long in this cycle.
-            NotAsked: The extension took too long earlier in this cycle.
+        Raises NotAsked: The extension took too long earlier in this cycle.
         """
         ...
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Run a slow function of an extension in the background.
+        """Start a slow function in the background if `due`, and return each finished result once.
 
-        Start it if `due`, and return each finished result once.
-
-        Args:
-            due: Whether to start a call.
-
-        Returns:
-            The result. None if no call has finished since the last poll.
+        None if there is no new one.
 
         Raises:
             ExtensionFailed: The last call failed, or it is still running although a call is due.
@@ -87,23 +79,17 @@ class Guard(Protocol):
 
 
 class InPlace:
-    """A guard that calls extensions in the caller's thread, for simulated nodes and tests."""
+    """Calls extensions in the caller's thread and without limits of time, for simulated nodes and tests."""
 
-    def start_cycle(self) -> None:
-        """Do nothing, because the time of extensions is not limited here. See `Guard.start_cycle`."""
+    def start_cycle(self) -> None: ...
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """Call a function of an extension and return its result.
-
-        A call may take as long as it likes. See `Guard.call`.
-        """
         try:
             return function()
         except Exception as error:
             raise ExtensionFailed(failure(f"{point} {name}", error)) from error
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Run a slow function of an extension if it is due. Return its result at once. See `Guard.poll`."""
         return self.call(point, name, function) if due else None
 
 
@@ -247,7 +233,7 @@ class Extensions:
             self.replace_eviction(more.evict)
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """Call a function of an extension and return its result. A failure is counted. See `Guard.call`."""
+        """Like `Guard.call`; a failure is counted."""
         try:
             return self.guard.call(point, name, function)
         except NotAsked:
@@ -257,7 +243,7 @@ class Extensions:
             raise
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Run a slow function of an extension in the background. A failure is counted. See `Guard.poll`."""
+        """Like `Guard.poll`; a failure is counted."""
         try:
             return self.guard.poll(point, name, function, due=due)
         except ExtensionFailed:
@@ -266,9 +252,6 @@ class Extensions:
 
     def switch(self, switches: Mapping[str, bool]) -> None:
         """Set which registered strategies run. All strategies that `switches` does not name are switched off.
-
-        Args:
-            switches: Name of a strategy -> whether it runs.
 
         Raises:
             InvalidInput: No package has registered a strategy with that name.

@@ -35,7 +35,7 @@ from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, 
 
 
 def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[TopologyAdditions, NodeTopologyReported]:
-    """Return the additions of a hook with checked types, and the topology report with them.
+    """Return the additions of a hook with checked types, and the report with them.
 
     Raises:
         ValueError: They replace what the agent reports, or name a zone that does not exist.
@@ -51,11 +51,7 @@ def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[T
 
 
 def amended(report: NodeTopologyReported, added: TopologyAdditions) -> NodeTopologyReported:
-    """Return a topology report with additions.
-
-    Raises:
-        ValueError: They replace what the agent reports, or name a zone that does not exist.
-    """
+    """Raises ValueError: The additions replace what the agent reports, or name a zone that does not exist."""
     taken = sorted(set(added.annotations) & set(report.annotations))
     if taken:
         raise ValueError(f"the agent itself reports: {', '.join(taken)}")
@@ -117,14 +113,11 @@ class NodeExtensions:
         return problems
 
     def start_cycle(self) -> None:
-        """Begin a cycle: give every extension its time budget again."""
+        """Give every extension its time budget again."""
         self._all.guard.start_cycle()
 
     def collect(self, seen: Surroundings) -> list[Sample]:
-        """Return the new values of the extensions' collectors as samples with the present time.
-
-        Read the states as well.
-        """
+        """Return the new values of the collectors as samples with the present time, and read the states as well."""
         samples: list[Sample] = []
         for name, collector in sorted(self._all.collectors.items()):
             due = self._is_due(Point.COLLECTOR, name, collector.every_seconds, seen.now_ms)
@@ -139,7 +132,7 @@ class NodeExtensions:
         return samples
 
     def measured(self, by: PodCollector, pods: Sequence[AgentPod]) -> Sequence[AgentPod]:
-        """Return the pods that a collector measures: the pods that pass every filter registered for this collector.
+        """The pods that pass every filter registered for this collector.
 
         If a filter raises an error, the pod is measured, and the filter is called again in the next cycle.
         """
@@ -152,10 +145,7 @@ class NodeExtensions:
         return kept
 
     def slo(self, slo: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the NodeSLO with the extensions' defaults for its section `extensions`.
-
-        Return None if there is no NodeSLO.
-        """
+        """Return the NodeSLO with the extensions' defaults for its section `extensions`; None without a NodeSLO."""
         if slo is None or not self._all.slo_defaults:
             return slo
         if self._slo[0] is not slo:
@@ -165,21 +155,18 @@ class NodeExtensions:
         return self._slo[1]
 
     def strategies(self) -> list[Strategy]:
-        """Return the enabled strategies in the order of their names."""
+        """The enabled ones, in the order of their names."""
         return [
             _GuardedStrategy(name, self._all.needs[name], self._all.strategies[name], self)
             for name in sorted(self._all.enabled)
         ]
 
     def ask(self, name: str, propose: Callable[[], Proposal]) -> Proposal:
-        """Call a strategy, and return its proposal. If it fails, record the problem and return an empty proposal."""
+        """If the strategy fails, record the problem and return an empty proposal."""
         return self._called(Point.STRATEGY, name, lambda: _checked(propose())) or Proposal()
 
     def with_policies(self, look: NodeLook) -> NodeLook:
-        """Return a copy of the snapshot in which pods have the extensions' policies as annotations.
-
-        A pod that has the annotation itself keeps it.
-        """
+        """Give pods the extensions' policies as annotations. A pod that has the annotation itself keeps it."""
         if not self._all.policies:
             return look
         pods = tuple(self._with_policies(pod) for pod in look.pods)
@@ -187,11 +174,7 @@ class NodeExtensions:
         return replace(look, pods=pods)
 
     def call_back(self, look: NodeLook, pools: object) -> None:
-        """Call the registered callbacks for the parts of the node's state that changed since the last cycle.
-
-        Args:
-            pools: CPUs of each kind of pods. None if unknown.
-        """
+        """Call the registered callbacks for the parts of the node's state that changed since the last cycle."""
         if not self._all.callbacks:
             return
         target = Target(look.pods, look.host_applications)
@@ -216,8 +199,9 @@ class NodeExtensions:
     def pod_metrics(self, pods: Iterable[AgentPod], metrics: Metrics) -> dict[str, dict[str, Any]]:
         """Return additional values for a usage report: UID of a pod -> name -> value.
 
-        Pods without a value are left out. A report is made between cycles. Extensions have the time of one cycle for
-        it.
+        Pods without a value are left out.
+
+        A report is made between cycles. Extensions have the time of one cycle for it.
         """
         if not self._all.pod_metrics:
             return {}
@@ -231,10 +215,10 @@ class NodeExtensions:
         return found
 
     def topology(self, report: NodeTopologyReported) -> NodeTopologyReported:
-        """Return the topology report with the additions of the extensions' hooks.
+        """Add what the extensions' hooks return. A hook fails if it replaces something that the agent reports.
 
-        A hook fails if it replaces something that the agent reports. After a failure, its last additions stay where
-        they still fit, so that the report does not change back and forth.
+        After a failure, its last additions stay where they still fit, so that the report does not change back and
+        forth.
         """
         for name, hook in sorted(self._all.topology_hooks.items()):
             found = self._called(Point.TOPOLOGY, name, lambda of=hook, before=report: amendment(before, of(before)))
@@ -283,10 +267,7 @@ class NodeExtensions:
         return all(answers.values())
 
     def _with_policies(self, pod: AgentPod) -> AgentPod:
-        """Return the pod with its policies.
-
-        The same pod gives the same object, because later steps compare by identity.
-        """
+        """The same pod gives the same object, because later steps compare by identity."""
         known = self._injected.get(pod.uid)
         if known is not None and known.pod is not pod:
             known = None
@@ -308,11 +289,7 @@ class NodeExtensions:
         return injected
 
     def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
-        """Return the policy of the first extension (by name) that has one for a pod.
-
-        Returns:
-            JSON of the policy, or None if no extension has one. Whether all extensions that were called answered.
-        """
+        """JSON of the first extension by name that has a policy, and whether all extensions that were asked answered."""
         all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos
@@ -333,7 +310,7 @@ class NodeExtensions:
             return None
 
     def _polled(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Return the answer of a collector or a state, and forget its problems; None if there is no new answer."""
+        """Forget the problems of a collector or a state that answers; None if there is no new answer."""
         try:
             found = self._all.poll(point, name, function, due=due)
         except ExtensionFailed as failed:
@@ -344,7 +321,6 @@ class NodeExtensions:
         return found
 
     def _last(self, point: Point, name: str, problem: str) -> None:
-        """Note a problem of the last answer of a collector."""
         self._lasting.setdefault((point, name), []).append(f"{point} {name}: {problem}")
 
     def _add_problem(self, problem: str) -> None:
@@ -352,14 +328,12 @@ class NodeExtensions:
 
 
 def _values(found: Iterable[Found]) -> tuple[Found, ...]:
-    """Return the values of a collector after checking their types. Raise TypeError or ValueError."""
+    """Check the types of a collector's values. Raise TypeError or ValueError."""
     return tuple(Found(str(metric), float(value), str(of)) for metric, value, of in found)
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardedStrategy:
-    """A strategy of an installed package. If it fails, the problem is recorded and the proposal is empty."""
-
     name: str
     needs: Needs
     strategy: Strategy
@@ -370,7 +344,7 @@ class _GuardedStrategy:
 
 
 def _checked(proposal: Proposal) -> Proposal:
-    """Check the types of a proposal and return it. Raise TypeError if the arbiter cannot use it."""
+    """Raise TypeError if the arbiter cannot use the proposal."""
     if not _is(proposal, Proposal):
         raise TypeError(f"not a proposal: {proposal!r}")
     plans = tuple(proposal.plans)
@@ -381,7 +355,6 @@ def _checked(proposal: Proposal) -> Proposal:
 
 
 def _is(value: Any, kind: type) -> bool:
-    """Return whether a value of an installed package has its declared type."""
     return isinstance(value, kind)
 
 
@@ -392,7 +365,7 @@ def _text(policy: str | None) -> str | None:
 
 
 def _json(value: object) -> object:
-    """Return a value as it is after encoding and decoding JSON. Raise TypeError if that is impossible."""
+    """A value as it is after encoding and decoding JSON. Raise TypeError if that is impossible."""
     return None if value is None else codec.decode(codec.encode(value), object)
 
 

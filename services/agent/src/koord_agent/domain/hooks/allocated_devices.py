@@ -26,8 +26,6 @@ _READ_WRITE_ALL: Final = 0o666
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindMount:
-    """A path of the machine that a container gets."""
-
     source: str  # Path on the machine
     destination: str  # Path in the container
     options: tuple[str, ...] = ("rbind",)
@@ -35,8 +33,6 @@ class BindMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CharDevice:
-    """A character device that a container gets."""
-
     path: str  # Path of the device node, outside and inside of the container
     major: int  # Major number
     minor: int  # Minor number
@@ -45,8 +41,6 @@ class CharDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInjection:
-    """Environment and mounts that a container gets for the GPUs of its pod."""
-
     envs: Mapping[str, str] = field(default_factory=dict[str, str])  # Name of an environment variable -> its value
     mounts: tuple[BindMount, ...] = ()  # Paths of the machine, each with its path in the container
     # Folder to create on the machine with mode 0777, for one of the mounts. If it exists, it is deleted with its
@@ -57,14 +51,12 @@ class GpuInjection:
 
 
 class DeviceFiles(Protocol):
-    """The device nodes of a machine."""
-
     def character_device(self, path: str) -> tuple[int, int] | None:
-        """Return major and minor number of a character device; None if there is none."""
+        """Major and minor number of a device node of the machine; None if there is none."""
         ...
 
     def rdma_names(self, pci_address: str) -> Sequence[str]:
-        """Return the names of the RDMA device files of a PCI function, such as `uverbs0`; empty if there are none."""
+        """Names of the RDMA device files of a PCI function, such as `uverbs0`; empty if there are none."""
         ...
 
 
@@ -102,9 +94,6 @@ def gpu_injection(
         can_mount: Whether mounts reach the container. Without them, only the GPUs are made visible, and the result
             has a `problem`.
 
-    Returns:
-        The injection. It has no values if the annotation has no GPUs.
-
     Raises:
         InvalidInput: The annotation is malformed, or HAMi-core needs an amount that its first entry lacks.
     """
@@ -135,11 +124,9 @@ def gpu_injection(
 
 
 def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[CharDevice, ...]:
-    """Return the device nodes for the RDMA functions in the annotation device-allocated of a pod.
+    """Return rdma_cm, then one device node for each virtual function of the annotation device-allocated of a pod.
 
-    Returns:
-        rdma_cm, then one node for each virtual function, or for the physical function of an entry without virtual
-        functions. Empty if the pod has no RDMA functions.
+    An entry without virtual functions gives the node of its physical function. Empty if the pod has no RDMA functions.
 
     Raises:
         InvalidInput: The annotation is malformed, or the machine does not have one of the devices.
@@ -158,10 +145,7 @@ def rdma_devices(annotations: Mapping[str, str], files: DeviceFiles) -> tuple[Ch
 
 
 def allocated_ids(annotations: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return type of a device -> ids, from the annotation device-allocated of a pod.
-
-    The ids are the PCI addresses of virtual functions for an entry that has them, else the id of the device. A type
-    without entries is left out. Without the annotation the result has no types.
+    """Return type of a device -> ids, from the annotation device-allocated; PCI addresses for virtual functions.
 
     Raises:
         InvalidInput: The annotation is malformed.

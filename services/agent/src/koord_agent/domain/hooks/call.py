@@ -22,9 +22,8 @@ from koord_agent.domain.strategies.pod_resources import is_suppressed_by_quota, 
 
 
 class Mode(StrEnum):
-    """The way by which a hook is called.
+    """PROXY: a CRI proxy calls the RuntimeHookService. NRI: the container runtime calls the agent as its plug-in.
 
-    PROXY: a CRI proxy calls the RuntimeHookService. NRI: the container runtime calls the agent as its plug-in.
     RECONCILER: a cycle of the agent sets values that the other modes missed.
     """
 
@@ -72,11 +71,7 @@ class HookValues:
     problem: str = ""
 
     def then(self, later: "HookValues") -> "HookValues":
-        """Return these values with those of a later hook, which takes precedence.
-
-        Mounts, devices and problems of both are kept, also equal ones. Of two environment variables with one name, the
-        later one stays.
-        """
+        """A later hook takes precedence, also for variables of one name. Mounts, devices and problems add up."""
         scalars = {name: value for name in SCALARS if (value := getattr(later, name)) is not None}
         return replace(
             self,
@@ -151,11 +146,7 @@ class HookRules:
 
 
 def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
-    """Return the rules of a snapshot of the node, together with those of the machine.
-
-    Raises:
-        InvalidInput: The annotation of system QoS is malformed.
-    """
+    """Raises InvalidInput: The annotation of system QoS is malformed."""
     return replace(
         machine,
         bvt=bvt_rule(look.section("resourceQOSStrategy")),
@@ -168,8 +159,6 @@ def rules_of_look(look: NodeLook, machine: HookRules) -> HookRules:
 
 @dataclass(frozen=True, kw_only=True)
 class HookedPod:
-    """The pod of a call."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -179,12 +168,12 @@ class HookedPod:
 
     @cached_property
     def qos_label(self) -> str:
-        """QoS label; "" without one."""
+        """Empty without one."""
         return self.labels.get(keys.QOS_CLASS, "")
 
     @cached_property
     def kube_qos(self) -> KubeQos:
-        """Kubernetes QoS class that the cgroup directory names; Guaranteed if it names none."""
+        """The class that the cgroup directory names; Guaranteed if it names none."""
         for qos in (KubeQos.BEST_EFFORT, KubeQos.BURSTABLE):
             if qos.value.lower() in self.cgroup_parent:
                 return qos
@@ -193,8 +182,6 @@ class HookedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookedContainer:
-    """The container of a call."""
-
     name: str
     id: str = ""  # `<runtime>://<id>`; "" before it is created
     # Kernel values that the kubelet's request sets, before hooks change them. A value that the request does not set is
@@ -204,15 +191,13 @@ class HookedContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class HookCall:
-    """One call of the hooks of a stage."""
-
     mode: Mode
     stage: Stage
     pod: HookedPod
     container: HookedContainer | None = None  # The container; None at the stages of a pod
 
     def annotations(self, rules: HookRules) -> Mapping[str, str]:
-        """Return the annotations of the pod. If they lack its allocation, add it from the agent's own records.
+        """The annotations of the pod, with its allocation from the agent's own records if they lack it.
 
         A pod may start before the scheduler has written its allocation to the annotations that the runtime gets.
         """
@@ -222,9 +207,5 @@ class HookCall:
         return {**allocation_annotations(known.allocation, self.pod.annotations), **self.pod.annotations}
 
     def status(self, rules: HookRules) -> ResourceStatus:
-        """Return which CPUs and NUMA nodes the scheduler gave to the pod.
-
-        Raises:
-            InvalidInput: The annotation is malformed.
-        """
+        """Raises InvalidInput: The annotation is malformed."""
         return resource_status(self.annotations(rules))

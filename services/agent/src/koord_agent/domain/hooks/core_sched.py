@@ -22,22 +22,18 @@ _EXPELLER_BY_DEFAULT: Final = {"lsrClass": True, "lsClass": True, "beClass": Fal
 
 @dataclass(frozen=True, slots=True)
 class CoreSchedClass:
-    """Settings of core scheduling for one QoS class."""
-
     enabled: bool = False  # Whether its pods get a cookie
     expeller: bool = False  # Whether its pods keep other groups away from their cores. They are in groups of their own.
 
 
 @dataclass(frozen=True, slots=True)
 class CoreSchedGroup:
-    """The group of a pod."""
-
     enabled: bool  # Whether the pod gets the cookie of the group
     group_id: str  # Name of the group. "" is a group, too: that of all pods without the label.
 
 
 def core_sched_classes(strategy: Mapping[str, Any] | None) -> Mapping[str, CoreSchedClass]:
-    """Return QoS class, such as `lsClass` -> its core scheduling, from a `resourceQOSStrategy` (JSON) of a NodeSLO.
+    """QoS class, such as `lsClass` -> its settings in a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
     All classes are disabled if the strategy is None or its CPU policy is not coreSched.
     """
@@ -55,13 +51,7 @@ def core_sched_classes(strategy: Mapping[str, Any] | None) -> Mapping[str, CoreS
 def core_sched_group(
     classes: Mapping[str, CoreSchedClass], labels: Mapping[str, str], kube_qos: KubeQos, pod_uid: str
 ) -> CoreSchedGroup:
-    """Return the group of a pod by its labels and QoS class.
-
-    Args:
-        classes: Core scheduling of the QoS classes, from `core_sched_classes`.
-        kube_qos: Kubernetes QoS class, used for a pod without a QoS label.
-        pod_uid: UID of the pod. It names the group of a pod with the policy `exclusive`.
-    """
+    """`kube_qos` counts for a pod without a QoS label. `pod_uid` names the group of an `exclusive` pod."""
     wanted = core_sched(labels)
     group_id = pod_uid if wanted.policy is CoreSchedPolicy.EXCLUSIVE else wanted.group
     if not any(one.enabled for one in classes.values()):

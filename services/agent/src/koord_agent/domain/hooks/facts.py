@@ -147,15 +147,11 @@ _OF_THE_SERVER: Final = "nats-"
 
 
 def aggregate_of_proxy(node: str) -> AggregateRef:
-    """Return the aggregate of the CRI proxy of a node."""
     return AggregateRef(KIND, name_token(node))
 
 
 def accepted_fact(message: bytes, node: str) -> NewEvent:
-    """Return the fact in a message of the CRI proxy.
-
-    Args:
-        message: JSON of a `NewEvent`.
+    """Decode the JSON of a `NewEvent` of the CRI proxy.
 
     Raises:
         InvalidInput: It is not a fact of this node's proxy as the catalogue describes it, or a header would be an order

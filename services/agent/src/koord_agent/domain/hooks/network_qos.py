@@ -35,7 +35,7 @@ class PodBandwidth:
 
 
 def pod_bandwidth(annotations: Mapping[str, str]) -> PodBandwidth:
-    """Return the bandwidth in the annotation networkQOS of a pod.
+    """From the annotation networkQOS.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -48,24 +48,24 @@ def pod_bandwidth(annotations: Mapping[str, str]) -> PodBandwidth:
 
 
 def network_policy(strategy: Mapping[str, Any]) -> str:
-    """Return `policies.netQOSPolicy` of a `resourceQOSStrategy` (JSON); "" if it is absent."""
+    """`policies.netQOSPolicy` of a `resourceQOSStrategy` (JSON); "" if it is absent."""
     return str(section(strategy, "policies").get("netQOSPolicy") or "")
 
 
 def class_network_qos(strategy: Mapping[str, Any], of_class: str) -> Mapping[str, Any]:
-    """Return the section `networkQOS` of a QoS class (such as `lsClass`) in a strategy; empty if absent or disabled."""
+    """The section `networkQOS` of a QoS class (such as `lsClass`) in a strategy; empty if absent or disabled."""
     found = section(section(strategy, of_class), "networkQOS")
     return found if found.get("enable") else {}
 
 
 def section(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the object under a name in a JSON object; empty if the value is absent or not an object."""
+    """Empty if the value is absent or not an object."""
     found = parent.get(name)
     return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def total_bits(system_strategy: Mapping[str, Any]) -> int:
-    """Return the bandwidth of the node in bits per second from a `systemStrategy` (JSON); 0 if it is absent.
+    """The bandwidth of the node in bits per second from a `systemStrategy` (JSON); 0 if it is absent.
 
     Raises:
         InvalidInput: It is malformed or negative.
@@ -106,8 +106,6 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPod:
-    """The fields of a pod that network QoS with Terway reads."""
-
     uid: str
     name: str
     namespace: str
@@ -118,7 +116,7 @@ class NetworkPod:
 
 
 def is_terway_enabled(node_slo: Mapping[str, Any]) -> bool:
-    """Return whether a NodeSLO (`spec` as JSON) chooses Terway. If not, both files have to be removed."""
+    """If a NodeSLO (`spec` as JSON) does not choose Terway, both files have to be removed."""
     return network_policy(section(node_slo, "resourceQOSStrategy")) == TERWAY_POLICY
 
 
@@ -171,7 +169,7 @@ def _priority(pod: NetworkPod) -> int:
 
 
 def _class_bits(value: Any, total: int, name: str) -> int:
-    """Return the bandwidth of a class in bits per second. An integer is a percentage of the bandwidth of the node."""
+    """Bits per second. An integer is a percentage of the bandwidth of the node."""
     if isinstance(value, int) and not isinstance(value, bool):
         bits = total * value // ALL_PERCENT
     else:

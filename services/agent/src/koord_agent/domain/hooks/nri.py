@@ -45,8 +45,7 @@ def container_adjustment(values: HookValues) -> dict[str, Any]:
 def container_updates(container_id: str, values: HookValues) -> list[dict[str, Any]]:
     """Return the fields of the ContainerUpdate messages for a container: one with its resources, or none.
 
-    Args:
-        values: Computed values; environment, mounts and devices of a running container do not change.
+    Environment, mounts and devices of a running container do not change.
     """
     resources = _resources(values)
     return [{"container_id": container_id, "linux": {"resources": resources}}] if resources else []
@@ -63,13 +62,10 @@ def _resources(values: HookValues) -> dict[str, Any]:
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are not empty."""
     return {key: value for key, value in fields.items() if value}
 
 
 class NriEvent(IntEnum):
-    """An event with its number in the protocol."""
-
     RUN_POD_SANDBOX = 1
     STOP_POD_SANDBOX = 2
     REMOVE_POD_SANDBOX = 3
@@ -87,7 +83,6 @@ class NriEvent(IntEnum):
 
     @property
     def mask(self) -> int:
-        """The bit of the event in a mask."""
         return 1 << (self - 1)
 
 
@@ -100,9 +95,8 @@ _GROUPS: Final = {"pod": "pod", "podsandbox": "pod", "container": "container", "
 def event_mask(events: Iterable[str]) -> int:
     """Return the mask that selects events.
 
-    Args:
-        events: Names of events, or lists of names with commas between them. The case does not matter. `pod`,
-            `podsandbox`, `container` and `all` stand for groups of events.
+    Names may have commas between them, in any case. `pod`, `podsandbox`, `container` and `all` stand for groups of
+    events.
 
     Raises:
         InvalidInput: A name is unknown.

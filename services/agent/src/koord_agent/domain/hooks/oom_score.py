@@ -19,11 +19,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,9}")
 def oom_score_adj(annotations: Mapping[str, str], container: str, *, is_sandbox: bool = False) -> int | None:
     """Return oom_score_adj of a container, -1000..1000, from an annotation of its pod.
 
-    Args:
-        is_sandbox: Whether it is the sandbox, which is never changed.
-
-    Returns:
-        The value. None if it must not be changed: it is not configured, or the annotation or value is invalid.
+    None if it must not be changed: it is a sandbox, it is not configured, or the annotation or value is invalid.
     """
     if is_sandbox:
         return None

@@ -37,8 +37,6 @@ Decide = Callable[[HookCall, HookRules], HookValues]
 
 @dataclass(frozen=True, slots=True)
 class HookPlugin:
-    """A hook plug-in: computes values for a pod or container at some stages."""
-
     name: str  # Name of the plug-in. Plug-ins of a stage run in the order of their names, by byte.
     gate: str  # Feature gate that enables it
     stages: tuple[Stage, ...]  # Stages at which it runs
@@ -145,8 +143,6 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookDone:
-    """Result of one plug-in at a stage."""
-
     plugin: str  # Name of the plug-in
     values: HookValues  # Values that the plug-in set
     error: str = ""  # Why it failed; "" for success. A plug-in that fails sets nothing.
@@ -166,16 +162,11 @@ class StageResult:
 
 
 def enabled_plugins(is_enabled: Callable[[str], bool], *, has_resctrl: bool = False) -> tuple[HookPlugin, ...]:
-    """Return the plug-ins that run, in order.
-
-    Args:
-        has_resctrl: Whether the machine can limit caches and memory bandwidth. If not, the plug-in Resctrl is left out.
-    """
+    """In the order in which they run. Without `has_resctrl`, the plug-in Resctrl is left out."""
     return tuple(one for one in PLUGINS if is_enabled(one.gate) and (one.gate != RESCTRL or has_resctrl))
 
 
 def stages_of(plugins: Iterable[HookPlugin]) -> frozenset[Stage]:
-    """Return the stages at which at least one plug-in runs."""
     return frozenset(stage for plugin in plugins for stage in plugin.stages)
 
 
@@ -187,14 +178,10 @@ def run_stage(
     *,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> StageResult:
-    """Run the plug-ins of the stage of a call.
+    """Return the values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one.
 
-    Args:
-        clock: Returns the time in seconds, to measure the plug-ins.
-
-    Returns:
-        The values of all plug-ins that did not fail. A later plug-in overrides the values of an earlier one. If a
-        plug-in fails under the policy FAIL, the plug-ins after it do not run, and `failed` names it.
+    If a plug-in fails under the policy FAIL, the plug-ins after it do not run, and `failed` names it. `clock` returns
+    seconds, to measure the plug-ins.
     """
     values, done = NOTHING, list[HookDone]()
     for plugin in plugins:
@@ -225,7 +212,7 @@ def registration(
     Args:
         endpoint: Path of the socket, as a proxy on the machine sees it.
         policy: How a proxy reacts if a call fails.
-        disabled: Names of stages to leave out, from the flag -runtime-hooks-disable-stages.
+        disabled: Stages to leave out, from the flag -runtime-hooks-disable-stages.
     """
     content = {
         "remote-endpoint": endpoint,

@@ -28,10 +28,7 @@ AMD_GBPS_AT_100 = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassShare:
-    """Share of a QoS class in the last-level cache and memory bandwidth, in percent.
-
-    A part that is not configured is None.
-    """
+    """Share of a QoS class in last-level cache and memory bandwidth, in percent; None if it is not configured."""
 
     cat_start_percent: int | None = None  # Begin of its range of cache ways
     cat_end_percent: int | None = None  # End of its range of cache ways
@@ -39,7 +36,7 @@ class ClassShare:
 
 
 def class_share(fields: Mapping[str, Any]) -> ClassShare:
-    """Return the share in a `resctrlQOS` object (JSON) of a QoS class."""
+    """From a `resctrlQOS` object (JSON)."""
     return ClassShare(
         cat_start_percent=fields.get("catRangeStartPercent"),
         cat_end_percent=fields.get("catRangeEndPercent"),
@@ -50,11 +47,8 @@ def class_share(fields: Mapping[str, Any]) -> ClassShare:
 def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
     """Return the cache ways of a share: bits [ceil(w * start / 100), ceil(w * end / 100)) of a mask of w ways.
 
-    Args:
-        cbm_mask: Mask of all ways in hexadecimal, contiguous ones from bit 0.
-
-    Returns:
-        The mask. None if the line must not be changed: mask or range is invalid, or no way is left (D-24).
+    `cbm_mask` has all ways in hexadecimal, contiguous ones from bit 0. None if the line must not be changed: mask or
+    range is invalid, or no way is left (D-24).
     """
     start, end = share.cat_start_percent, share.cat_end_percent
     try:
@@ -72,13 +66,8 @@ def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
 def bandwidth(vendor: str, percent: int | None) -> int | None:
     """Return the value of an MB line for a share of memory bandwidth.
 
-    Intel: percent, rounded up to tens. AMD: int(160 * percent / 100), and 2048 for 100 %.
-
-    Args:
-        percent: The share; None if it is not configured.
-
-    Returns:
-        The value. None if the line must not be changed: the percentage is outside 1..100, or the vendor is unknown.
+    Intel: percent, rounded up to tens. AMD: int(160 * percent / 100), and 2048 for 100 %. None if the line must not be
+    changed: the percentage is absent or outside 1..100, or the vendor is unknown.
     """
     if percent is None or not 1 <= percent <= 100:
         return None
@@ -90,7 +79,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
 
 
 def lines(schemata: Schemata) -> tuple[str, ...]:
-    """Return the lines of a schemata with their newlines. The kernel needs one write for each line."""
+    """With their newlines. The kernel needs one write for each line."""
     found: list[str] = []
     if schemata.l3:
         found.append(f"{L3}:" + "".join(f"{i}={value:x};" for i, value in sorted(schemata.l3.items())) + "\n")
@@ -100,7 +89,7 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
 
 
 def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
-    """Return the schemata for the resctrl group of a QoS class. All caches get the same value."""
+    """All caches get the same value."""
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
         l3={} if mask is None else dict.fromkeys(cache_ids, mask),
@@ -109,10 +98,7 @@ def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[i
 
 
 def changed(current: Schemata, wanted: Schemata) -> Schemata:
-    """Return the part of `wanted` that differs from `current`.
-
-    It is empty, so that nothing is written, if they are equal.
-    """
+    """Return the part of `wanted` that differs from `current`; empty if they are equal."""
     return Schemata(
         l3=wanted.l3 if wanted.l3 and needs_write(current, L3, wanted.l3) else {},
         mb=wanted.mb if wanted.mb and needs_write(current, MB, wanted.mb) else {},
@@ -120,23 +106,21 @@ def changed(current: Schemata, wanted: Schemata) -> Schemata:
 
 
 def resctrl_settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `resctrlQOS` object of a QoS class in a `resourceQOSStrategy` (JSON); empty if absent."""
+    """The `resctrlQOS` object of a QoS class in a `resourceQOSStrategy` (JSON); empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
     return fields
 
 
 def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the QoS classes of a `resourceQOSStrategy` (JSON) whose resctrl group is switched on."""
+    """The QoS classes of a `resourceQOSStrategy` (JSON) whose resctrl group is switched on."""
     return tuple(name for name in CLASS_OF_GROUP.values() if resctrl_settings(section, name).get("enable"))
 
 
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
     """Return the name of the resctrl group of a QoS class to which the threads of a pod belong.
 
-    Returns:
-        The name. None if the pod is neither Pending nor Running, if it has its own group, or if its class is not
-        enabled.
+    None if the pod is neither Pending nor Running, if it has its own group, or if its class is not enabled.
     """
     if not pod.is_active or keys.RESCTRL in pod.annotations:
         return None
@@ -145,12 +129,9 @@ def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:
 
 
 def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
-    """Return the thread ids of `wanted` that a resctrl group does not contain yet, ascending.
+    """Return the thread ids of `wanted` that the text of a group's file `tasks` lacks, ascending.
 
     The caller must write each id separately.
-
-    Args:
-        current: Text of the file `tasks` of the group.
     """
     present = {int(line) for line in current.split() if line.isdecimal()}
     return tuple(sorted(set(wanted) - present))
@@ -177,16 +158,16 @@ class _Wanted(msgspec.Struct):
 
 
 def group_name(uid: str) -> str:
-    """Return the name of the resctrl group for a pod that has its own group, from the UID of the pod."""
+    """The group of a pod that has its own."""
     return GROUP_PREFIX + uid
 
 
 def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> str:
     """Return the schemata text for the resctrl group of a pod: at most one line for L3 and one for MB.
 
-    Returns:
-        The lines. A line is left out unless the annotation has a value for every cache and no unknown cache. "" sets
-        no limit.
+    "" sets no limit.
+
+    A line is left out unless the annotation has a value for every cache and no unknown cache.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -201,10 +182,7 @@ def pod_schemata(annotation: str, *, cbm_mask: str, cache_ids: Sequence[int], ve
 
 
 def _masks(llc: _Part, cbm_mask: str, cache_ids: Sequence[int]) -> dict[int, int]:
-    """Return cache id -> mask of cache ways for the L3 part of the annotation.
-
-    Parsing stops at the first invalid range.
-    """
+    """Cache id -> mask of cache ways. Parsing stops at the first invalid range."""
     masks = dict.fromkeys(cache_ids, 0)
     full = int(cbm_mask.strip() or "0", 16)
     if full & (full + 1):

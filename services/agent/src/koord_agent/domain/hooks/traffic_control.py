@@ -26,8 +26,6 @@ SMALLEST_RATE: Final = 125
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtbClass:
-    """A class of the qdisc htb."""
-
     classid: str  # Its id, `major:minor`
     parent: str  # Id of its parent, or `root`
     rate: int  # Guaranteed bandwidth in bytes per second
@@ -37,8 +35,6 @@ class HtbClass:
 
 @dataclass(frozen=True, slots=True)
 class NetClass:
-    """The network class of a QoS class."""
-
     name: str  # Its name, which is also that of its ipset
     classid: int  # Value of net_cls.classid of its pods
 
@@ -64,7 +60,7 @@ _CLASS_OF_LABEL: Final = {
 
 
 def is_tc_enabled(node_slo: Mapping[str, Any]) -> bool:
-    """Return whether a NodeSLO (`spec` as JSON) chooses tc: it has a systemStrategy and no other network policy."""
+    """A NodeSLO (`spec` as JSON) chooses tc if it has a systemStrategy and no other network policy."""
     policy = network_qos.network_policy(network_qos.section(node_slo, "resourceQOSStrategy"))
     return policy in ("", TC_POLICY) and isinstance(node_slo.get("systemStrategy"), Mapping)
 
@@ -72,9 +68,7 @@ def is_tc_enabled(node_slo: Mapping[str, Any]) -> bool:
 def bandwidth_bits(value: Any, total: int) -> int:
     """Return a bandwidth of the NodeSLO in bits per second; 0 if it is absent or invalid.
 
-    Args:
-        value: Percentage of the total (an integer), or bits per second (the text of a quantity).
-        total: Bandwidth of the node in bits per second.
+    `value` is a percentage of the total (an integer), or bits per second (the text of a quantity).
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return total * value // network_qos.ALL_PERCENT if 0 <= value <= network_qos.ALL_PERCENT else 0
@@ -138,8 +132,6 @@ _MAJOR: Final = 0x10000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPod:
-    """The fields of a pod that network QoS with tc reads."""
-
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -161,8 +153,6 @@ class TcPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcPresent:
-    """The qdisc, classes and filters that a network interface has now."""
-
     has_qdisc: bool = False  # Whether its root is the qdisc htb `1:`
     minors: frozenset[int] = frozenset()  # Minor numbers of its classes
     # Minor number of the class of one pod -> IP addresses of its filter; None if they are unknown.
@@ -209,12 +199,12 @@ def tc_plan(node_slo: Mapping[str, Any], pods: Iterable[TcPod], known: Mapping[s
 
 
 def tc_lines(plan: TcPlan, interface: str, present: TcPresent) -> list[str]:
-    """Return the lines for `tc -batch` that change an interface from its present state to a plan."""
+    """Lines for `tc -batch`."""
     return [*_lines(plan, f"dev {interface}", present)]
 
 
 def ipset_lines(plan: TcPlan) -> list[str]:
-    """Return the lines for `ipset restore`. Each set is filled under another name and then swapped with the old set."""
+    """Lines for `ipset restore`. Each set is filled under another name and then swapped with the old set."""
     lines: list[str] = []
     for name, ips in plan.sets.items():
         new = f"{name}_new"
@@ -224,7 +214,7 @@ def ipset_lines(plan: TcPlan) -> list[str]:
 
 
 def mark_rule(net_class: NetClass) -> list[str]:
-    """Return the arguments of an iptables rule that gives packets from the IP set of a network class this tc class.
+    """Arguments of an iptables rule that gives packets from the IP set of a network class this tc class.
 
     The rule belongs into chain POSTROUTING of table mangle.
     """
@@ -264,12 +254,7 @@ def _lines(plan: TcPlan, device: str, present: TcPresent) -> Iterator[str]:
 
 
 def _own_minor(pod: TcPod, known: Mapping[str, int], taken: Container[int]) -> int:
-    """Return the minor number of the tc class of one pod: its present number, else a free one derived from its uid.
-
-    Args:
-        known: cgroup directory of a pod -> value of its net_cls.classid now.
-        taken: Minor numbers of other classes.
-    """
+    """The present number of the pod's class, else one derived from its uid that no class has `taken`."""
     minor = known.get(pod.directory, 0) - _MAJOR
     if not FIRST_OWN_MINOR <= minor <= _LAST_MINOR or minor in taken:
         minor = FIRST_OWN_MINOR + zlib.crc32(pod.uid.encode()) % (_LAST_MINOR - FIRST_OWN_MINOR)
@@ -280,11 +265,7 @@ def _own_minor(pod: TcPod, known: Mapping[str, int], taken: Container[int]) -> i
 
 
 def _quantum(rate: int) -> int:
-    """Return the quantum of a tc class: the bytes that it may send in a row, within the bounds of the kernel.
-
-    Args:
-        rate: Guaranteed bandwidth of the class in bytes per second.
-    """
+    """Bytes that a class with a guaranteed rate (bytes per second) may send in a row, within the kernel's bounds."""
     return min(max(rate // 10, 1_500), 60_000)
 
 

@@ -61,12 +61,7 @@ class Resource:
     v2_read_file: str | None = None  # Name of another file that is read on v2, or None
 
     def file(self, version: int, *, reading: bool = False) -> str | None:
-        """Return the file name inside a cgroup directory; None if this cgroup version does not have the file.
-
-        Args:
-            version: 1 or 2.
-            reading: Whether the file is read and not written; cgroup v2 has another file for some.
-        """
+        """None if this cgroup version does not have the file. For some, cgroup v2 has another file for `reading`."""
         if version == 1:
             return self.name if self.hierarchy is not None else None
         return self.v2_read_file if reading and self.v2_read_file else self.v2_file
@@ -136,11 +131,7 @@ SYSTEM_FILES = {
 
 
 def resource(name: str) -> Resource:
-    """Return the table entry of a kernel file by its cgroup v1 name.
-
-    Raises:
-        Unsupported: The table does not have the name.
-    """
+    """Raises Unsupported: The table does not have the v1 name."""
     if name not in RESOURCES:
         raise Unsupported(f"resource {name}: not in the table")
     return RESOURCES[name]
@@ -148,11 +139,6 @@ def resource(name: str) -> Resource:
 
 def file_path(root: str, name: str, directory: str, version: int, *, reading: bool = False) -> str:
     """Return the absolute path of a kernel file: root/hierarchy/directory/file on v1, root/directory/file on v2.
-
-    Args:
-        name: Name of the file on cgroup v1.
-        version: 1 or 2.
-        reading: Whether the file is read and not written.
 
     Raises:
         Unsupported: This cgroup version does not have the file.
@@ -223,7 +209,7 @@ def _in_range(name: str, value: str, low: int | None, high: int | None) -> None:
 
 
 def parse_number(text: str) -> int | None:
-    """Return the integer in a kernel text; the largest int64 for `max`. None for any other text."""
+    """The largest int64 for `max`. None for any text that is not an integer."""
     text = text.strip()
     if text == "max":
         return INT64_MAX

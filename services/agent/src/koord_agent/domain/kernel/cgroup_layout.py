@@ -51,7 +51,7 @@ class HostApplication:
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression treats the process as best effort: QoS BE and a cgroup in the best-effort class."""
+        """For CPU suppression: QoS BE and a cgroup in the best-effort class."""
         return self.qos == "BE" and self.base == "KubepodsBesteffort"
 
 
@@ -64,17 +64,15 @@ class CgroupLayout:
 
     @property
     def root(self) -> str:
-        """Directory that contains the directories of all pods, relative to the root of a hierarchy."""
+        """Contains the directories of all pods."""
         return self.kubepods or ROOT[self.driver]
 
     def qos_directory(self, qos: KubeQos) -> str:
-        """Return the directory of a Kubernetes QoS class. Guaranteed pods live in the root of all pods."""
+        """Guaranteed pods live in the root of all pods."""
         return _qos_directory(self, qos)
 
     def pod_directory(self, qos: KubeQos, pod_uid: str) -> str:
-        """Return the directory of a pod, relative to the root of a hierarchy.
-
-        The systemd driver replaces `-` in the UID by `_`.
+        """The systemd driver replaces `-` in the UID by `_`.
 
         Raises:
             InvalidInput: The UID is not a plain file name.
@@ -82,14 +80,9 @@ class CgroupLayout:
         return _pod_directory(self, qos, pod_uid)
 
     def container_directory(self, qos: KubeQos, pod_uid: str, container_id: str) -> str:
-        """Return the directory of a container, relative to the root of a hierarchy.
+        """Raises UnknownContainerId: The id is not `<runtime>://<id>`, or its runtime is unknown.
 
-        Args:
-            container_id: `<runtime>://<id>`.
-
-        Raises:
-            UnknownContainerId: The id has another form, or its runtime is unknown.
-            InvalidInput: The UID is not a plain file name.
+        Raises InvalidInput: The UID is not a plain file name.
         """
         return _container_directory(self, qos, pod_uid, container_id)
 
@@ -109,10 +102,7 @@ class CgroupLayout:
         return None
 
     def parse_container(self, basename: str) -> str | None:
-        """Return the container id, without its runtime, in the name of a cgroup directory.
-
-        Return None for other directories.
-        """
+        """Return the container id, without its runtime, in the name of a directory; None for other directories."""
         if self.driver is Driver.CGROUPFS:
             return basename or None
         parsed = _parse_scope(basename)
@@ -121,10 +111,9 @@ class CgroupLayout:
     def container_id(self, basename: str) -> str | None:
         """Return the full container id `<runtime>://<id>` for the name of a cgroup directory.
 
-        With cgroupfs, directory names do not contain the runtime, so the id alone is returned.
+        None for other directories.
 
-        Returns:
-            The id. None for other directories.
+        With cgroupfs, directory names do not contain the runtime, so the id alone is returned.
         """
         if self.driver is Driver.CGROUPFS:
             return basename or None
@@ -226,11 +215,7 @@ def _slice(layout: CgroupLayout, parts: str) -> str:
 
 
 def split_container_id(container_id: str) -> tuple[str, str]:
-    """Split `<runtime>://<id>` into runtime and id.
-
-    Raises:
-        UnknownContainerId: The text has another form, or the runtime is not docker, containerd, pouch or cri-o.
-    """
+    """Raises UnknownContainerId: No `<runtime>://<id>`, or the runtime is not docker, containerd, pouch or cri-o."""
     runtime, separator, identity = container_id.partition("://")
     if not separator or not identity or "/" in identity or runtime not in SYSTEMD_RUNTIME_PREFIX:
         raise UnknownContainerId(
@@ -263,8 +248,7 @@ def detect_driver(
         kubelet_args: Arguments of the process on the kubelet's port; None if it could not be inspected.
         kubelet_config: Text of the file in --config; None if unreadable.
 
-    Source:
-        agent spec, 3.1.
+    Source: agent spec, 3.1.
     """
     names = set(directories)
     for driver in (Driver.SYSTEMD, Driver.CGROUPFS):

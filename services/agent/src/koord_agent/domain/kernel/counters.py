@@ -48,13 +48,13 @@ _THROTTLING_LINES: Final = re.compile(
 
 
 def whole_number(text: str) -> int | None:
-    """Parse an unsigned number of a kernel text; return None for other texts and for numbers above 64 bits."""
+    """None for texts that are not an unsigned number of at most 64 bits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _U64_DIGITS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemInfo:
-    """The three values of /proc/meminfo that the agent uses, in bytes."""
+    """Bytes of /proc/meminfo."""
 
     total_bytes: int
     free_bytes: int
@@ -91,8 +91,6 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCounters:
-    """The counters of a whole node at one time."""
-
     at_ns: int  # Time of the reading in nanoseconds
     busy_ticks: int  # Used jiffies since boot, summed over CPUs
     """Used jiffies since boot, summed over CPUs."""
@@ -105,7 +103,7 @@ class NodeCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupCounters:
-    """The counters of one cgroup at one time. A part that was unreadable is None."""
+    """A part that was unreadable is None."""
 
     at_ns: int  # Time of the reading in nanoseconds
     cpu_usage_ns: int | None  # CPU time since the cgroup was created
@@ -114,13 +112,10 @@ class CgroupCounters:
 
 
 def parse_busy_ticks(stat: str) -> int:
-    """Return the used jiffies of the whole node since boot, from the text of /proc/stat.
+    """Return the used jiffies of the whole node since boot, from the text of /proc/stat (agent spec, 6.1).
 
     Raises:
         MalformedCounter: The line `cpu` is missing, has fewer than 7 numbers, or has other texts.
-
-    Source:
-        agent spec, 6.1.
     """
     for line in stat.splitlines():
         fields = line.split()
@@ -130,7 +125,7 @@ def parse_busy_ticks(stat: str) -> int:
 
 
 def parse_busy_ticks_per_cpu(stat: str) -> dict[int, int]:
-    """Return CPU number -> used jiffies since boot, from the lines `cpuN` of /proc/stat.
+    """CPU number -> used jiffies since boot, from the lines `cpuN` of /proc/stat.
 
     Lines that cannot be parsed are left out.
     """
@@ -155,10 +150,9 @@ def _busy(fields: list[str]) -> int:
 
 
 def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
-    """Return the entries `Name: N kB` of a meminfo text: name -> bytes. Other lines are left out.
+    """Name -> bytes of the entries `Name: N kB`. Other lines are left out.
 
-    Args:
-        prefix: Text to cut off from the begin of each line, such as "Node 0 ".
+    `prefix`, such as "Node 0 ", is cut off each line.
     """
     entries: dict[str, int] = {}
     for line in meminfo.splitlines():
@@ -171,13 +165,10 @@ def parse_meminfo(meminfo: str, prefix: str = "") -> dict[str, int]:
 
 
 def parse_node_memory(meminfo: str) -> MemInfo:
-    """Return the node memory from the text of /proc/meminfo.
+    """From the text of /proc/meminfo (agent spec, 6.1).
 
     Raises:
         MalformedCounter: MemTotal, MemFree or MemAvailable is missing.
-
-    Source:
-        agent spec, 6.1.
     """
     entries = parse_meminfo(meminfo)
     return MemInfo(
@@ -208,16 +199,10 @@ def parse_flat(text: str) -> dict[str, int]:
 
 
 def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
-    """Return the memory of a cgroup from the text of memory.stat.
-
-    Args:
-        version: 1 (hierarchical keys `total_...`) or 2.
+    """From the text of memory.stat; v1 has hierarchical keys `total_...` (agent spec, 6.2).
 
     Raises:
         MalformedCounter: One of the seven keys is missing (cache/rss on v1, file/anon on v2 belong to them).
-
-    Source:
-        agent spec, 6.2.
     """
     entries = dict(_MEMORY_LINES[version].findall(memory_stat))
     try:
@@ -231,11 +216,7 @@ def parse_cgroup_memory(memory_stat: str, version: int) -> CgroupMemory:
 
 
 def parse_cpu_usage_ns(text: str, version: int) -> int:
-    """Return the CPU time of a cgroup in nanoseconds.
-
-    Args:
-        text: Text of cpuacct.usage (v1, nanoseconds), or of cpu.stat with `usage_usec` (v2).
-        version: 1 or 2.
+    """Return CPU time from the text of cpuacct.usage (v1, nanoseconds), or of cpu.stat with `usage_usec` (v2).
 
     Raises:
         MalformedCounter: The text has another form.
@@ -249,13 +230,10 @@ def parse_cpu_usage_ns(text: str, version: int) -> int:
 
 
 def parse_throttling(cpu_stat: str, version: int) -> Throttling:
-    """Return the CFS periods in the text of cpu.stat.
+    """From the text of cpu.stat.
 
     Raises:
         MalformedCounter: nr_periods, nr_throttled or throttled_time (v1) / throttled_usec (v2) is missing.
-
-    Source:
-        agent spec, 6.3.
     """
     entries = dict(_THROTTLING_LINES.findall(cpu_stat))
     for name in ("throttled_time" if version == 1 else "throttled_usec", "nr_periods", "nr_throttled"):
@@ -287,8 +265,7 @@ def parse_schedstat(text: str) -> SchedCounters:
 def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | None:
     """Return the mean milliseconds of waiting per time slice: delta wait / delta slices / 10^6.
 
-    Returns:
-        The delay. None if no time slice passed or a sum fell: threads that ended take their counters with them.
+    None if no time slice passed or a sum fell: threads that ended take their counters with them.
     """
     wait, slices = current.wait_ns - previous.wait_ns, current.slices - previous.slices
     if wait < 0 or slices <= 0:
@@ -342,7 +319,7 @@ def parse_diskstats(text: str) -> Mapping[str, DiskCounters]:
 
 
 def parse_tcp(text: str) -> TcpCounters:
-    """Return the counters of the protocol `Tcp:` in the text of /proc/<pid>/net/snmp.
+    """From the protocol `Tcp:` in the text of /proc/<pid>/net/snmp.
 
     Raises:
         MalformedCounter: The text has another form.
@@ -360,7 +337,7 @@ def parse_tcp(text: str) -> TcpCounters:
 def common_disks(
     previous: Mapping[str, DiskCounters], current: Mapping[str, DiskCounters]
 ) -> tuple[DiskCounters, DiskCounters]:
-    """Return the sums of two readings of disk counters, earlier and later, over the devices that both readings have."""
+    """The sums of both readings, earlier and later, over the devices that both have."""
     devices = previous.keys() & current.keys()
     before, after = ([reading[device] for device in sorted(devices)] for reading in (previous, current))
     return _sum(before), _sum(after)
@@ -392,8 +369,6 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
-    """The content of one pressure file."""
-
     some: Stall  # Time in which at least one task waited
     full: Stall  # Time in which all tasks waited at once
     full_supported: bool  # Whether the kernel reports `full`; otherwise it is zeros
@@ -418,12 +393,9 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def stall_ratio(previous: Stall, current: Stall, interval_ns: int) -> float | None:
-    """Return the share of an interval in which a task waited, from 0 to 1.
+    """Return the share of an interval in which a task waited, from 0 to 1 (agent spec, 18: mem-alloc).
 
-    Return None if the counter fell or the interval is not positive.
-
-    Source:
-        agent spec, 18 (mem-alloc).
+    None if the counter fell or the interval is not positive.
     """
     if interval_ns <= 0 or current.total_us < previous.total_us:
         return None

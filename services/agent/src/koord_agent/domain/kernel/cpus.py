@@ -52,14 +52,9 @@ class CacheFiles:
 
 
 def l3_caches(files: Iterable[CacheFiles]) -> list[CpuCache]:
-    """Return each L3 cache once, ordered by id.
+    """Return each L3 cache once, ordered by id; empty if unknown. Other levels and invalid texts are left out.
 
-    Args:
-        files: Files of all caches of all CPUs. Other levels and invalid texts are left out.
-
-    Returns:
-        Empty if unknown. Without ids of the kernel, caches are numbered in the order of their first CPU, as lscpu
-        does.
+    Without ids of the kernel, caches are numbered in the order of their first CPU, as lscpu does.
     """
     found: dict[CpuSet, CacheFiles] = {}
     for of in files:

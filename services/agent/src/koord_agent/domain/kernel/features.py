@@ -34,8 +34,6 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Result of the check whether one feature of a machine can be used."""
-
     feature: str  # Name of the feature, or v1 name of a cgroup file
     usable: bool  # Whether it can be used
     file: str  # The file or directory that decides it
@@ -44,21 +42,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of a machine: for each feature that the agent can use, whether the machine has it."""
+    """The findings about all features that the agent can use."""
 
     findings: tuple[Finding, ...]
 
     def usable(self, feature: str) -> bool:
-        """Return whether a feature can be used. The argument is a `Feature` or the v1 name of a cgroup file."""
+        """`feature` is a `Feature` or the v1 name of a cgroup file."""
         return any(finding.feature == feature and finding.usable for finding in self.findings)
 
     def missing(self) -> tuple[Finding, ...]:
-        """Return the findings about the features that cannot be used, with the reason."""
         return tuple(finding for finding in self.findings if not finding.usable)
 
 
 def features_of(usable: Iterable[Feature], *, file: str, why: str) -> Features:
-    """Return findings for a machine whose features are known without probing, such as a simulated one."""
+    """For a machine whose features are known without probing, such as a simulated one."""
     known = frozenset(usable)
     return Features(
         tuple(

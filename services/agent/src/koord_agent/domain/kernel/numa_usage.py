@@ -25,13 +25,7 @@ def numa_cores_of_ticks(
 ) -> dict[int, float]:
     """Return NUMA node -> cores in use between two readings of the used jiffies of each CPU.
 
-    CPUs that are not in the map, that are new, or whose counter fell are left out.
-
-    Args:
-        before: CPU -> used jiffies at the earlier reading.
-        after: CPU -> used jiffies at the later reading.
-        cpu_to_numa: CPU -> NUMA node.
-        interval_ns: Time between the readings in nanoseconds, positive.
+    CPUs that are not in the map, that are new, or whose counter fell are left out. `interval_ns` is positive.
     """
     ticks = dict.fromkeys(sorted(set(cpu_to_numa.values())), 0)
     for cpu, now in after.items():
@@ -43,18 +37,14 @@ def numa_cores_of_ticks(
 
 
 def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
-    """Return the memory in use on a NUMA node in bytes.
+    """Return max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0) of a NUMA node.
 
-    It is max(MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), 0).
-
-    Args:
-        meminfo: Text of /sys/bus/node/devices/node<i>/meminfo, lines prefixed `Node <i> `.
+    `meminfo` is the text of /sys/bus/node/devices/node<i>/meminfo, with lines prefixed `Node <i> `.
 
     Raises:
         MalformedCounter: An entry is missing. The message has its name.
 
-    Source:
-        agent spec, 6.1.
+    Source: agent spec, 6.1.
     """
     entries = parse_meminfo(meminfo, prefix=f"Node {numa_node} ")
     names = ("MemTotal", "MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
@@ -66,13 +56,9 @@ def numa_memory_used_bytes(meminfo: str, numa_node: int) -> int:
 
 
 def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, float]) -> dict[int, float]:
-    """Divide the CPU usage of the system among NUMA nodes, in proportion to their usage; all are 0 if nothing is used.
+    """Divide the CPU usage of the system among NUMA nodes, in proportion to their usage (agent spec, 6.5).
 
-    Args:
-        node_numa_cpu: NUMA node -> cores in use.
-
-    Source:
-        agent spec, 6.5.
+    All are 0 if nothing is used.
     """
     total = sum(node_numa_cpu.values())
     return {node: system_cpu_cores * used / total if total else 0.0 for node, used in node_numa_cpu.items()}
@@ -81,9 +67,9 @@ def numa_system_cpu_cores(system_cpu_cores: float, node_numa_cpu: Mapping[int, f
 def numa_system_memory_bytes(
     node_numa_memory: Mapping[int, float], pods_numa_memory: Mapping[int, float]
 ) -> dict[int, float]:
-    """Return the system's memory by NUMA node: max(node - pods, 0).
+    """max(node - pods, 0) by NUMA node.
 
-    It is a lower bound, because the part of the pods contains file pages (agent spec, 6.5).
+    A lower bound, because the part of the pods contains file pages (agent spec, 6.5).
     """
     return {node: max(used - pods_numa_memory.get(node, 0), 0) for node, used in node_numa_memory.items()}
 
@@ -96,14 +82,10 @@ def parse_numa_stat(text: str, version: int) -> dict[int, int]:
     On v2, they are anonymous and file pages: the bytes in the first two lines, `anon` and `file`, each floored to
     pages.
 
-    Args:
-        version: Version of the cgroup interface: 1 or 2.
-
     Raises:
         MalformedCounter: The text has another form.
 
-    Source:
-        agent spec, 6.2, which names the first line only.
+    Source: agent spec, 6.2, which names the first line only.
     """
     lines = text.splitlines()
     if version == 1:
@@ -139,15 +121,12 @@ def _numa_fields(line: str) -> dict[int, int]:
 def cold_page_bytes(idle_page_stats: str, boundary: int = COLD_BOUNDARY) -> int:
     """Return the bytes of file pages that were idle for a long time, from the text of memory.idle_page_stats.
 
-    Args:
-        idle_page_stats: The text. Its columns are buckets of growing idle time.
-        boundary: First bucket that counts as cold.
+    Its columns are buckets of growing idle time; `boundary` is the first that counts as cold.
 
     Raises:
         MalformedCounter: The text has not exactly 31 lines, or a counted row is not made of numbers.
 
-    Source:
-        agent spec, 6.10 (kidled).
+    Source: agent spec, 6.10 (kidled).
     """
     lines = idle_page_stats.removesuffix("\n").split("\n")
     if len(lines) != COLD_FILE_LINES:

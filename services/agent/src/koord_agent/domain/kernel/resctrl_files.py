@@ -28,32 +28,24 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schemata:
-    """Settings of a resctrl group: cache id -> mask of cache ways (L3), and cache id -> memory bandwidth (MB).
-
-    A kind without a line in the file is empty.
-    """
+    """Settings of a resctrl group by cache id: mask of cache ways (L3), memory bandwidth (MB). Empty without a line."""
 
     l3: Mapping[int, int] = field(default_factory=dict[int, int])
     mb: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def of(self, kind: str) -> Mapping[int, int]:
-        """Return the values of one kind, "L3" or "MB": cache id -> value."""
+        """`kind` is "L3" or "MB"."""
         return self.l3 if kind == L3 else self.mb
 
 
 def parse_schemata(text: str, caches: int | None = None) -> Schemata:
-    """Parse the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...` of a schemata file.
+    """Parse the lines `L3:<id>=<hex>;...` and `MB:<id>=<decimal>;...` of a schemata file (agent spec, 15 (3)).
 
-    Other lines are ignored. Items without exactly one `=` are skipped.
-
-    Args:
-        caches: Number of ids that each line must have; None: as many as the first line.
+    Other lines are ignored. Items without exactly one `=` are skipped. `caches` is the number of ids that each line
+    must have; None: as many as the first line.
 
     Raises:
         MalformedCounter: A number is invalid, or a line has another number of ids.
-
-    Source:
-        agent spec, 15 (3).
     """
     found: dict[str, dict[int, int]] = {}
     for line in text.splitlines():
@@ -75,12 +67,7 @@ def parse_schemata(text: str, caches: int | None = None) -> Schemata:
 
 
 def needs_write(current: Schemata, kind: str, wanted: Mapping[int, int]) -> bool:
-    """Return whether the wanted values differ from the current ones, in any value or in the set of cache ids (D-25).
-
-    Args:
-        kind: "L3" or "MB".
-        wanted: Cache id -> value.
-    """
+    """Whether the wanted values of a kind ("L3" or "MB") differ in any value or in the set of cache ids (D-25)."""
     return dict(current.of(kind)) != dict(wanted)
 
 
@@ -101,7 +88,7 @@ def _number(text: str, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResctrlSupport:
-    """Support of a CPU for resctrl: dividing and monitoring its last-level cache and memory bandwidth."""
+    """Whether a CPU can divide and monitor its last-level cache and memory bandwidth."""
 
     vendor: str  # `vendor_id` of /proc/cpuinfo, or `UNKNOWN_VENDOR`
     control: bool  # Whether cache ways and memory bandwidth can be divided
@@ -109,10 +96,9 @@ class ResctrlSupport:
 
 
 def resctrl_support(cpuinfo: str) -> ResctrlSupport:
-    """Return which parts of resctrl a CPU supports, from the text of /proc/cpuinfo.
+    """From the text of /proc/cpuinfo.
 
-    Source:
-        agent spec, 6.9, 15.
+    Source: agent spec, 6.9, 15.
     """
     vendor, flags = "", frozenset[str]()
     for line in cpuinfo.splitlines():
@@ -129,15 +115,11 @@ def resctrl_support(cpuinfo: str) -> ResctrlSupport:
 
 
 def parse_monitoring(groups: Mapping[str, Mapping[str, str]]) -> dict[int, dict[str, int]]:
-    """Return cache id -> file name -> counter for one resctrl group.
+    """Return cache id -> file name -> counter, from the texts of a resctrl group by directory and file name.
 
-    Directories of another name and files without a number (`Unavailable`, `Error`) are left out.
+    Other directories than `mon_L3_<id>` and files without a number (`Unavailable`, `Error`) are left out.
 
-    Args:
-        groups: Name of a directory `mon_L3_<id>` -> file name -> text.
-
-    Source:
-        agent spec, 6.9 (D-9).
+    Source: agent spec, 6.9 (D-9).
     """
     caches: dict[int, dict[str, int]] = {}
     for directory, files in groups.items():

@@ -15,8 +15,6 @@ KUBELET_DIR = "/var/lib/kubelet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageInfo:
-    """The disks of the node, by device, partition, volume group and mount point."""
-
     disk_number: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/<disk> -> MAJ:MIN
     partition_disk: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/<partition> -> /dev/<disk>
     # Volume group -> /dev/<disk>, only for groups of a single physical volume.
@@ -26,21 +24,18 @@ class StorageInfo:
     kubelet_dir: str = KUBELET_DIR  # Folder of the kubelet
 
     def disk_of_device(self, device: str) -> str | None:
-        """Return MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""
+        """MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""
         disk = self.partition_disk.get(device, device)
         if disk in self.lv_mapper_vg:
             disk = self.vg_disk.get(self.lv_mapper_vg[disk], "")
         return self.disk_number.get(disk)
 
     def disk_of_group(self, volume_group: str) -> str | None:
-        """Return MAJ:MIN of the disk that contains a volume group; None if it is unknown or has several disks."""
+        """MAJ:MIN of the disk that contains a volume group; None if it is unknown or has several disks."""
         return self.disk_number.get(self.vg_disk.get(volume_group, ""))
 
     def disk_of_volume(self, pod_uid: str, volume: str) -> str | None:
-        """Return MAJ:MIN of the disk that contains a CSI volume of a pod.
-
-        Return None if it is not mounted or its disk is unknown.
-        """
+        """MAJ:MIN of the disk that contains a CSI volume; None if it is not mounted or its disk is unknown."""
         mount = f"{self.kubelet_dir.rstrip('/')}/pods/{pod_uid}/volumes/kubernetes.io~csi/{volume}/mount"
         device = self.mountpoint_device.get(mount)
         return None if device is None else self.disk_of_device(device)
@@ -57,9 +52,8 @@ def parse_storage(
 ) -> StorageInfo:
     """Parse the outputs of lsblk, vgs, lvs and findmnt. Invalid lines are skipped.
 
-    Args:
-        parents: Partition -> disk in the kernel (`/sys/class/block`), names without /dev/. For a missing partition, the
-            disk with minor - minor % 16 is assumed, which is wrong for NVMe (D-11).
+    `parents` maps partitions to disks of the kernel (`/sys/class/block`), names without /dev/. For a missing partition,
+    the disk with minor - minor % 16 is assumed, which is wrong for NVMe (D-11).
     """
     disks: dict[str, str] = {}
     partitions: dict[str, str] = {}

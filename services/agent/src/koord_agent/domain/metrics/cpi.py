@@ -53,13 +53,7 @@ class Counted:
 
 
 def scale_counters(per_cpu: Iterable[CpuCounters]) -> Counted:
-    """Return cycles and instructions over all CPUs: the sum of raw / (running / enabled).
-
-    A ratio with a zero counts as 1.
-
-    Source:
-        agent spec, 6.7.
-    """
+    """Sum raw / (running / enabled) over all CPUs. A ratio with a zero counts as 1 (agent spec, 6.7)."""
     cycles = instructions = 0.0
     for counters in per_cpu:
         enabled, running = counters.time_enabled_ns, counters.time_running_ns
@@ -87,7 +81,7 @@ class Baseline:
     robust: bool  # Whether enough tasks have enough samples
 
     def threshold(self, sigma: float = SIGMA) -> float:
-        """Return the CPI above which a sample is an outlier: mean + sigma * standard deviation."""
+        """CPI above which a sample is an outlier: mean + sigma * standard deviation."""
         return self.mean + sigma * self.stddev
 
 
@@ -96,13 +90,11 @@ def learn_baseline(
 ) -> Baseline | None:
     """Compute a baseline: mean and standard deviation, each sample weighted by 0.9 ^ (age in days).
 
+    None without samples.
+
     A baseline is robust if at least min_tasks tasks have at least min_samples_per_task samples each.
 
-    Returns:
-        The baseline. None without samples.
-
-    Source:
-        agent spec, 18.
+    Source: agent spec, 18.
     """
     if not samples:
         return None
@@ -116,12 +108,9 @@ def learn_baseline(
 
 
 def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_usage: float = MIN_USAGE_CORES) -> bool:
-    """Return whether a CPI exceeds the threshold of the baseline while the container uses at least `min_usage` cores.
+    """Whether a CPI exceeds `Baseline.threshold` while the container uses at least `min_usage` cores.
 
-    Args:
-        cpi: Cycles per instruction. A missing sample (None) is never an outlier.
-        threshold: `Baseline.threshold` of its workload.
-        min_usage: Lowest usage in cores at which a sample counts.
+    A missing sample (None) is never an outlier.
     """
     return cpi is not None and usage_cores >= min_usage and cpi > threshold
 
@@ -129,7 +118,7 @@ def is_outlier(cpi: float | None, usage_cores: float, threshold: float, *, min_u
 def is_anomalous(
     outlier_times: Iterable[float], now: float, *, outliers: int = ANOMALY_OUTLIERS, window: float = WINDOW_SECONDS
 ) -> bool:
-    """Return whether at least `outliers` outliers lie in (now - window, now]. All times are in seconds."""
+    """Whether at least `outliers` outliers lie in (now - window, now]. All times are in seconds."""
     return sum(now - window < at <= now for at in outlier_times) >= outliers
 
 
@@ -146,19 +135,10 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
     """Return how well a suspect's CPU usage coincides with the victim's high CPI, from -1 to 1.
 
     Usage u is normalised to a sum of 1. Each minute adds u (1 - threshold / c) if the victim's CPI c is above the
-    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI are left out before usage is
-    normalised.
+    threshold, and u (c / threshold - 1) if it is below. Minutes without a CPI (None) are left out before usage (cores
+    in the same minutes) is normalised. 0 if the suspect was idle in all minutes with a sample.
 
-    Args:
-        threshold: CPI above which a sample of the victim is an outlier.
-        victim_cpi: One value per minute; None if the minute has no sample.
-        usage: Cores that the suspect used in the same minutes.
-
-    Returns:
-        The correlation. 0 if the suspect was idle in all minutes with a sample.
-
-    Source:
-        agent spec, 18
+    Source: agent spec, 18.
     """
     minutes = [(cpi, used) for cpi, used in zip(victim_cpi, usage, strict=False) if cpi is not None]
     total = sum(used for _, used in minutes)
@@ -175,8 +155,6 @@ def correlation(threshold: float, victim_cpi: Sequence[float | None], usage: Seq
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A CPU quota for the pod that most likely disturbs a victim."""
-
     name: str  # UID of the pod
     correlation: float  # How well its usage coincides with the victim's high CPI
     cfs_quota_us: int  # The quota in microseconds per period
@@ -186,19 +164,12 @@ class Cap:
 def choose_antagonist(
     suspects: Iterable[Suspect], correlations: Mapping[str, float], *, at_least: float = MIN_CORRELATION
 ) -> Cap | None:
-    """Return a cap for the suspect of priority class batch or free that has the largest correlation.
+    """Return a cap for the suspect of priority class batch or free with the largest correlation; None if there is none.
 
-    If several have the same correlation, the first by name is chosen.
+    Of equal ones, the first by name is chosen. `correlations` is by name; `at_least` the lowest one of a pod that is
+    capped.
 
-    Args:
-        correlations: Name of a suspect -> correlation.
-        at_least: Lowest correlation of a pod that is capped.
-
-    Returns:
-        Its cap. None if there is no such pod.
-
-    Source:
-        agent spec, 18.
+    Source: agent spec, 18.
     """
     able = [
         suspect

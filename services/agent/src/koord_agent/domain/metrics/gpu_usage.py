@@ -26,8 +26,6 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One GPU and the processes that use it."""
-
     minor: int  # Its minor number
     uuid: str
     memory_bytes: int  # Its whole memory
@@ -46,11 +44,7 @@ ReadGpus = Callable[[], Sequence[GpuReading]]
 
 
 def gpu_samples(gpus: Iterable[GpuReading], owners: Mapping[int, GpuOwner], at_ms: int) -> Iterator[Sample]:
-    """Yield the samples of one reading.
-
-    Args:
-        owners: Process -> its container. Other processes count for the node only.
-    """
+    """Processes without an owner count for the node only."""
     for gpu in gpus:
         of_gpu: tuple[str, ...] = (str(gpu.minor), gpu.uuid)
         cores, memory = defaultdict[tuple[str, ...], float](float), defaultdict[tuple[str, ...], int](int)
@@ -78,10 +72,9 @@ def gpu_samples(gpus: Iterable[GpuReading], owners: Mapping[int, GpuOwner], at_m
 def gpu_usages(
     store: SeriesStore, gpus: Iterable[GpuReading], start_ms: int, now_ms: int, pod: str = ""
 ) -> tuple[GpuUsage, ...]:
-    """Return the average usage of each GPU in a window. GPUs without samples are left out.
+    """Average usage of each GPU in a window, by a pod (UID) or, for "", the whole node.
 
-    Args:
-        pod: UID of a pod; "" for the whole node.
+    GPUs without samples are left out.
     """
     core_kind, memory_kind = (
         (Kind.POD_GPU_CORE, Kind.POD_GPU_MEMORY) if pod else (Kind.NODE_GPU_CORE, Kind.NODE_GPU_MEMORY)

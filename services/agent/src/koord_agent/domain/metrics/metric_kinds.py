@@ -9,10 +9,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """Kind of a metric, such as the CPU usage of pods.
-
-    `LABELS` names the labels that identify one series of a kind, for example the UID of the pod.
-    """
+    """`LABELS` names the labels that identify one series of a kind, for example the UID of the pod."""
 
     NODE_CPU = "node_cpu_usage"
     NODE_MEMORY = "node_memory_usage"

@@ -41,8 +41,6 @@ LAST_LOOKBACK_INTERVALS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortReading:
-    """The best-effort class at one time."""
-
     counters: CgroupCounters | None  # Counters of its cgroup; None if unreadable
     quota_us: int | None  # CPU quota in microseconds per period; -1 unlimited, None if unreadable
     period_us: int = 100_000  # Length of a period in microseconds
@@ -52,8 +50,6 @@ class BestEffortReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaReading:
-    """The NUMA nodes of a machine at one time."""
-
     cpu_to_numa: Mapping[int, int]  # Online CPU -> NUMA node
     memory_bytes: Mapping[int, int]  # NUMA node -> bytes in use; empty if unreadable this time
     pods_pages: Mapping[int, int]  # NUMA node -> number of 4 KiB memory pages of all readable pods together
@@ -61,7 +57,7 @@ class NumaReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """All counters of a machine at one time. None means that the part was unreadable this time."""
+    """None means that the part was unreadable this time."""
 
     node: NodeCounters | None  # Counters of the whole machine
     pods: Mapping[str, CgroupCounters | None]  # UID -> counters, for all pods that the agent knows
@@ -169,7 +165,6 @@ class NodeMonitor:
         )
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Append samples of a slow collector, such as PSI, to the series."""
         self.store.append_all(tuple(samples))
 
     def last(self, kind: Kind, now_ms: int, of: str = "") -> float | None:
@@ -180,7 +175,6 @@ class NodeMonitor:
         return entry[1]
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the time series and the previous readings of pods and containers that have ended."""
         self.store.forget(uids)
         self._previous = {key: value for key, value in self._previous.items() if key[1] not in uids}
         self._last = {key: value for key, value in self._last.items() if key[1] not in uids}
@@ -190,7 +184,7 @@ class NodeMonitor:
         self._last[kind, of] = (now_ms, value)
 
     def _observe_node(self, node: NodeCounters | None, now_ms: int) -> tuple[NodeCounters, NodeCounters] | None:
-        """Return the previous and the current reading; None unless both exist."""
+        """The previous and the current reading; None unless both exist."""
         if node is None:
             return None
         previous = self._swap(("node", ""), node, now_ms)
@@ -272,9 +266,7 @@ class NodeMonitor:
         system_cpu: float | None,
         now_ms: int,
     ) -> None:
-        """Append samples of the CPU and memory usage of each NUMA node, and of the system on it.
-
-        Samples of the node itself do not depend on these.
+        """Append samples of each NUMA node, and of the system on it. Samples of the node itself do not depend on these.
 
         Args:
             counters: Previous and current counters of the node; None without both.
@@ -338,13 +330,10 @@ _OCCUPANCY: Final = "llc_occupancy"
 def pressure_samples(
     found: Mapping[str, Pressure], at_ms: int, uid: str, container_id: str | None = None
 ) -> Iterator[Sample]:
-    """Yield samples of PSI avg10 for a pod or one of its containers (agent spec, 6.8).
+    """Yield samples of PSI avg10 for a pod or, with an id, one of its containers (agent spec, 6.8).
 
-    The last sample tells whether the kernel measures the CPU pressure `full`: 1 or 0.
-
-    Args:
-        found: Resource (cpu, mem, io) -> pressure.
-        container_id: Id of the container; None for the pod itself.
+    The last sample tells whether the kernel measures the CPU pressure `full`: 1 or 0. `found` is by resource: cpu, mem,
+    io.
     """
     object_ = (uid,) if container_id is None else (uid, container_id)
     kind = Kind.POD_PSI if container_id is None else Kind.CONTAINER_PSI
@@ -359,17 +348,13 @@ def pressure_samples(
 
 
 def cpi_samples(counted: Counted, at_ms: int, uid: str, container_id: str) -> Iterator[Sample]:
-    """Yield samples of the cycles and instructions of one container in one measuring window (agent spec, 6.7)."""
+    """Samples of one container in one measuring window (agent spec, 6.7)."""
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.cycles, (uid, container_id, CYCLES))
     yield Sample(Kind.CONTAINER_CPI, at_ms, counted.instructions, (uid, container_id, INSTRUCTIONS))
 
 
 def resctrl_samples(groups: Mapping[str, Mapping[int, Mapping[str, int]]], at_ms: int) -> Iterator[Sample]:
-    """Yield samples of the cache occupancy and bandwidth counters of resctrl groups (agent spec, 6.9).
-
-    Args:
-        groups: Group -> cache id -> file name -> counter.
-    """
+    """Samples of group -> cache id -> file name -> counter: cache occupancy and bandwidth (agent spec, 6.9)."""
     for group, caches in groups.items():
         for cache, counters in caches.items():
             if _OCCUPANCY in counters:
@@ -390,11 +375,7 @@ _COLD_KINDS: Final = {
 def cold_page_samples(
     level: str, cold_bytes: int, with_page_cache_bytes: float, at_ms: int, of: str = ""
 ) -> Iterator[Sample]:
-    """Yield samples of the cold page cache, and of memory usage without it (agent spec, 6.10).
-
-    Args:
-        of: UID, container id or name of the object; "" for the node.
-    """
+    """Samples of cold page cache, and of memory usage without it (agent spec, 6.10). `of` is "" for the node."""
     cold, hot = _COLD_KINDS[level]
     yield Sample(cold, at_ms, cold_bytes, of)
     yield Sample(hot, at_ms, hot_page_usage_bytes(int(with_page_cache_bytes), cold_bytes), of)

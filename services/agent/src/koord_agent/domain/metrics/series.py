@@ -42,14 +42,7 @@ class Sample(NamedTuple):
 
 
 def require_labels(kind: Kind, of: Of) -> None:
-    """Check that `of` names an object with exactly the labels of a kind of metric.
-
-    Raises:
-        InvalidInput: It has other labels. The message has kind and labels.
-
-    Source:
-        agent spec, 5.
-    """
+    """Raises InvalidInput: `of` names an object with other labels than the kind has. The message has both."""
     names = LABELS[kind]
     fits = of == "" if not names else (isinstance(of, str) and bool(of) if len(names) == 1 else len(of) == len(names))
     if not fits or (len(names) > 1 and isinstance(of, str)):
@@ -62,14 +55,14 @@ class NoSamples(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """The samples of one query: times in milliseconds, and as many values; each value belongs to the time beside it."""
+    """The samples of one query: times in milliseconds, and as many values."""
 
     times_ms: Sequence[int]
     values: Sequence[float]
 
     @property
     def span_ms(self) -> int:
-        """Newest time minus oldest time of the samples in milliseconds (D-6); 0 without samples."""
+        """Newest minus oldest time (D-6); 0 without samples."""
         return max(self.times_ms) - min(self.times_ms) if len(self.times_ms) else 0
 
 
@@ -106,25 +99,19 @@ def aggregate(points: Points, name: str) -> float:
 def percentile_index(count: int, fraction: float) -> int:
     """Return the index of a percentile in a sorted list: int(f32(count) * f32(fraction)) - 1, at least 0.
 
-    f32 means single precision (agent spec, 5).
-
-    Args:
-        fraction: The percentile as a fraction, such as 0.95.
+    f32 means single precision (agent spec, 5). `fraction` is for example 0.95.
     """
     product = _float32(_float32(float(count)) * _float32(fraction))
     return max(int(product) - 1, 0)
 
 
 def _float32(value: float) -> float:
-    """Return the nearest single-precision value.
-
-    The product of two such values is exact in double precision, so rounding once is enough.
-    """
+    """The product of two single-precision values is exact in double precision, so rounding once is enough."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def is_cold(points: Points, window_ms: int) -> bool:
-    """Return whether the samples span less than half of the window, so that there are too few (agent spec, 7.3)."""
+    """Whether the samples span less than half of the window, so that there are too few (agent spec, 7.3)."""
     return points.span_ms < 0.5 * window_ms
 
 
@@ -168,14 +155,14 @@ class Series:
         return True
 
     def drop_before(self, oldest_kept_ms: int) -> int:
-        """Delete the samples of the series that are older than a time, and return their number."""
+        """Delete the samples that are older than a time, and return their number."""
         cut = bisect_left(self._arrays[0], oldest_kept_ms)
         if cut:
             self._keep(cut, len(self))
         return cut
 
     def drop_after(self, newest_kept_ms: int) -> int:
-        """Delete the samples of the series that are newer than a time, and return their number."""
+        """Delete the samples that are newer than a time, and return their number."""
         cut = bisect_right(self._arrays[0], newest_kept_ms)
         released = len(self) - cut
         if released:
@@ -183,29 +170,25 @@ class Series:
         return released
 
     def after(self, at_ms: int) -> Points:
-        """Return the samples of the series that are newer than a time."""
         times, values = self._arrays
         low, high = bisect_right(times, at_ms), len(times)
         return Points(times_ms=times[low:high], values=values[low:high])
 
     def drop_oldest_half(self) -> int:
-        """Delete the older half of the samples (at least one) and return their number."""
+        """At least one sample. Return their number."""
         cut = (len(self) + 1) // 2
         self._keep(cut, len(self))
         return cut
 
     def between(self, start_ms: int, end_ms: int) -> Points:
-        """Return the samples from start to end, both inclusive.
-
-        Samples older than `end_ms` minus the retention are left out.
-        """
+        """Both times are inclusive. Samples older than `end_ms` minus the retention are left out."""
         times, values = self._arrays
         start_ms = max(start_ms, end_ms - self.retention_ms)
         low, high = bisect_left(times, start_ms), bisect_right(times, end_ms)
         return Points(times_ms=times[low:high], values=values[low:high])
 
     def last(self, start_ms: int, end_ms: int) -> float | None:
-        """Return the newest value from start to end, both inclusive; None if there is none."""
+        """The newest value; both times are inclusive."""
         times, values = self._arrays
         high = bisect_right(times, end_ms)
         if not high or times[high - 1] < start_ms:
@@ -214,7 +197,6 @@ class Series:
 
     @property
     def newest_ms(self) -> int | None:
-        """Time of the newest sample in milliseconds; None if there is none."""
         times, _ = self._arrays
         return times[-1] if times else None
 
@@ -249,10 +231,7 @@ class SeriesStore:
         self._series: dict[Kind, dict[Of, Series]] = {kind: {} for kind in Kind}
 
     def keep_objects_for(self, window_ms: int) -> None:
-        """Keep samples of pods, containers and other objects for at least `window_ms`.
-
-        They are never kept longer than the samples of the node.
-        """
+        """Keep samples of objects for at least `window_ms`, but never longer than the samples of the node."""
         kept_ms = min(max(self._least_object_retention_ms, window_ms), self.retention_ms)
         if kept_ms == self.object_retention_ms:
             return
@@ -263,7 +242,7 @@ class SeriesStore:
                     series.retention_ms = kept_ms
 
     def append(self, kind: Kind, at_ms: int, value: float, of: Of = "") -> None:
-        """Add one sample to a series. A sample that is over a minute older than the newest of its series is dropped.
+        """A sample that is over a minute older than the newest of its series is dropped.
 
         Raises:
             InvalidInput: `of` does not name exactly the labels of the kind. Nothing is stored then.
@@ -287,40 +266,36 @@ class SeriesStore:
             self.append(kind, at_ms, value, of)
 
     def between(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> Points:
-        """Return the samples of one series from start to end, both inclusive; empty if there is no such series."""
+        """Both times are inclusive; empty if there is no such series."""
         series = self._series[kind].get(of)
         return series.between(start_ms, end_ms) if series is not None else Points(times_ms=(), values=())
 
     def last(self, kind: Kind, start_ms: int, end_ms: int, of: Of = "") -> float | None:
-        """Return the newest value of one series from start to end, both inclusive; None if there is none."""
+        """The newest value; both times are inclusive."""
         series = self._series[kind].get(of)
         return series.last(start_ms, end_ms) if series is not None else None
 
     def held(self, kind: Kind) -> tuple[Of, ...]:
-        """Return the objects (`of`) of every series of a kind, in no defined order."""
+        """The objects (`of`) of every series of a kind, in no defined order."""
         return tuple(self._series[kind])
 
     def objects(self, kind: Kind) -> list[str]:
-        """Return the names of the objects that have a series of a kind with one label, sorted."""
+        """The objects of a kind with one label, sorted."""
         return sorted(of for of in self._series[kind] if isinstance(of, str))
 
     def forget(self, objects: Iterable[str]) -> None:
-        """Drop every series of objects that have ended, such as pods and containers; the argument is their ids."""
+        """The argument is the ids of objects that have ended, such as pods and containers."""
         gone = set(objects)
         for held in self._series.values():
             for of in [of for of in held if of in gone or (isinstance(of, tuple) and not gone.isdisjoint(of))]:
                 del held[of]
 
     def collect_garbage(self, now_ms: int) -> int:
-        """Delete the samples that are older than the retention (12 hours by default), and series without samples.
+        """Delete the samples that are older than the retention, and series without samples. Return how many samples.
 
         If the store is still larger than its limit, delete the older half of the longest series until it fits.
 
-        Returns:
-            Number of deleted samples.
-
-        Source:
-            agent spec, 5 (storage GC).
+        Source: agent spec, 5 (storage GC).
         """
         released = 0
         for held in self._series.values():
@@ -343,14 +318,11 @@ class SeriesStore:
         return released
 
     def clock_set_back(self, now_ms: int) -> int:
-        """Delete samples whose time is after `now_ms`, because the clock was set back, and return their number.
-
-        Otherwise they would prevent new samples from being added.
-        """
+        """Delete samples of the future, which would prevent new samples from being added. Return their number."""
         return sum(series.drop_after(now_ms) for series in self._all())
 
     def newer_than(self, at_ms: int) -> Iterator[tuple[Kind, Of, Points]]:
-        """Yield kind, object and new samples of every series that has samples newer than a time."""
+        """Yield kind, object and new samples of every series that has any."""
         for kind, held in self._series.items():
             for of, series in held.items():
                 if (series.newest_ms or 0) > at_ms:
@@ -358,11 +330,10 @@ class SeriesStore:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all samples in bytes (time and value, without overhead)."""
+        """Time and value of all samples, without overhead."""
         return SAMPLE_BYTES * sum(len(series) for series in self._all())
 
     def __len__(self) -> int:
-        """Return the number of series."""
         return sum(len(held) for held in self._series.values())
 
     def _all(self) -> Iterator[Series]:
@@ -387,44 +358,27 @@ class Metrics:
     interval_ms: int  # Interval of the collectors. A "last" value is at most two intervals old.
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:
-        """Return the newest value of a series; None if it is older than `within_ms`.
-
-        If `within_ms` is None, the limit is two intervals of the collectors.
-        """
+        """None if the newest value is older than `within_ms`, or than two intervals of the collectors without it."""
         lookback_ms = LAST_LOOKBACK_INTERVALS * self.interval_ms if within_ms is None else within_ms
         return self.store.last(kind, self.now_ms - lookback_ms, self.now_ms, of)
 
     def over(self, kind: Kind, name: str, window_ms: int, of: Of = "") -> float | None:
-        """Return an aggregate of a series over the window that ends now.
-
-        Args:
-            name: Aggregate: avg, p50, p90, p95, p99 or last.
-        """
+        """Return an aggregate over the window that ends now: avg, p50, p90, p95, p99 or last."""
         points = self.store.between(kind, self.now_ms - window_ms, self.now_ms, of)
         return aggregate(points, name) if len(points.values) else None
 
     def average(self, kind: Kind, window_ms: int, of: Of = "") -> float | None:
-        """Return the mean of a series over the window of `window_ms` that ends now."""
         return self.over(kind, "avg", window_ms, of)
 
     def count(self, kind: Kind, window_ms: int, of: Of = "") -> int:
-        """Return the number of samples of a series in the window of `window_ms` that ends now; 0 without samples."""
         return len(self.store.between(kind, self.now_ms - window_ms, self.now_ms, of).values)
 
     def pressure(self, uid: str, resource: str, degree: str, *, within_ms: int) -> float | None:
-        """Return the newest PSI avg10 of a pod in percent; None if there is no sample.
-
-        Args:
-            resource: `cpu`, `mem` or `io`.
-            degree: `some` or `full`.
-        """
+        """PSI avg10 of a pod in percent. `resource` is `cpu`, `mem` or `io`; `degree` is `some` or `full`."""
         return self.last(Kind.POD_PSI, (uid, resource, PSI_PRECISION, degree), within_ms=within_ms)
 
     def cycles_per_instruction(self, uid: str, container_id: str, *, within_ms: int) -> float | None:
-        """Return the newest CPI (cycles per instruction) of a container.
-
-        Return None if there is no sample within `within_ms`, or if no instruction was counted.
-        """
+        """None if there is no sample within `within_ms`, or if no instruction was counted."""
         cycles = self.last(Kind.CONTAINER_CPI, (uid, container_id, CYCLES), within_ms=within_ms)
         instructions = self.last(Kind.CONTAINER_CPI, (uid, container_id, INSTRUCTIONS), within_ms=within_ms)
         return cycles / instructions if cycles is not None and instructions else None

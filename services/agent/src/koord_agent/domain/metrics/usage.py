@@ -13,12 +13,9 @@ from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Thr
 
 
 def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
-    """Return the cores in use between two readings of the used jiffies: ticks / (interval / jiffy).
+    """Return ticks / (interval / jiffy) of the used jiffies.
 
-    Return None, no sample, if the counter fell or the interval is not positive (D-7).
-
-    Source:
-        agent spec, 6.1.
+    Source: agent spec, 6.1.
     """
     if interval_ns <= 0 or current_ticks < previous_ticks:
         return None
@@ -26,13 +23,7 @@ def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int,
 
 
 def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> float | None:
-    """Return the cores that a cgroup used between two readings of its CPU time.
-
-    Return None, no sample, if the counter fell or the interval is not positive (D-7).
-
-    Source:
-        agent spec, 6.2.
-    """
+    """Source: agent spec, 6.2."""
     if interval_ns <= 0 or current_ns < previous_ns:
         return None
     return (current_ns - previous_ns) / interval_ns
@@ -41,10 +32,7 @@ def cgroup_cpu_cores(previous_ns: int, current_ns: int, *, interval_ns: int) -> 
 def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
     """Return the share of the CFS periods in which a cgroup was throttled, from 0 to 1; 0 if no period passed.
 
-    Return None, no sample, if a counter fell (D-7).
-
-    Source:
-        agent spec, 6.3.
+    Source: agent spec, 6.3.
     """
     periods = current.nr_periods - previous.nr_periods
     throttled = current.nr_throttled - previous.nr_throttled
@@ -54,10 +42,6 @@ def throttled_ratio(previous: Throttling, current: Throttling) -> float | None:
 
 
 def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
-    """Return the cores in use on the node between two readings.
-
-    Return None, no sample, if the counter fell or no time passed.
-    """
     return node_cpu_cores(
         previous.busy_ticks,
         current.busy_ticks,
@@ -67,10 +51,7 @@ def node_usage(previous: NodeCounters, current: NodeCounters) -> float | None:
 
 
 def cgroup_usage(previous: CgroupCounters, current: CgroupCounters) -> float | None:
-    """Return the cores that a cgroup used between two readings.
-
-    Return None, no sample, if a reading lacks the counter, the counter fell, or no time passed.
-    """
+    """None also if a reading lacks the counter."""
     if previous.cpu_usage_ns is None or current.cpu_usage_ns is None:
         return None
     return cgroup_cpu_cores(previous.cpu_usage_ns, current.cpu_usage_ns, interval_ns=current.at_ns - previous.at_ns)
@@ -108,16 +89,11 @@ class SystemUsage:
 
 
 def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) -> SystemUsage | None:
-    """Return the usage of the system: max(node - pods - host applications, 0), for CPU and memory.
+    """Return max(node - pods - host applications, 0), for CPU and memory.
 
-    Args:
-        outdated_ms: Age in milliseconds above which a part is too old.
+    None if a part is missing or older than `outdated_ms`.
 
-    Returns:
-        Both values. None if a part is missing or too old.
-
-    Source:
-        agent spec, 6.5.
+    Source: agent spec, 6.5.
     """
     readings = (
         parts.node_cpu,
@@ -144,14 +120,9 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -> int | None:
-    """Return the CPU usage of the best-effort class in milli-cores: int(float(ns div 10^6) / ms * 1000).
+    """Return the CPU usage of the best-effort class: int(float(ns div 10^6) / ms * 1000).
 
-    Args:
-        previous_ns: Counter of the earlier reading in nanoseconds; None for the first reading, whose usage is 0.
-        interval_ms: Milliseconds between the readings.
-
-    Returns:
-        The usage. None if the counter fell or the interval is not positive (D-7).
+    0 for the first reading (`previous_ns` is None).
     """
     if previous_ns is None:
         return 0
@@ -161,15 +132,10 @@ def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -
 
 
 def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: int) -> int | None:
-    """Return the CPU that best-effort pods can get in milli-cores.
+    """Return the size of the narrowest CPU list, limited by the quota of the root if there is one.
 
-    It is the size of the narrowest CPU list, limited by the quota of the root if there is one.
-
-    Args:
-        cpuset_sizes: Number of CPUs of the best-effort root and of every directory two levels below it.
-
-    Returns:
-        The limit. None if there is neither a CPU list nor a quota.
+    `cpuset_sizes` has the number of CPUs of the best-effort root and of every directory two levels below it. None if
+    there is neither a CPU list nor a quota.
     """
     limits = [size * 1000 for size in cpuset_sizes]
     if quota_us != UNLIMITED and period_us > 0:
@@ -178,5 +144,5 @@ def be_real_limit_milli(cpuset_sizes: Iterable[int], quota_us: int, period_us: i
 
 
 def be_request_milli(batch_cpu_requests: Iterable[int]) -> int:
-    """Return the sum of the positive batch-cpu requests (milli-cores) of the containers of pods labelled BE."""
+    """Sum of the positive batch-cpu requests (milli-cores) of the containers of pods labelled BE."""
     return sum(request for request in batch_cpu_requests if request > 0)

@@ -18,7 +18,7 @@ from koord_agent.domain.node.pods import AgentPod
 
 
 class SharedPool(msgspec.Struct, frozen=True):
-    """The CPUs of one NUMA node that several pods share: socket, NUMA node and CPU list; "" if no CPU is left."""
+    """The CPUs of one NUMA node that several pods share; the CPU list is "" if no CPU is left."""
 
     socket: int
     node: int
@@ -27,8 +27,6 @@ class SharedPool(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuPools:
-    """CPUs of each kind of pods."""
-
     ls: tuple[SharedPool, ...]  # Shared pools of latency-sensitive pods, sorted by socket and NUMA node
     be: tuple[SharedPool, ...]  # Shared pools of best-effort pods, sorted by socket and NUMA node
     reserved: CpuSet  # CPUs of the node reservation
@@ -45,15 +43,12 @@ def cpu_pools(
 ) -> CpuPools:
     """Compute which CPUs each kind of pods may use now.
 
-    Args:
-        annotations: Annotations of the node (reservation, system QoS).
-        kubelet_entries: Entries of the CPU manager's state; empty without the static policy.
+    `kubelet_entries` are those of the CPU manager's state; empty without the static policy.
 
     Raises:
-        InvalidInput: The annotation of system QoS is invalid. Then this cycle reports nothing.
+        InvalidInput: The annotation of system QoS of the node is invalid. Then this cycle reports nothing.
 
-    Source:
-        agent spec, 4.7 (1 to 5).
+    Source: agent spec, 4.7 (1 to 5).
     """
     allocations, pinned = kubelet_allocations(kubelet_entries, pods)
     free = topology.cpus - pinned
@@ -78,7 +73,7 @@ def _owned(pods: Iterable[AgentPod]) -> CpuSet:
 
 
 def _grouped(topology: CpuTopology, pool: CpuSet, *, without: CpuSet) -> tuple[SharedPool, ...]:
-    """Return pools by socket and NUMA node. A pool stays in the list even if `without` contains all its CPUs."""
+    """By socket and NUMA node. A pool stays in the list even if `without` contains all its CPUs."""
     groups: dict[tuple[int, int], set[int]] = {}
     for place in topology.places:
         if place.cpu in pool:

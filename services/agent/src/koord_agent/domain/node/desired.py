@@ -84,16 +84,12 @@ class DesiredView:
 
 
 def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
-    """Return the settings of CPU suppression in a NodeSLO (JSON with defaults).
-
-    Returns:
-        None if the NodeSLO, its threshold strategy or the field `enable` is absent.
+    """From a NodeSLO (JSON with defaults). None if it, its threshold strategy or the field `enable` is absent.
 
     Raises:
         InvalidInput: A field has a wrong type; the message names it.
 
-    Source:
-        agent spec, 2.1 (rule), 4.2.
+    Source: agent spec, 2.1 (rule), 4.2.
     """
     written = (slo or {}).get(THRESHOLD_SECTION)
     if written is None:
@@ -119,8 +115,7 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
 def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
     """Parse a desired state that was read from the bucket.
 
-    Args:
-        last: The state until now. Its settings stay if the new NodeSLO is invalid. None if there is none.
+    The settings of `last`, the state until now, stay if the new NodeSLO is invalid.
     """
     slo = _slo_or_last(desired.slo, last)
     collect, collect_problem = _collect_or_last(desired.metric_policy, last)
@@ -152,7 +147,7 @@ def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredVie
 
 
 def _pods_of(entries: Iterable[PodOnNode]) -> Iterator[PodOnNode]:
-    """Yield the pods among the entries of a ledger. A Reservation holds resources, and nothing runs in it."""
+    """A Reservation of the ledger holds resources, and nothing runs in it."""
     return (entry for entry in entries if not is_reservation(entry.uid, entry.allocation))
 
 
@@ -168,7 +163,7 @@ class _Slo(NamedTuple):
 
 
 def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Slo:
-    """Return the settings of a NodeSLO; the last valid ones if it is invalid."""
+    """The last valid settings if the NodeSLO is invalid."""
     if slo is None:
         return _Slo(None, None, (), "")
     try:
@@ -181,10 +176,7 @@ def _slo_or_last(slo: Mapping[str, Any] | None, last: DesiredView | None) -> _Sl
 
 @lru_cache(maxsize=RENDERED_KINDS)
 def _slo_of(spec: bytes) -> _Slo:
-    """Return the settings of a NodeSLO. Nodes with the same NodeSLO share the result.
-
-    Raise InvalidInput if it is invalid.
-    """
+    """Nodes with the same NodeSLO share the result. Raise InvalidInput if it is invalid."""
     slo = codec.decode(spec, dict[str, Any])
     effective = complete_node_slo(slo)
     return _Slo(suppress_policy(slo), effective, host_applications_of(slo), "")
@@ -215,13 +207,12 @@ class _HostApplication(msgspec.Struct, rename="camel"):
 
 
 def host_applications_of(slo: Mapping[str, Any] | None) -> tuple[HostApplication, ...]:
-    """Return the host applications in a NodeSLO (JSON), in its order; none without a NodeSLO (D-1).
+    """In the order of a NodeSLO (JSON); none without a NodeSLO (D-1).
 
     Raises:
         InvalidInput: An entry is invalid. The message names it.
 
-    Source:
-        agent spec, 3.3.
+    Source: agent spec, 3.3.
     """
     found: list[HostApplication] = []
     for index, raw in enumerate((slo or {}).get("hostApplications") or ()):
@@ -248,17 +239,14 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
-    """Apply a fact that the log pushed to the agent to the desired state.
+    """Apply a fact that the log pushed to the agent. The state is the old one if it already contains the fact.
 
-    Returns:
-        The new state; the old one if it already contains the fact. None if earlier facts were missed, so the desired
-        state must be read again.
+    None if earlier facts were missed, so the desired state must be read again.
 
     Raises:
         UnreadableEvent: The fact is newer than this agent can read.
 
-    Source:
-        event-bus spec, 3.3.
+    Source: event-bus spec, 3.3.
     """
     kind, known = push.event.ref.kind, view.as_of.get(push.event.ref.kind, 0)
     if push.event.seq <= known:
@@ -304,36 +292,24 @@ def apply_push(view: DesiredView, push: Push) -> DesiredView | None:
 
 
 def is_behind(read: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Return whether a desired state that was read is older than the known one.
-
-    It is if it contains fewer facts of any aggregate.
-
-    Args:
-        read: `DesiredView.as_of` of the state that was read.
-        known: `DesiredView.as_of` of the known state.
-    """
+    """Whether the state that was read contains fewer facts of any aggregate than the known one. Both are `as_of`."""
     return any(read.get(kind, 0) < seq for kind, seq in known.items())
 
 
 def is_of_log(view: DesiredView, last: StoredEvent | None) -> bool:
     """Return whether a state has the node's ledger up to its last fact or the one before, so that it is of this log.
 
-    A state of another log, for example from before a genesis (a new log), has other positions.
-
-    Args:
-        last: Last fact of the node's ledger. None if there is none, or if it could not be read; the answer is False.
+    A state of another log, for example from before a genesis (a new log), has other positions. False without a last
+    fact (None: there is none, or it could not be read).
     """
     return last is not None and view.as_of.get(LEDGER, 0) in (last.seq, last.expected_last)
 
 
 def with_last_fact(view: DesiredView, last: StoredEvent | None) -> DesiredView:
-    """Return a state after it was compared with the last fact of the node's ledger.
+    """Return a state after it was compared with the last fact of the node's ledger; None as for `is_of_log`.
 
     If the state misses only this fact, the fact is applied. If it misses more, its pods are as they were, and
     `misses_facts` is true.
-
-    Args:
-        last: Last fact of the node's ledger. None if there is none, or if it could not be read.
 
     Raises:
         UnreadableEvent: The fact is newer than this agent can read.

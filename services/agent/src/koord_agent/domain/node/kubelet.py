@@ -35,7 +35,7 @@ _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of the kubelet's configuration (`kubeletconfig` of /configz) that the agent reads."""
+    """The fields of `kubeletconfig` of /configz that the agent reads."""
 
     cpu_manager_policy: str = ""
     cpu_manager_policy_options: dict[str, str] = {}
@@ -53,7 +53,7 @@ class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def parse_configz(body: bytes) -> KubeletConfiguration:
-    """Return the configuration in an answer of /configz. Other parts, such as `logging`, are ignored.
+    """Other parts of the answer, such as `logging`, are ignored.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -66,7 +66,7 @@ def parse_configz(body: bytes) -> KubeletConfiguration:
 
 
 def kubelet_configuration(raw: object) -> KubeletConfiguration:
-    """Convert decoded JSON to the configuration. Null entries count as absent.
+    """From decoded JSON. Null entries count as absent.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -75,12 +75,9 @@ def kubelet_configuration(raw: object) -> KubeletConfiguration:
 
 
 def topology_policy(policy: str, scope: str) -> str:
-    """Return the entry of `topologyPolicies` for the policy and scope of the kubelet's topology manager.
+    """Return the entry of `topologyPolicies` for the kubelet's topology manager.
 
-    It is "None" for a combination without an entry.
-
-    Source:
-        agent spec, 4.7 (8).
+    "None" without one (agent spec, 4.7 (8)).
     """
     if policy in _LEVELS and scope in _SCOPES:
         return _LEVELS[policy] + _SCOPES[scope]
@@ -88,13 +85,7 @@ def topology_policy(policy: str, scope: str) -> str:
 
 
 def static_reserved_cpus(kubelet: KubeletConfiguration, topology: CpuTopology) -> str:
-    """Return the CPU list that a CPU manager with static policy reserves for the system, sorted.
-
-    It is "" with another policy or without such CPUs.
-
-    Source:
-        agent spec, 4.7 (6).
-    """
+    """CPU list that a CPU manager with static policy reserves for the system; "" without (agent spec, 4.7 (6))."""
     if not kubelet.is_static:
         return ""
     try:
@@ -127,7 +118,7 @@ class _CpuManagerState(msgspec.Struct, rename="camel"):
 
 
 def parse_cpu_manager_state(text: str | bytes) -> Mapping[str, Mapping[str, str]]:
-    """Return pod UID -> container -> CPU list, from the file cpu_manager_state.
+    """Return pod UID -> container -> CPU list.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -140,10 +131,7 @@ def kubelet_allocations(
 ) -> tuple[tuple[KubeletAllocation, ...], CpuSet]:
     """Return the CPUs that the kubelet assigned to pods, sorted by UID, and the set of all these CPUs.
 
-    Pods labelled LS or BE, pods with CPUs of Koordinator, and invalid lists are skipped.
-
-    Source:
-        agent spec, 4.7 (1).
+    Pods labelled LS or BE, pods with CPUs of Koordinator, and invalid lists are skipped (agent spec, 4.7 (1)).
     """
     known = {pod.uid: pod for pod in pods}
     found: list[KubeletAllocation] = []
@@ -189,10 +177,9 @@ class KnownPods:
     read: Mapping[bytes, AgentPod] = field(default_factory=dict[bytes, AgentPod], repr=False)
 
     def frozen(self, now_ms: int) -> frozenset[str]:
-        """Return the UIDs of the pods that must not be changed now.
+        """UIDs of the pods that must not be changed now, because their newest object is invalid.
 
-        They are the pods whose newest object is invalid. If there is no list or it is more than a minute old, they are
-        all pods.
+        If there is no list or it is more than a minute old, they are all pods.
         """
         if self.at_ms is None or abs(now_ms - self.at_ms) > STALE_MS:
             return frozenset(self.pods)
@@ -202,8 +189,8 @@ class KnownPods:
 def known_after(last: KnownPods, items: Sequence[bytes], at_ms: int) -> KnownPods:
     """Return the pods after a new list of the kubelet.
 
-    If an object is invalid, the pod keeps its last known version and must not be changed; a pod without a known version
-    is left out. An object without UID is left out. An object that did not change is not parsed again.
+    If an object is invalid, the pod keeps its last known version and is frozen; a pod without a known version is left
+    out, and so is an object without UID. An object that did not change is not parsed again.
     """
     pods: dict[str, AgentPod] = {}
     read: dict[bytes, AgentPod] = {}
@@ -240,7 +227,7 @@ class _Object(msgspec.Struct):
 
 
 def _uid(item: bytes) -> str:
-    """Return the UID of an object whose other fields may be invalid; "" if it has none."""
+    """Empty if the object has none. Its other fields may be invalid."""
     try:
         return codec.decode(item, _Object).metadata.uid
     except codec.DecodeError:
@@ -263,12 +250,8 @@ CpuEntries = Mapping[str, Mapping[str, str]]
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:
     """Merge the exclusive CPUs of both sources: UID of a pod -> container -> CPU list. The socket takes precedence.
 
-    Args:
-        pods: Pods that give names their UIDs. Of several pods with one name, the newest that is not terminating
-            counts.
-
-    Returns:
-        The CPUs. Unknown pods of the socket are left out; `unknown_pods` returns them.
+    `pods` give names their UIDs: of several pods with one name, the newest that is not terminating. Unknown pods of the
+    socket are left out; `unknown_pods` returns them.
     """
     by_name = _by_name(pods)
     merged = {uid: dict(entries) for uid, entries in of_file.items()}
@@ -281,11 +264,7 @@ def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[A
 
 
 def unknown_pods(held: Iterable[HeldByPod], pods: Iterable[AgentPod]) -> tuple[str, ...]:
-    """Return `namespace/name` of the pods in the kubelet's pod-resources socket that the agent does not know.
-
-    Args:
-        pods: All pods that the agent knows, from the log or the kubelet.
-    """
+    """`namespace/name` of the pods in the kubelet's pod-resources socket that the agent does not know."""
     known = {(pod.namespace, pod.name) for pod in pods}
     return tuple(sorted(f"{one.namespace}/{one.name}" for one in held if (one.namespace, one.name) not in known))
 

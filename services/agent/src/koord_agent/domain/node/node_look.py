@@ -54,22 +54,16 @@ class NodeLook:
     states: Mapping[str, object] = field(default_factory=dict[str, object])
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """Return a section of the NodeSLO as JSON; empty if it is absent or there is no NodeSLO."""
+        """A section of the NodeSLO as JSON; empty if it is absent or there is no NodeSLO."""
         return (self.slo or {}).get(name) or {}
 
     @cached_property
     def by_uid(self) -> Mapping[str, AgentPod]:
-        """UID -> pod."""
         return {pod.uid: pod for pod in self.pods}
 
     def pod_directory(self, pod: AgentPod) -> str:
-        """Return the cgroup directory of a pod, relative to the root of a hierarchy."""
         return self.layout.pod_directory(pod.kube_qos, pod.uid)
 
     def container_directory(self, pod: AgentPod, container_id: str) -> str:
-        """Return the cgroup directory of a container of a pod.
-
-        Raises:
-            UnknownContainerId: The runtime in the id is unknown.
-        """
+        """Raises UnknownContainerId: The runtime in the id is unknown."""
         return self.layout.container_directory(pod.kube_qos, pod.uid, container_id)

@@ -39,15 +39,13 @@ class ReportedPod:
 
 
 class ContainerState(msgspec.Struct):
-    """The object `state` of a container's status; the field of the present state is set, the others are None."""
+    """The field of the present state is set, the others are None."""
 
     running: dict[str, object] | None = None
     terminated: dict[str, object] | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel"):
-    """One entry of `status.containerStatuses[]` in a pod object of the kubelet."""
-
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState = msgspec.field(default_factory=ContainerState)
@@ -71,8 +69,6 @@ class _PodOfKubelet(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContainer:
-    """One container of a pod."""
-
     name: str
     # `<runtime>://<id>`; "" if the container was not created yet, or is unknown without a kubelet.
     container_id: str = ""
@@ -87,8 +83,6 @@ class AgentContainer:
 
 @dataclass(frozen=True)
 class AgentPod:
-    """One pod of the node."""
-
     uid: str
     namespace: str
     name: str
@@ -121,27 +115,26 @@ class AgentPod:
 
     @cached_property
     def is_active(self) -> bool:
-        """Whether the pod is Pending or Running."""
+        """Pending or Running."""
         return self.phase in ("Pending", "Running")
 
     @cached_property
     def is_best_effort(self) -> bool:
-        """Whether CPU suppression treats the pod as best effort: label BE or Kubernetes class BestEffort."""
+        """For CPU suppression: label BE or Kubernetes class BestEffort."""
         return self.qos_label == QosClass.BE or self.kube_qos is KubeQos.BEST_EFFORT
 
     @cached_property
     def cpu_request_milli(self) -> int:
-        """CPU request of the pod in milli-cores: cpu, or batch-cpu."""
+        """cpu, or batch-cpu."""
         return self.requests.get("cpu", 0) or self.requests.get(BATCH_CPU, 0)
 
     @cached_property
     def memory_request_bytes(self) -> int:
-        """Memory request of the pod in bytes: memory, or batch-memory."""
+        """memory, or batch-memory."""
         return self.requests.get("memory", 0) or self.requests.get(BATCH_MEMORY, 0)
 
     @cached_property
     def reported(self) -> ReportedPod:
-        """Names and classes of the pod in the node's report."""
         running = [
             (c.name, c.container_id) for c in self.containers if c.container_id and (c.is_sidecar or not c.is_init)
         ]
@@ -160,7 +153,7 @@ def _known_kube_qos(text: str) -> KubeQos:
 
 
 def agent_pod_from_json(raw: object) -> AgentPod:
-    """Convert a pod object of the kubelet, decoded from JSON, with the ids of its containers.
+    """From a decoded pod object of the kubelet, with the ids of its containers.
 
     Raises:
         codec.DecodeError: A field has a wrong type.
@@ -172,11 +165,7 @@ def agent_pod_from_json(raw: object) -> AgentPod:
 
 
 def agent_pod(pod: Pod, statuses: Sequence[ContainerStatus] = (), ips: tuple[str, ...] = ()) -> AgentPod:
-    """Convert a pod object of the API to the agent's form of a pod.
-
-    Raises:
-        InvalidInput: A quantity is invalid. Admission refuses such pods.
-    """
+    """Raises InvalidInput: A quantity is invalid. Admission refuses such pods."""
     label = qos_raw(pod)
     return AgentPod(
         uid=pod.metadata.uid,
@@ -240,10 +229,8 @@ def _batch_cpu_requests(pod: Pod) -> tuple[int, ...]:
 def agent_pod_of_ledger(entry: PodOnNode, details: PodDetails | None = None) -> AgentPod:
     """Convert an entry of the node's ledger, which has classes instead of labels, to a pod.
 
-    Class BE in the ledger means label BE or Kubernetes class BestEffort. Both count as best effort.
-
-    Args:
-        details: Current labels and annotations of the pod's object. None if they are as in `entry`.
+    Class BE in the ledger means label BE or Kubernetes class BestEffort. Both count as best effort. `details` are
+    current labels and annotations of the pod's object; None if they are as in `entry`.
     """
     known = details or entry
     batch_cpu = entry.requests.get(BATCH_CPU, 0) if entry.qos == QosClass.BE else 0
@@ -276,9 +263,8 @@ def _default_priority(name: str) -> int:
 def node_reserved_milli(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]
 ) -> int:
-    """Return the milli-cores reserved for the system: max(capacity - allocatable, annotation), at least 0.
+    """max(capacity - allocatable, annotation), at least 0.
 
-    Source:
-        agent spec, 11.1. Protocol spec, 7.2 (4).
+    Source: agent spec, 11.1. Protocol spec, 7.2 (4).
     """
     return agent_reserved(node_reservation(annotations), capacity, allocatable).get(CPU, ZERO).milli()

@@ -33,16 +33,14 @@ class CollectPolicy:
 
 
 def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
-    """Return the collect policy of a NodeMetric; absent and null fields have their defaults.
+    """From `spec.metricCollectPolicy` of a NodeMetric as JSON: seconds as integers, windows as Go durations.
 
-    Args:
-        written: `spec.metricCollectPolicy` as JSON: seconds as integers, windows as Go durations.
+    Absent and null fields have their defaults.
 
     Raises:
         InvalidInput: A field is invalid. The error has field, rule and value.
 
-    Source:
-        agent spec, 7.
+    Source: agent spec, 7.
     """
     fields, plain = written or {}, CollectPolicy()
     windows = _object(fields.get("nodeAggregatePolicy"), "nodeAggregatePolicy").get("durations")

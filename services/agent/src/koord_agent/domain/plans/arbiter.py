@@ -59,8 +59,6 @@ class Winner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loser:
-    """A plan that was not carried out, and why."""
-
     plan: Plan
     loss: Loss
 
@@ -107,10 +105,7 @@ def arbitrate(plans: Iterable[Plan], now_ms: int, current: Mapping[CgroupFile, s
 
 
 def normalised(resource: str, value: str) -> str:
-    """Return a value of the file `resource` in a form that can be compared: CPU lists sorted, `max` as -1.
-
-    Other texts stay unchanged.
-    """
+    """In a form that can be compared: CPU lists sorted, `max` as -1. Other texts stay unchanged."""
     value = value.strip()
     if value == "max":
         return str(UNLIMITED)
@@ -123,7 +118,7 @@ def normalised(resource: str, value: str) -> str:
 
 
 def _resolve(file: CgroupFile, plans: Sequence[Plan]) -> tuple[Winner, list[Plan]]:
-    """Return the winner among plans of one band, and the plans that lost."""
+    """The winner among plans of one band, and the plans that lost."""
     if len(plans) == 1:
         return _winner(file, plans, plans[0], plans[0].value), []
     newest = min(plans, key=lambda plan: (-plan.created_ms, plan.plugin))
@@ -190,7 +185,7 @@ def _cut(winner: Winner, winners: Mapping[CgroupFile, Winner], current: Mapping[
 def _parent_value(
     file: CgroupFile, winners: Mapping[CgroupFile, Winner], current: Mapping[CgroupFile, str]
 ) -> str | None:
-    """Return the value that the parent directory has after this cycle; None if unknown."""
+    """The value that the parent directory has after this cycle; None if unknown."""
     above = posixpath.dirname(file.directory)
     if not above:
         return None

@@ -56,8 +56,6 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One write to a file."""
-
     update: Update  # The update to which the write belongs
     value: str
     before: str  # Present text of the file
@@ -98,26 +96,25 @@ class WriteCache:
     entries: dict[CgroupFile, tuple[str, int]] = field(default_factory=dict[CgroupFile, tuple[str, int]])
 
     def suppresses(self, update: Update, now_ms: int) -> bool:
-        """Return whether an update needs no write, because its value was written less than `force_after_ms` ago."""
+        """Whether the value of an update was written less than `force_after_ms` ago."""
         entry = self.entries.get(update.file) if update.cacheable else None
         return entry is not None and entry[0] == update.value and 0 <= now_ms - entry[1] < self.force_after_ms
 
     def remember(self, update: Update, now_ms: int) -> None:
-        """Record that the file of an update now has its value."""
         if update.cacheable:
             self.entries[update.file] = (update.value, now_ms)
 
     def forget(self, file: CgroupFile) -> None:
-        """Drop the entry of a file, so that the next cycle reads the file again."""
+        """The next cycle reads the file again."""
         self.entries.pop(file, None)
 
     def purge(self, now_ms: int) -> None:
-        """Drop entries that are too old, and entries from the future, which exist if the clock was set back."""
+        """Drop entries that are too old, and those from the future, which exist if the clock was set back."""
         self.entries = {file: e for file, e in self.entries.items() if 0 <= now_ms - e[1] < self.life_ms}
 
 
 def levels_of(winners: Iterable[Winner]) -> list[list[Update]]:
-    """Return the updates for the winning plans, grouped by depth of their directory, from top to bottom."""
+    """Grouped by depth of their directory, from top to bottom."""
     levels: dict[int, list[Update]] = {}
     for winner in sorted(winners, key=lambda w: w.file):
         merge = MERGED_BY_DEFAULT.get(winner.file.resource, Merge.NONE)
@@ -222,7 +219,7 @@ def _tightens_unasked(update: Update, asked: str, current: str, version: int) ->
 
 
 def _union(current: str, wanted: str) -> str | None:
-    """Return the canonical union of two CPU lists, or None if either does not parse."""
+    """None if either CPU list does not parse."""
     try:
         return format_cpuset(parse_cpuset(current.strip()) | parse_cpuset(wanted.strip()))
     except InvalidInput:
@@ -230,10 +227,7 @@ def _union(current: str, wanted: str) -> str | None:
 
 
 def _compare(update: Update, current: str, version: int) -> int | None:
-    """Return a positive number if the wanted value is larger than the current one; 0 if equal.
-
-    `max` and -1 are infinite. None if a value is invalid.
-    """
+    """Positive if the wanted value is larger; 0 if equal. `max` and -1 are infinite. None if a value is invalid."""
     if update.merge is Merge.QUOTA and version == 2:
         current = current.strip().split(" ")[0]
     wanted, now = _magnitude(update.value), _magnitude(current)

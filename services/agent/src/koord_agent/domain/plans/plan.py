@@ -49,7 +49,7 @@ MERGED_BY_DEFAULT = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class CgroupFile:
-    """One kernel file in a cgroup directory, by its name on cgroup v1."""
+    """One kernel file, by its name on cgroup v1."""
 
     directory: str  # Directory, relative to the root of a hierarchy
     resource: str  # Name of the file on cgroup v1
@@ -81,7 +81,6 @@ class Plan:
     cause: str = ""  # Id of the contention that caused it; "" without one
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether the lifetime of the plan has ended at `now_ms`."""
         return now_ms - self.created_ms > self.ttl_ms
 
 
@@ -90,11 +89,9 @@ class OutsideTree(ValueError):
 
 
 def require_inside(directory: str, trees: Iterable[str]) -> None:
-    """Check that a directory may be written, because it is one of the given directories or below one.
+    """Check that a directory is one of `trees` or below one.
 
-    Args:
-        directory: Relative and normalised: no empty, `.` or `..` part.
-        trees: Directories that may be written, with everything below.
+    It is relative and normalised: no empty, `.` or `..` part.
 
     Raises:
         OutsideTree: The directory is in no tree, or is not a plain relative path. The message has the directory.
@@ -108,5 +105,5 @@ def require_inside(directory: str, trees: Iterable[str]) -> None:
 
 
 def writable_trees(layout: CgroupLayout, host_application_directories: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the cgroup directories that the agent may write: the root of all pods, and those of host applications."""
+    """The root of all pods, and the directories of host applications."""
     return (layout.root, *sorted(directory for directory in host_application_directories if directory))

@@ -45,8 +45,6 @@ class HalfLives:
 
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A usage model as it is stored on disk."""
-
     uid: str = msgspec.field(name="UID")
     cpu: HistogramCheckpoint = msgspec.field(name="CPU")  # Histogram of CPU usage
     memory: HistogramCheckpoint = msgspec.field(name="Memory")  # Histogram of memory usage
@@ -74,18 +72,14 @@ class UsageModel:
         self.learning_since = math.inf
 
     def add(self, cpu_cores: float, memory_bytes: float, at: float) -> None:
-        """Add a sample of cores and bytes, measured at a Unix time in seconds."""
+        """`at` is a Unix time in seconds."""
         self.cpu.add(cpu_cores, 1.0, at)
         self.memory.add(memory_bytes, 1.0, at)
         self.updated = at
         self.learning_since = min(self.learning_since, at)
 
     def percentile(self, name: str) -> Peak:
-        """Return the usage that was not exceeded for a share of the time, such as 95 %; `max` is the highest usage.
-
-        Args:
-            name: `p60`, `p90`, `p95`, `p98` or `max`.
-        """
+        """The usage that was not exceeded for a share of the time: `p60`, `p90`, `p95`, `p98` or `max`."""
         fraction = FRACTIONS[name]
         return Peak(
             cpu_milli=int(self.cpu.percentile(fraction) * 1000), memory_bytes=int(self.memory.percentile(fraction))
@@ -99,7 +93,6 @@ class UsageModel:
         )
 
     def checkpoint(self, uid: str) -> bytes:
-        """Return the model as bytes for the disk, with its UID."""
         return codec.encode(
             ModelCheckpoint(
                 uid=uid,
@@ -112,12 +105,10 @@ class UsageModel:
 
 
 def model_of_checkpoint(data: bytes, uid: str, half_lives: HalfLives) -> UsageModel:
-    """Decode the usage model in a checkpoint.
+    """Raises codec.DecodeError: A field has a wrong type.
 
-    Raises:
-        codec.DecodeError: A field has a wrong type.
-        InvalidInput: A histogram has invalid weights or buckets.
-        ValueError: The checkpoint belongs to another UID.
+    Raises InvalidInput: A histogram has invalid weights or buckets. Raises ValueError: The checkpoint belongs to
+    another UID.
     """
     kept = codec.decode(data, ModelCheckpoint)
     if kept.uid != uid or not math.isfinite(kept.last_updated):

@@ -32,7 +32,7 @@ CLASSES: Final = (*(str(band) for band in PriorityBand), "")
 
 
 def class_uid(priority_class: str) -> str:
-    """Return the UID under which the usage model of a priority class is stored."""
+    """The UID under which the usage model of a priority class is stored."""
     return f"__node-{priority_class}__"
 
 
@@ -49,10 +49,7 @@ class Used(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsed:
-    """The 90th percentile of one pod's usage in the last minute in cores and bytes, and its priority class.
-
-    A usage is None if there is no sample.
-    """
+    """The 90th percentile of one pod's usage in the last minute; None if there is no sample."""
 
     uid: str
     priority_class: str
@@ -104,7 +101,7 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PeakPredictor:
-    """The usage models of one node: trains them, predicts usage with them, and selects the models to store on disk."""
+    """Trains the models of one node, predicts usage with them, and selects those to store. Times are Unix seconds."""
 
     half_lives: HalfLives = field(default_factory=HalfLives)  # how fast old samples lose weight
     cold_start_seconds: float = reclaimable.COLD_START_SECONDS  # age of a pod below which its whole request counts
@@ -126,10 +123,7 @@ class PeakPredictor:
         return self._trained_at is not None
 
     def is_due(self, now: float) -> bool:
-        """Return whether the models should be trained at a time in unix seconds.
-
-        A clock that is set back does not delay the training.
-        """
+        """A clock that is set back does not delay the training."""
         last = self._trained_at
         return last is None or not 0 <= now - last < self.training_seconds
 
@@ -137,9 +131,6 @@ class PeakPredictor:
         """Add one sample to each model: the 90th percentile of usage in the last minute.
 
         A model that does not exist yet is created. A model without a measured usage gets no sample.
-
-        Args:
-            now: Unix time in seconds.
         """
 
         def p90(kind: Kind, of: str = "") -> float | None:
@@ -166,14 +157,9 @@ class PeakPredictor:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> reclaimable.ProdPrediction:
-        """Predict the peak usage of prod pods, and the part of their requests that they will not use.
+        """Predict the peak usage of prod pods, and the part of their requests that they will not use (agent spec, 8.4).
 
-        Args:
-            allocatable: Allocatable of the node object. If the annotation raw-allocatable is set, it is used instead.
-            now: Unix time in seconds.
-
-        Source:
-            agent spec, 8.4.
+        If the annotation raw-allocatable of the node is set, it is used instead of `allocatable`.
         """
         counted = [self._counted(pod, now) for pod in pods if reclaimable.takes_part(pod.priority)]
         classes = {name: self._peak(class_uid(name)) for name in (str(PriorityBand.PROD), "")}
@@ -186,7 +172,7 @@ class PeakPredictor:
         )
 
     def _counted(self, pod: AgentPod, now: float) -> reclaimable.ProdPod:
-        """Return a pod as input of the predictors. A young or finished pod has no prediction."""
+        """A young or finished pod has no prediction."""
         age_seconds, is_over = self._age(pod, now), pod.is_terminating or pod.phase in FINISHED
         return reclaimable.ProdPod(
             request=Peak(cpu_milli=pod.requests.get(CPU, 0), memory_bytes=pod.requests.get(MEMORY, 0)),
@@ -200,7 +186,7 @@ class PeakPredictor:
         return model.peak() if model is not None else None
 
     def _age(self, pod: AgentPod, now: float) -> float:
-        """Return the seconds since the pod, or else its model, was created."""
+        """Seconds since the pod, or else its model, was created."""
         if pod.created_ms is not None:
             return now - pod.created_ms / 1000
         model = self._models.get(pod.uid)
@@ -224,8 +210,7 @@ class PeakPredictor:
     def checkpoints_due(self, now: float) -> list[tuple[str, bytes]]:
         """Return UID and bytes of the models to store now, the longest unsaved first, and mark them as saved.
 
-        Source:
-            agent spec, 8.3.
+        Source: agent spec, 8.3.
         """
         newest = now - self.checkpoint_seconds
         saved = {uid: self._saved.get(uid, float("-inf")) for uid in self._models}
@@ -235,7 +220,7 @@ class PeakPredictor:
         return [(uid, self._models[uid].checkpoint(uid)) for uid in chosen]
 
     def restore(self, uid: str, data: bytes) -> bool:
-        """Add the model in a checkpoint. Return False, and add nothing, if the checkpoint is invalid."""
+        """Return False, and add nothing, if the checkpoint is invalid."""
         try:
             model = model_of_checkpoint(data, uid, self.half_lives)
         except (codec.DecodeError, InvalidInput, ValueError, OverflowError):

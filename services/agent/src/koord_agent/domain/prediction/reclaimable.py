@@ -58,7 +58,7 @@ class ProdPrediction:
 
 
 def takes_part(priority_class: str) -> bool:
-    """Return whether the usage of pods of this priority class is predicted: prod, or "" for no class."""
+    """Only the priority class prod, and "" for no class."""
     return priority_class in ("", PriorityBand.PROD)
 
 

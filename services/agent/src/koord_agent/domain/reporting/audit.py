@@ -46,12 +46,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
-    """Return whether an event is written to the audit log.
-
-    Args:
-        verbosity: Verbosity of the event; larger numbers are less important.
-        verbose: Value of the flag --audit-verbose: events up to this verbosity are written; 0 writes all events.
-    """
+    """`verbosity` is larger for less important events; events up to `verbose` are written, and all for 0."""
     return verbose == 0 or verbosity <= verbose
 
 
@@ -64,19 +59,14 @@ class Rotation:
 
 
 def is_rotated(name: str) -> bool:
-    """Return whether a file name is that of a rotated (full, renamed) file of the audit log."""
+    """Whether a file is a full, renamed one."""
     return _ROTATED.fullmatch(name) is not None
 
 
 def rotate(existing: Iterable[str], timestamp: str, max_disk_mb: int) -> Rotation:
     """Return the new name of a full file of the audit log, and the oldest files, which have to be deleted.
 
-    Args:
-        timestamp: The time as YYYY-MM-DD-hh-mm-ss.
-        max_disk_mb: Largest size of all files together in megabytes.
-
-    Returns:
-        The rotation. It leaves fewer than max_disk_mb / 2 rotated files.
+    Fewer than max_disk_mb / 2 rotated files are left. `timestamp` is YYYY-MM-DD-hh-mm-ss.
     """
     names = {name for name in existing if is_rotated(name)}
     candidates = (f"audit-{timestamp}-{number}.log" for number in range(NUMBERS_PER_SECOND))
@@ -91,10 +81,7 @@ class BadRequest(ValueError):
 
 
 def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_PAGE) -> int:
-    """Return the number of events that a request asks for.
-
-    Args:
-        text: Text in the query. If it is empty or not a number, the default applies.
+    """The default applies if the text in the query is empty or not a number.
 
     Raises:
         BadRequest: The number is negative or above the largest page (D-27).
@@ -111,7 +98,7 @@ DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
-    """Return the audit event of a write. It is about a pod if the file belongs to a pod, otherwise about a group."""
+    """It is about a pod if the file belongs to a pod, otherwise about a group."""
     directory = write.file.directory
     pod = next((pod for pod in look.pods if _is_below(directory, look.pod_directory(pod))), None)
     return AuditEvent(
@@ -127,11 +114,7 @@ def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:
 
 
 def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
-    """Return the audit event about a plan that was not carried out, because another plan for the same file won.
-
-    Args:
-        loser: The plan. It must not be an expired one.
-    """
+    """About a plan that was not carried out, because another plan for the same file won. It has not expired."""
     plan, winner = loser.plan, arbitration.winners[loser.plan.file]
     return AuditEvent(
         type="group",
@@ -144,7 +127,7 @@ def lost_event(loser: Loser, arbitration: Arbitration) -> AuditEvent:
 
 
 def interference_event(fact: Event) -> AuditEvent | None:
-    """Return the audit event of a contention that began or ended; None for other facts."""
+    """About a contention that began or ended; None for other facts."""
     match fact:
         case InterferenceDetected():
             suspects = ", ".join(f"{s.namespace}/{s.name} {s.score:.0%}" for s in fact.suspects) or "none"

@@ -21,8 +21,6 @@ MOST_CHANGES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
-    """A successful write of a kernel file."""
-
     file: CgroupFile
     before: str  # Text of the file before the write
     after: str  # Text of the file after the write
@@ -52,7 +50,7 @@ class KnobSummary:
     _losing: dict[tuple[CgroupFile, str], str] = field(default_factory=dict[tuple[CgroupFile, str], str])
 
     def add(self, written: Iterable[KnobWrite], *, failed: int) -> None:
-        """Add the writes of a cycle, and the number of writes that the kernel refused."""
+        """`failed` is the number of writes that the kernel refused."""
         self.failed += failed
         for write in written:
             self.writes += 1
@@ -66,14 +64,9 @@ class KnobSummary:
                 knob.causes.update(write.winner.causes)
 
     def lost(self, losers: Iterable[Loser], winners: Mapping[CgroupFile, Winner]) -> tuple[Loser, ...]:
-        """Count the plans of a cycle that lost against another plan.
-
-        Return the plans that did not lose in the cycle before.
+        """Count the plans of a cycle that lost against another plan, and return those that lose since this cycle.
 
         Expired plans do not count.
-
-        Args:
-            winners: File -> plan that was carried out.
         """
         losing: dict[tuple[CgroupFile, str], str] = {}
         news: list[Loser] = []
@@ -90,10 +83,7 @@ class KnobSummary:
         return tuple(news)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> KnobsChanged | None:
-        """Return the fact `KnobsChanged` if `every_ms` have passed since the last one and there is something to report.
-
-        Otherwise return None. See `said`. The time begins with the first call.
-        """
+        """The fact of `said` if `every_ms` have passed since the last one. The time begins with the first call."""
         if self.said_ms is None:
             self.said_ms = now_ms
         if 0 <= now_ms - self.said_ms < every_ms:

@@ -32,8 +32,6 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    """Percentiles and average of usage over one window."""
-
     duration_seconds: int  # Length of the window
     # Aggregate, such as `p95` -> usage. None if the samples cover less than half of the window.
     usage: Mapping[str, Usage | None]
@@ -41,7 +39,7 @@ class AggregatedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodMetric:
-    """Usage of one pod in the report. If the pod has several containers, also the usage of each container by name."""
+    """With several containers, also the usage of each by name."""
 
     pod: ReportedPod
     usage: Usage
@@ -51,8 +49,6 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedHostApplication:
-    """Name, priority class and QoS class of a host application in the report."""
-
     name: str
     priority: str
     qos: str
@@ -60,15 +56,13 @@ class ReportedHostApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostApplicationMetric:
-    """Usage of one host application in the report."""
-
     application: ReportedHostApplication
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaUsage:
-    """Usage of one NUMA node in the report. `system_usage` is None if it is unknown."""
+    """`system_usage` is None if it is unknown."""
 
     numa_node: int
     node_usage: Usage
@@ -126,13 +120,8 @@ def node_report(
 ) -> NodeReport:
     """Compute the usage report of a node over the windows [now - duration, now].
 
-    Args:
-        gpus: The GPUs of the machine; empty if their usage is not measured.
-        cold_memory_running: Whether cold pages are measured. If not, the hot-page policy counts as the default
-            policy.
-
-    Returns:
-        The report. Pods are sorted by namespace and name; pods without CPU or memory samples are left out.
+    Pods are sorted by namespace and name; pods without CPU or memory samples are left out. If cold pages are not
+    measured, the hot-page policy counts as the default policy. `gpus` is empty if their usage is not measured.
     """
     policy = policy.effective()
     memory = policy.memory
@@ -201,7 +190,7 @@ def _window(store: SeriesStore, cpu_kind: Kind, memory_kind: Kind, now_ms: int, 
 
 
 def _usage(cpu: Points, memory: Points, name: str) -> Usage | None:
-    """Return CPU and memory usage; None if one of them has no sample, because it would read as zero."""
+    """None if one of them has no sample, because it would read as zero."""
     if not len(cpu.values) or not len(memory.values):
         return None
     return Usage(cpu_milli=int(aggregate(cpu, name) * 1000), memory_bytes=int(aggregate(memory, name)))
@@ -219,12 +208,12 @@ def usage_reported(
     signals: Mapping[str, float] | None = None,
     pod_extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> observation.NodeUsageReported:
-    """Return the event with the usage report of a node.
+    """The event with a report.
 
     Args:
         updated_at: RFC 3339 text of report.update_time_ms.
         be_quota_us: CPU quota of the best-effort class in microseconds per period; -1 = unlimited.
-        prediction: Prediction for prod pods; None if there is none yet.
+        prediction: None if there is none yet.
         signals: Health signal of the node -> percent.
         pod_extensions: UID -> values of extensions.
     """

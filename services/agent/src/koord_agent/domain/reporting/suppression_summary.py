@@ -47,12 +47,9 @@ def _terms(terms: SuppressTerms) -> dict[str, int]:
 
 
 def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decision:
-    """Return the decision of CPU suppression with the quota that was really written in place of the decided one.
+    """Return the decision with the quota that was really written in place of the decided one.
 
-    They differ if the plan of another strategy won, or if the quota was limited.
-
-    Args:
-        winner: Plan that was carried out; None if it is unknown.
+    They differ if the plan of another strategy won (`winner`, None if unknown), or if the quota was limited.
     """
     if quota_us == decision.new_quota_us:
         return decision
@@ -63,7 +60,7 @@ def in_force(decision: Decision, quota_us: int, winner: Winner | None) -> Decisi
 
 @dataclass(slots=True)
 class SuppressionSummary:
-    """The last fact about the CPU quota of the best-effort class of a node, and the changes since then."""
+    """The last fact about the CPU quota of best effort, and the changes since then."""
 
     said_us: int | None = None  # Quota in the last fact; None if there was no fact since the agent started
     said_ms: int = 0  # Time of the last fact in milliseconds
@@ -106,7 +103,7 @@ class SuppressionSummary:
         return self.due(now_ms, every_ms)
 
     def due(self, now_ms: int, every_ms: int = SAY_AFTER_MS) -> BeCpuSuppressed | None:
-        """Return the fact about small changes if `every_ms` have passed since the last fact; otherwise None."""
+        """The fact about small changes if `every_ms` have passed since the last fact; otherwise None."""
         if self._last is None or 0 <= now_ms - self.said_ms < every_ms:
             return None
         return self._say(self._last, now_ms)

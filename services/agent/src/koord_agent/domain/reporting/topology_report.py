@@ -53,18 +53,13 @@ def zones(
     report_hugepages: bool = False,
     numa_reservation: tuple[ResourceList, ResourceList] | None = None,
 ) -> tuple[Zone, ...] | None:
-    """Return the zones `node-<i>`, one per NUMA node.
+    """Return the zones `node-<i>`, one per NUMA node; `memory` is in their order.
 
-    Args:
-        memory: Memory of each NUMA node, in order.
-        numa_reservation: Capacity and allocatable of the node if it has the label enable-numa-reservation. The
-            difference is subtracted evenly, rounded up in milli-units.
+    None if CPU and memory information have different numbers of NUMA nodes. `numa_reservation` is capacity and
+    allocatable of a node with the label enable-numa-reservation. The difference is subtracted evenly, rounded up in
+    milli-units.
 
-    Returns:
-        The zones. None if CPU and memory information have different numbers of NUMA nodes.
-
-    Source:
-        agent spec, 4.7 (7).
+    Source: agent spec, 4.7 (7).
     """
     count = len(topology.nodes)
     if count != len(memory):
@@ -100,8 +95,6 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
-    """CPUs, memory and kubelet configuration of a machine, from which the topology report is made."""
-
     topology: CpuTopology
     memory: Sequence[NumaMemory]  # Memory of each NUMA node, in order
     basic: Mapping[str, str | bool]  # cpuModel, hyperThreadEnabled and so on; empty and false values are left out
@@ -118,16 +111,9 @@ def topology_reported(
     numa_reservation: tuple[ResourceList, ResourceList],
     report_hugepages: bool = False,
 ) -> NodeTopologyReported | None:
-    """Return the fact about CPUs and NUMA nodes of a node, the content of its NodeResourceTopology.
+    """Return the content of the NodeResourceTopology of a node; None as for `zones`.
 
-    Args:
-        numa_reservation: Capacity and allocatable of the node, used if it has the label enable-numa-reservation.
-
-    Returns:
-        The fact. None if CPU and memory information have different numbers of NUMA nodes.
-
-    Source:
-        agent spec, 4.7.
+    Source: agent spec, 4.7.
     """
     is_reserved = labels.get(keys.ENABLE_NUMA_RESERVATION) == "true"
     of_zones = zones(
@@ -153,10 +139,7 @@ def topology_reported(
 
 
 def report_digest(report: Event) -> str:
-    """Return a digest of the content of a report. Two reports with equal digests have the same content.
-
-    The time at which devices were discovered does not count as content.
-    """
+    """Reports with equal digests have the same content. The time at which devices were discovered does not count."""
     if isinstance(report, DeviceInventoryChanged):
         annotations = {key: text for key, text in report.annotations.items() if key != keys.DEVICE_DISCOVERY_TIMESTAMP}
         report = msgspec.structs.replace(report, annotations=annotations)

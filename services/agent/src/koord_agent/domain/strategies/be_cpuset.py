@@ -19,8 +19,6 @@ NO_CPUS = EMPTY
 
 @dataclass(frozen=True, kw_only=True)
 class CpuOwners:
-    """The CPUs of the node, and who owns them."""
-
     cpus: tuple[CpuPlace, ...]  # Online CPUs
     # CPU -> QoS label (LSE or LSR) of the pod that owns it.
     by_qos_label: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -31,7 +29,7 @@ class CpuOwners:
     """CPUs of system QoS, if they are exclusive."""
 
     def usable(self) -> tuple[CpuPlace, ...]:
-        """Return the CPUs that are neither reserved nor exclusive to system QoS."""
+        """Neither reserved nor exclusive to system QoS."""
         taken = self.reserved | self.system_exclusive
         return tuple(cpu for cpu in self.cpus if cpu.cpu not in taken)
 
@@ -85,10 +83,8 @@ def wanted_cpus(budget_milli: int, old_count: int, node_cpus: int) -> int:
 def choose_be_cpus(want: int, owners: CpuOwners) -> frozenset[int]:
     """Choose `want` CPUs for best-effort pods from the CPUs of LSR pods and from CPUs without an owner.
 
-    The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are not used.
-
-    Returns:
-        The CPUs. Empty means no change: no CPU is left (deviation D-17), or neither group has enough CPUs.
+    The number is divided between both groups in proportion to their sizes. CPUs of LSE pods are not used. Empty means
+    no change: no CPU is left (deviation D-17), or neither group has enough CPUs.
     """
     usable = owners.usable()
     lsr = [cpu for cpu in usable if owners.by_qos_label.get(cpu.cpu) == "LSR"]

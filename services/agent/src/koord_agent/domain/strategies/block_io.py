@@ -33,7 +33,7 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 
 
 class BlockType(StrEnum):
-    """Kind of object that the name of a configured block refers to: device, volumegroup or podvolume."""
+    """Kind of object that the name of a configured block refers to."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"
@@ -80,7 +80,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
-    """Return the configured blocks (disks with their limits) in a `blkioQOS` object (JSON).
+    """From a `blkioQOS` object (JSON).
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -89,7 +89,7 @@ def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
 
 
 def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
-    """Return the blocks in the annotation `blkioQOS` of a pod; empty without the annotation.
+    """From the annotation `blkioQOS`; empty without it.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -206,27 +206,23 @@ def _line(file: str, device: str, value: str) -> DeviceValue:
 
 
 def halved(line: DeviceValue) -> DeviceValue:
-    """Return a line for the weight of a device with half the weight, at least 1."""
+    """The weight of a device, at least 1."""
     text = line.value.split(" ")[-1]
     weight = int(text) if text.isdecimal() else DEFAULT_WEIGHT
     return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")
 
 
 def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """Return the `blkioQOS` object of a class in a `resourceQOSStrategy`; empty if absent."""
+    """The `blkioQOS` object of a class in a `resourceQOSStrategy`; empty if absent."""
     of_class: Mapping[str, Any] = section.get(class_name) or {}
     fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
     return fields
 
 
 def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
-    """Return the MAJ:MIN of the disk of a block; None if the disk is unknown.
+    """MAJ:MIN of the disk; None if it is unknown.
 
-    Args:
-        uid: UID of the pod whose volume the block may be; "" for a class or the node.
-
-    Returns:
-        None if the block has no known disk.
+    `uid` is that of the pod whose volume the block may be, "" for others.
     """
     match block.type:
         case BlockType.VOLUME_GROUP:
@@ -247,10 +243,7 @@ class BlockIoStrategy:
     needs = Needs(gates=(BLKIO_RECONCILE,), section=RESOURCE_QOS)
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose block-IO limits and weights for this cycle.
-
-        Contention for disks halves the weight of the best-effort class. See `Strategy.propose`.
-        """
+        """Contention for disks halves the weight of the best-effort class."""
         be_root, readings = look.layout.qos_directory(KubeQos.BEST_EFFORT), state.readings
         if look.cgroup_version != 1 or not _current(readings, be_root):
             return Proposal()

@@ -32,7 +32,7 @@ LARGEST_START_FRACTION = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class BurstLimiter:
-    """The token bucket of one container, which limits how long it may exceed its CPU limit."""
+    """The token bucket of one container."""
 
     period_seconds: int  # Period of the burst policy; a negative period disables the limit
     percent: int  # Highest quota of the burst policy, in percent of the limit
@@ -46,11 +46,10 @@ class BurstLimiter:
 
     @property
     def expire_seconds(self) -> int:
-        """Seconds without use after which the token bucket is dropped: two periods."""
+        """Time without use after which the bucket is dropped: two periods."""
         return 2 * self.period_seconds
 
     def allows(self) -> bool:
-        """Return whether the container may exceed its CPU limit now, because it has tokens."""
         return self.tokens > 0
 
     def step(self, usage_percent: int, now_ms: int) -> bool:
@@ -70,20 +69,14 @@ class BurstLimiter:
 
 
 def capacity_tokens(period_seconds: int, percent: int) -> int:
-    """Return the largest number of tokens of a bucket: period * (percent - 100).
-
-    Args:
-        percent: Highest quota of the burst policy, in percent of the limit.
-    """
+    """Return period * (percent - 100), where `percent` is the highest quota in percent of the limit."""
     return period_seconds * (percent - 100)
 
 
 def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now_ms: int) -> BurstLimiter:
-    """Return the token bucket of a container, filled with a part of its capacity.
+    """A bucket for a policy whose highest quota is `percent` of the limit, filled by `start_fraction`.
 
-    Args:
-        percent: Highest quota of the burst policy, in percent of the limit.
-        start_fraction: Random number from 0 to 0.5, so that containers do not run out of tokens at the same time.
+    The fraction is random from 0 to 0.5, so that containers do not run out of tokens at the same time.
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
     return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)
@@ -98,8 +91,6 @@ MOST_SCALED = 2_000
 
 
 class _Target(NamedTuple):
-    """A container, or a pod whose containers are unknown, with its CPU limit and last measurements."""
-
     key: str  # Id of the container, or UID of the pod
     directory: str  # Its cgroup directory
     limit_milli: int  # CPU limit in milli-cores
@@ -124,10 +115,7 @@ class CpuBurstStrategy:
     )
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose burst buffers and CPU quotas for this cycle.
-
-        A pod whose quota is unreadable keeps it. See `Strategy.propose`.
-        """
+        """A pod whose quota is unreadable keeps it."""
         node_policy, read_quota, ttl_ms = cpu_burst_rules.burst_policy(policy), state.readings.quota_us, state.ttl_ms
         pool: cpu_burst_rules.PoolState | None = None
         plans: list[Plan] = []
@@ -166,7 +154,7 @@ class CpuBurstStrategy:
         pool: cpu_burst_rules.PoolState,
         read_quota: Callable[[str], int | None],
     ) -> tuple[dict[str, int], bool]:
-        """Return the new quotas by directory, and whether every quota could be read."""
+        """The new quotas by directory, and whether every quota could be read."""
         pod_quota = read_quota(of_pod)
         if pod_quota is None:
             return {}, False
@@ -201,7 +189,7 @@ class CpuBurstStrategy:
         return changed, complete
 
     def _allows(self, target: _Target, policy: cpu_burst_rules.BurstPolicy, now_ms: int) -> bool:
-        """Return whether the container's limiter allows a burst (agent spec, 13.4)."""
+        """Whether the container's limiter allows a burst (agent spec, 13.4)."""
         period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
         if not policy.bursts_by_quota or period < 0:
             return True
@@ -264,7 +252,7 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
 
 
 def _least_us(targets: Iterable[_Target], ratio: float) -> int:
-    """Return the lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio."""
+    """The lowest quota of a pod: the sum of its containers' limits, scaled by the normalization ratio."""
     return sum(
         scaled_quota_us(milli_to_quota_us(target.limit_milli), ratio) for target in targets if target.limit_milli > 0
     )

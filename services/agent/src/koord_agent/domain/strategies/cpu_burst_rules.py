@@ -33,7 +33,7 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 
 
 class BurstPolicyName(StrEnum):
-    """The mechanisms of CPU burst that a pod uses: none, cpuBurstOnly, cfsQuotaBurstOnly or auto (both)."""
+    """auto: both mechanisms, buffer and quota."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"
@@ -43,8 +43,6 @@ class BurstPolicyName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BurstPolicy:
-    """CPU burst settings of a node or pod."""
-
     policy: str = BurstPolicyName.NONE  # Which mechanisms are used (`BurstPolicyName`)
     cpu_burst_percent: int = 1000  # Size of the burst buffer in percent of the CPU limit
     cfs_quota_burst_percent: int = 300  # Highest quota in percent of the quota of the CPU limit
@@ -64,7 +62,7 @@ class BurstPolicy:
 
 
 def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the settings in a `cpuBurstStrategy` of a NodeSLO (JSON), with defaults for missing fields."""
+    """From a `cpuBurstStrategy` of a NodeSLO (JSON), with defaults for missing fields."""
     plain = BurstPolicy()
 
     def whole(name: str, default: int) -> int:
@@ -81,12 +79,9 @@ def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
 
 
 def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
-    """Return the burst settings of a pod: those of the node, overridden by the pod's annotation.
+    """The settings of the node (`cpuBurstStrategy`), overridden by the pod's annotation.
 
-    An invalid annotation counts as absent.
-
-    Args:
-        node_section: `cpuBurstStrategy` of the NodeSLO as JSON.
+    An invalid one counts as absent.
     """
     text = pod.annotations.get(keys.CPU_BURST)
     if not text:
@@ -102,21 +97,14 @@ def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy
 
 
 def is_managed(pod: AgentPod) -> bool:
-    """Return whether CPU burst applies to a pod: it is Pending or Running, and its QoS label is not LSR, LSE or BE."""
+    """The pod is Pending or Running, and its QoS label is not LSR, LSE or BE."""
     return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
 
 
 def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
-    """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000).
+    """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000); 0 without a limit or buffer.
 
-    Args:
-        limit_milli: CPU limit of the container in milli-cores; None without a limit.
-
-    Returns:
-        0 if the container has no limit or the policy sets no buffer.
-
-    Source:
-        agent spec, 13.1.
+    Source: agent spec, 13.1.
     """
     if not policy.bursts_by_buffer or limit_milli is None or limit_milli <= 0:
         return 0
@@ -138,8 +126,6 @@ class PoolState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLoad:
-    """Load of the shared pool."""
-
     state: PoolState  # State that the load leads to
     ratio: float | None = None  # Used share of the pool; None while the state is unknown
 
@@ -184,7 +170,7 @@ def pool_load(
 
 
 class QuotaStep(StrEnum):
-    """Direction in which the quota of a container changes: up, down, remain, or reset to the quota of the CPU limit."""
+    """RESET: to the quota of the CPU limit."""
 
     UP = "up"
     DOWN = "down"
@@ -194,8 +180,6 @@ class QuotaStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaChange:
-    """Quotas of a container and of its pod after a step."""
-
     step: QuotaStep  # The direction
     container_quota_us: int  # Quota of the container in microseconds per period
     pod_quota_us: int  # Quota of the pod in microseconds per period

@@ -49,10 +49,9 @@ class CpuQosStrategy:
     _is_off: bool = False
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose group identity and cpu.idle of classes, pods and applications for this cycle.
+        """No plans while the inputs are unchanged and less than 10 s have passed since the last plans.
 
-        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. If nothing is
-        enabled, zeros are proposed for 20 s, and then no more. See `Strategy.propose`.
+        If nothing is enabled, zeros are proposed for 20 s, and then no more.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)

@@ -27,10 +27,7 @@ MAX_STEP_US_PER_CORE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodCpu:
-    """Last CPU usage of a pod in cores, and whether it is best effort.
-
-    The usage is None if there is no sample within two collect intervals.
-    """
+    """The last usage is None if there is no sample within two collect intervals."""
 
     is_best_effort: bool
     """Whether the pod has label BE or the Kubernetes QoS class BestEffort."""
@@ -39,7 +36,7 @@ class PodCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAppCpu:
-    """Last CPU usage of a host application in cores, and whether it is best effort; None if there is no sample."""
+    """The last usage is None if there is no sample."""
 
     is_best_effort: bool
     """Whether it has QoS BE and a cgroup below the best-effort class."""
@@ -91,7 +88,7 @@ class SuppressTerms:
     budget_milli: int
 
     def sentence(self) -> str:
-        """Return the formula with its numbers in cores, as a sentence for people."""
+        """The formula with its numbers in cores, for people."""
         floor = "" if self.min_percent is None else f", at least {self.min_percent}% of the node"
         return (
             f"BE may use {cores(self.budget_milli)} cores = {cores(self.capacity_milli)} x {self.threshold_percent}%"
@@ -101,7 +98,7 @@ class SuppressTerms:
 
 
 class Action(StrEnum):
-    """Action of a suppression decision: nothing, limit by CPU quota, limit by CPU list, or recover (lift the limit)."""
+    """RECOVER: lift the limit."""
 
     NONE = "none"
     CFS_QUOTA = "cfs_quota"
@@ -118,8 +115,6 @@ class SuppressMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decision about the CPU of best-effort pods, with its explanation."""
-
     action: Action  # What is done
     reason: str  # Sentence for people
     # Numbers of the formula; None if it was not computed (missing input, or disabled).
@@ -244,10 +239,7 @@ def _root_cpuset(view: NodeView) -> frozenset[int] | None:
 
 
 def _by_quota(view: NodeView, terms: SuppressTerms, ttl_ms: int) -> Decision:
-    """Limit the best-effort root by its quota.
-
-    CPU lists that suppression has reduced are restored.
-    """
+    """CPU lists that suppression has reduced are restored."""
     memory = SuppressMemory(quota_recovered=False)
     if view.be_quota_us is None or view.be_quota_us < UNLIMITED:
         return _nothing(view, memory, f"quota of {view.be_root} is unreadable, this cycle is skipped", terms)
@@ -323,17 +315,14 @@ def _recover(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> Decision:
 
 
 def _quota_recovery(view: NodeView, memory: SuppressMemory, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return a plan for an unlimited quota, once per change of policy.
-
-    A quota that another writer sets later stays.
-    """
+    """Once per change of policy. A quota that another writer sets later stays."""
     if memory.quota_recovered or view.be_quota_us in (None, UNLIMITED):
         return ()
     return (_quota_plan(view, UNLIMITED, Band.RECOVER, ttl_ms),)
 
 
 def _cpuset_recovery(view: NodeView, ttl_ms: int) -> tuple[Plan, ...]:
-    """Return plans that restore the CPU list of every best-effort directory (agent spec, 11.4)."""
+    """Plans that restore the CPU list of every best-effort directory (agent spec, 11.4)."""
     if view.owners is None:
         return ()
     recovery = view.owners.recovery_set

@@ -24,16 +24,12 @@ class CpuSuppressStrategy:
     needs = Needs(section=RESOURCE_THRESHOLD, pace=Pace.SUPPRESS, node_slo=False)
 
     def __init__(self, is_enabled: Callable[[str], bool]) -> None:
-        """Read the gates."""
         self._is_on = is_enabled(BE_CPU_SUPPRESS) and not is_enabled(BE_CPU_MANAGER)
         self._memory = SuppressMemory()
         self._decision: Decision | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose the CPU limits of best-effort pods for this cycle.
-
-        The policy is `state.suppress`, which was parsed with the desired state. See `Strategy.propose`.
-        """
+        """The policy is `state.suppress`, which was parsed with the desired state."""
         view, suppress = state.view, state.suppress
         if view is None:
             return Proposal()
@@ -49,13 +45,7 @@ class CpuSuppressStrategy:
         return Proposal([replace(plan, cause=causes[0]) for plan in plans] if causes else plans)
 
     def decision(self, view: NodeView) -> Decision:
-        """Return the last decision about the CPU of best-effort pods.
-
-        If the strategy has not run yet, it is a decision without changes.
-
-        Args:
-            view: Inputs of this cycle, used only if the strategy has not run yet.
-        """
+        """The last decision. If the strategy has not run yet, it is one without changes for this cycle's `view`."""
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 

@@ -31,14 +31,12 @@ from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, 
 
 
 class ResourceStatus(NamedTuple):
-    """The CPUs that the scheduler gave to a pod."""
-
     cpuset: str = ""  # CPU list that the pod owns; "" means none
     cpu_zones: tuple[int, ...] = ()  # NUMA nodes of its amounts, in their order, if at least one of them gives it CPU
 
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
-    """Return the CPUs of a pod from its annotation resource-status; empty without the annotation.
+    """The CPUs that the scheduler gave to a pod, from its annotation resource-status; empty without it.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -48,7 +46,7 @@ def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
 
 
 def status_of_pod(pod: AgentPod) -> ResourceStatus:
-    """Return the CPUs of a pod: from its annotation, or from its allocation if only the ledger knows the pod.
+    """From the annotation, or from the allocation if only the ledger knows the pod.
 
     Raises:
         InvalidInput: The annotation is malformed.
@@ -74,13 +72,7 @@ class CpusetRule:
 
 
 def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is_static: bool) -> CpusetRule | None:
-    """Return which CPUs each kind of pods may use, from the pools that the agent computed itself.
-
-    Args:
-        pools: CPUs of each kind of pods. None means they are unknown.
-
-    Returns:
-        None if the pools are unknown.
+    """From the pools that the agent computed itself; None if they are unknown.
 
     Raises:
         InvalidInput: The annotation of system QoS is malformed.
@@ -91,7 +83,7 @@ def cpuset_rule_of(pools: CpuPools | None, annotations: Mapping[str, str], *, is
 
 
 def system_cpuset(annotations: Mapping[str, str]) -> str:
-    """Return the CPU list that a node's annotation sets aside for pods with QoS SYSTEM; "" if there is none.
+    """The CPU list that a node's annotation sets aside for pods with QoS SYSTEM; "" if there is none.
 
     Raises:
         InvalidInput: The annotation is malformed, or its CPU list is.
@@ -111,20 +103,19 @@ def container_cpuset(
     *,
     be_by_manager: bool = False,
 ) -> str | None:
-    """Return the text to write to cpuset.cpus of a container or sandbox.
+    """Return the text to write to cpuset.cpus of a container or sandbox. "" clears the file.
+
+    None: it must not be changed.
 
     A pod that owns CPUs gets these. A pod with NUMA nodes that gave it CPU gets their shared pools; a BE pod only with
     `be_by_manager`. Otherwise SYSTEM pods get the CPUs of system QoS, if any, and LS pods all shared pools. The CPU
     list of a pod in the BestEffort class is cleared. Any other pod gets all shared pools, unless `rule.is_static`.
 
     Args:
-        rule: Which CPUs each kind of pods may use. None means it is not known yet.
-        qos_label: QoS class of the pod, "" means none.
+        rule: None means it is not known yet.
+        qos_label: "" means none.
         kube_qos: Kubernetes QoS class, which decides the cgroup directory.
         be_by_manager: Whether the gate BECPUManager is on.
-
-    Returns:
-        The CPU list. "" clears the file. None means that the file must not be changed.
     """
     if status.cpuset:
         return status.cpuset
@@ -144,10 +135,10 @@ def container_cpuset(
 
 
 def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
-    """Return the CPU list of a host application with QoS class LS; None if it is not known yet.
+    """None if it is not known yet.
 
     Raises:
-        InvalidInput: The class is not LS.
+        InvalidInput: The QoS class is not LS.
     """
     if qos != QosClass.LS:
         raise InvalidInput(QosClass.LS.value, qos, "QoS class of a host application with a CPU list")
@@ -155,13 +146,9 @@ def application_cpuset(rule: CpusetRule | None, qos: str) -> str | None:
 
 
 def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None:
-    """Return the quota -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled.
+    """Return -1 (unlimited) for a pod or container that owns CPUs, so that it is not throttled; None for no change.
 
-    Args:
-        unsets: False with the flag -disable-unset-cpu-quota.
-
-    Returns:
-        None if the pod owns no CPUs or the flag is set; then the quota must not be changed.
+    `unsets` is False with the flag -disable-unset-cpu-quota.
     """
     return UNLIMITED if unsets and status.cpuset else None
 
@@ -196,10 +183,9 @@ class CpusetStrategy:
     _at_ms: int | None = None
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose CPU lists and unlimited quotas for this cycle.
+        """While the inputs are the same and for less than 10 s, propose only plans whose files have other values.
 
-        While the inputs are unchanged and less than 10 s have passed since the last plans, propose only plans whose
-        files have other values. With `be_by_manager`, all are proposed each time. See `Strategy.propose`.
+        With `be_by_manager`, all are proposed each time.
         """
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
@@ -285,7 +271,7 @@ def _widened(of_pod: CgroupFile, cpus: str, readings: Readings) -> Iterator[_Val
 
 
 def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
-    """Yield the directories of the containers that exist. Without known containers, yield that of the pod."""
+    """The directories of the containers that exist. Without known containers, that of the pod."""
     if not pod.containers:
         yield look.pod_directory(pod)
     for container in pod.containers:

@@ -23,7 +23,7 @@ _CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
 @dataclass(frozen=True, slots=True)
 class BvtRule:
-    """The group identity (value of cpu.bvt_warp_ns) of each QoS class of a NodeSLO."""
+    """The group identity of each QoS class of a NodeSLO."""
 
     # QoS class, such as `lsClass` -> group identity; 0 for a disabled class.
     values: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(_CLASSES, 0))
@@ -31,14 +31,11 @@ class BvtRule:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the CPU QoS of at least one QoS class is enabled."""
         return bool(self.enabled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BvtKernel:
-    """Whether this kernel supports group identity, and whether it is switched on."""
-
     has_file: bool  # Whether cpu.bvt_warp_ns exists in the root of the pods
     has_switch: bool = False  # Whether sysctl kernel.sched_group_identity_enabled exists
     is_on: bool | None = None  # Value of the sysctl; None if it is unreadable
@@ -58,7 +55,7 @@ class BvtKernel:
 
 
 def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
-    """Return the group identities in a `resourceQOSStrategy` (JSON) of a NodeSLO.
+    """From a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
     If the strategy is None or its CPU policy is not groupIdentity, all classes are disabled.
     """
@@ -70,13 +67,9 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
 
 def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mapping[str, str]) -> int:
-    """Return the group identity of a pod: that of its QoS class. For an LS pod, its annotation may override it.
+    """Return the group identity of a pod: that of its QoS class (without a label, of `kube_qos`).
 
-    If the annotation of an LS pod does not enable CPU QoS, the group identity is 0.
-
-    Args:
-        qos_label: QoS label of the pod; "" without one.
-        kube_qos: Kubernetes QoS class, used for a pod without a label.
+    For an LS pod, its annotation may override it. If that does not enable CPU QoS, the group identity is 0.
 
     Raises:
         InvalidInput: The annotation is invalid, in a pod of any class. Its files must not be changed then.
@@ -91,10 +84,7 @@ def pod_bvt(rule: BvtRule, qos_label: str, kube_qos: KubeQos, annotations: Mappi
 
 
 def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
-    """Return the group identity of the directory of a Kubernetes QoS class.
-
-    It is 0 for the root of the pods, which also contains the guaranteed pods.
-    """
+    """0 for the root of the pods, which also contains the guaranteed pods."""
     match kube_qos:
         case KubeQos.GUARANTEED:
             return 0
@@ -105,19 +95,15 @@ def qos_bvt(rule: BvtRule, kube_qos: KubeQos) -> int:
 
 
 def application_bvt(rule: BvtRule, qos: str) -> int:
-    """Return the group identity of a host application by its QoS class; 0 for an unknown class."""
+    """0 for an unknown class."""
     of_class = _CLASS_OF_LABEL.get(qos)
     return 0 if of_class is None else rule.values[of_class]
 
 
 def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
-    """Return the value of cpu.idle for the directory of a Kubernetes QoS class.
+    """Return the value of cpu.idle for a class: 1 lets its threads run on idle CPUs only.
 
-    1 lets its threads run on idle CPUs only. It is 0 unless the policy of the strategy is coreSched and the class
-    sets schedIdle.
-
-    Args:
-        strategy: `resourceQOSStrategy` of the NodeSLO as JSON, or None.
+    It is 0 unless the policy of the `resourceQOSStrategy` (JSON) is coreSched and the class sets schedIdle.
     """
     if not strategy or _policy(strategy) != CORE_SCHED:
         return 0

@@ -108,9 +108,9 @@ class MemoryValues:
 
 
 def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
-    """Return the memory settings of each QoS class in a `resourceQOSStrategy` (JSON) of a NodeSLO.
+    """The classes `lsrClass`, `lsClass`, `beClass` and `systemClass` of a `resourceQOSStrategy` (JSON) of a NodeSLO.
 
-    The classes are `lsrClass`, `lsClass`, `beClass` and `systemClass`. The settings of an absent class are all None.
+    The settings of an absent class are all None.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -122,7 +122,7 @@ def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
 
 
 def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
-    """Return the memory settings in a memory QoS object (JSON). The field `enable` and unknown fields are ignored.
+    """From a memory QoS object (JSON). The field `enable` and unknown fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -137,12 +137,9 @@ DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
 def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQos:
     """Return the memory settings of a pod, from its QoS class and its annotation `koordinator.sh/memoryQOS`.
 
-    The fields of the annotation override those of the class. With its policy `auto` they override the recommended
-    values instead. With its policy `none` the result is `NONE_VALUES`, whatever else it contains. An invalid
-    annotation counts as absent.
-
-    Args:
-        classes: `lsrClass` (also for LSE), `lsClass`, `beClass`, `systemClass` -> settings, from `class_settings`.
+    The fields of the annotation override those of the class (`lsrClass` also for LSE). With its policy `auto` they
+    override the recommended values instead. With its policy `none` the result is `NONE_VALUES`, whatever else it
+    contains. An invalid annotation counts as absent.
     """
     name = CLASS_OF_QOS[QosClass(pod.qos)]
     of_class = classes.get(name, MemoryQos())
@@ -171,15 +168,8 @@ def memory_values(
     """Return the values of all memory.* files of the node's QoS classes, pods and containers.
 
     memory.min and memory.low of a class are the sums over its pods. The directory of the guaranteed class contains all
-    pods, so its sums count every pod. Only Pending and Running pods count.
-
-    Args:
-        classes: QoS class -> settings, from `class_settings`.
-        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
-        page_size: Size of a memory page in bytes.
-
-    Source:
-        agent spec, 14.
+    pods, so its sums count every pod. Only Pending and Running pods count. `allocatable_bytes` of the node counts as
+    the limit of containers without a limit.
     """
     of_pods: dict[str, PodMemory] = {}
     sums: dict[KubeQos, Values] = {}
@@ -204,13 +194,7 @@ def memory_values(
 def pod_memory(
     pod: AgentPod, classes: Mapping[str, MemoryQos], allocatable_bytes: int, page_size: int
 ) -> PodMemory | None:
-    """Return the values of the memory.* files of one pod and its containers; None if it is neither Pending nor Running.
-
-    Args:
-        classes: QoS class -> settings, from `class_settings`.
-        allocatable_bytes: Allocatable memory of the node. It counts as the limit of containers without a limit.
-        page_size: Size of a memory page in bytes.
-    """
+    """None if the pod is neither Pending nor Running. The arguments are those of `memory_values`."""
     if not pod.is_active:
         return None
     return _pod_values(pod, settings_of_pod(pod, classes), allocatable_bytes, page_size)
@@ -225,7 +209,7 @@ def _containers(pod: AgentPod) -> tuple[AgentContainer, ...]:
 
 
 def _requested(pod: AgentPod) -> int:
-    """Return the bytes that the containers of the pod request; without known containers, the request of the pod."""
+    """Without known containers, the request of the pod."""
     resource = _resource(pod)
     if not pod.containers:
         return pod.requests.get(resource, 0)
@@ -261,12 +245,9 @@ def _protection(settings: MemoryQos, request: int) -> Values:
 
 
 def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int | None:
-    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page.
+    """Return memory.high of a container: request + (limit - request) * percent / 100, floored to a page. 0 % means max.
 
-    0 % means max.
-
-    Returns:
-        None if the file must not be changed: the percentage is absent or outside 0..100.
+    None if the file must not be changed: the percentage is absent or outside 0..100.
     """
     percent = settings.throttling_percent
     if percent is None or not 0 <= percent <= 100:
@@ -277,7 +258,7 @@ def _high(settings: MemoryQos, request: int, limit: int, page_size: int) -> int 
 
 
 def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
-    """Return the values of the page cache files of a pod: a size, at most the pod's limit, or a percentage of it."""
+    """A size, at most the pod's limit, or a percentage of it."""
     limit = _page_cache_base(pod)
     size = settings.page_cache_limit_size
     if size is not None:
@@ -296,10 +277,9 @@ def _page_cache(pod: AgentPod, settings: MemoryQos) -> Values:
 
 
 def _page_cache_base(pod: AgentPod) -> int:
-    """Return the sum of the memory limits of a pod's containers in bytes, the base of its page cache limit.
+    """Sum of the memory limits of a pod's containers in bytes; -1 if the pod is unlimited.
 
-    Returns:
-        -1 if the pod is unlimited. A pod with label BE is unlimited unless all its containers have a limit.
+    A pod with label BE is unlimited unless all its containers have a limit.
     """
     resource = _resource(pod)
     if not pod.containers:
@@ -317,8 +297,6 @@ AUDIT_REASON = "UpdateMemory"
 
 @dataclass(slots=True)
 class MemoryQosStrategy:
-    """Proposes the memory.* files of QoS classes, pods and containers on one node."""
-
     name = PLUGIN
     needs = Needs(gates=(CGROUP_RECONCILE,), section=RESOURCE_QOS)
     page_size: int = 4096  # Size of a memory page of this machine in bytes
@@ -327,11 +305,7 @@ class MemoryQosStrategy:
     _at_ms: int = 0
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose values of memory.* files for this cycle.
-
-        No plans while the inputs are unchanged and less than 30 s have passed since the last plans. See
-        `Strategy.propose`.
-        """
+        """No plans while the inputs are unchanged and less than 30 s have passed since the last plans."""
         same_pods = len(self._pods) == len(look.pods) and all(
             old is new for old, new in zip(self._pods, look.pods, strict=True)
         )

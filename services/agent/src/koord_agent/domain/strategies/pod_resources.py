@@ -34,7 +34,7 @@ from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleStat
 
 
 def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
-    """Return the CPU normalization ratio in the annotations of a node; None if it is absent or invalid."""
+    """None if it is absent or invalid."""
     try:
         return parse_cpu_normalization_ratio(annotations)
     except InvalidInput:
@@ -42,12 +42,9 @@ def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
 
 
 def scaled_quota_us(quota_us: int, ratio: float) -> int:
-    """Return the CFS quota for a CPU that is `ratio` times as fast as normal: max(1000, ceil(quota / ratio)).
+    """For a CPU that is `ratio` times as fast as normal: max(1000, ceil(quota / ratio)).
 
-    If the quota is unlimited or the ratio is at most 1, return the quota.
-
-    Args:
-        quota_us: CFS quota in microseconds per period; at most 0: unlimited.
+    If the quota is unlimited (at most 0) or the ratio is at most 1, return the quota.
     """
     return max(MIN_QUOTA_US, math.ceil(quota_us / ratio)) if quota_us > 0 and ratio > 1 else quota_us
 
@@ -57,11 +54,8 @@ def normalized_quota_us(
 ) -> int | None:
     """Return the quota of a pod or container; None if it must not be changed.
 
-    Args:
-        ratio: CPU normalization ratio of the node; None if there is none.
-        qos_label: QoS label of the pod, "" for none. Only LS pods and pods without label are scaled. A pod without
-            label that owns CPUs counts as LSR.
-        quota_us: Quota of its limits. None, 0 or less means unlimited.
+    Only LS pods and pods without label ("") are scaled. A pod without label that owns CPUs counts as LSR. A quota of
+    None, 0 or less means unlimited.
     """
     if ratio is None or quota_us is None or quota_us <= 0 or qos_label not in ("", QosClass.LS):
         return None
@@ -75,7 +69,7 @@ CFS_QUOTA_POLICY = "cfsQuota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchContainer:
-    """Batch resources of one container: cpu in milli-cores, memory in bytes. A missing limit means unlimited."""
+    """Milli-cores and bytes. A missing limit means unlimited."""
 
     requests: Amounts = field(default_factory=dict[str, int])
     limits: Amounts = field(default_factory=dict[str, int])
@@ -83,7 +77,7 @@ class BatchContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchValues:
-    """Values for the cgroup files of a best-effort pod or container; -1 means unlimited."""
+    """-1 means unlimited."""
 
     cpu_shares: int
     cfs_quota_us: int  # CPU quota in microseconds per period of 100 ms
@@ -102,14 +96,10 @@ class _ExtendedSpec(msgspec.Struct):
 def batch_containers(
     containers: Iterable[AgentContainer], annotations: Mapping[str, str]
 ) -> dict[str, BatchContainer] | None:
-    """Return the batch resources of a pod by container name.
+    """By container name; None if the pod has no batch resources.
 
-    Args:
-        containers: Containers of the pod's spec; empty if unknown. Batch resources in the spec take precedence.
-        annotations: Annotations of the pod. An invalid extended-resource-spec counts as absent.
-
-    Returns:
-        None if the pod has no batch resources.
+    Batch resources in the spec take precedence over the annotation extended-resource-spec; an invalid one counts as
+    absent. `containers` is empty if unknown.
     """
     of_spec = {
         one.name: BatchContainer(requests=_batch(one.requests), limits=_batch(one.limits))
@@ -134,15 +124,9 @@ def batch_containers(
 def pod_batch_values(
     containers: Mapping[str, BatchContainer], *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values for the cgroup of a pod: sums over its containers.
+    """Sums over the containers. If one has no limit for CPU (or memory), the pod has none for it, either.
 
-    If one container has no limit for CPU (or memory), the pod has none for it, either.
-
-    Args:
-        containers: Container name -> batch resources.
-        ratio: CPU normalization ratio of the node. None if there is none.
-        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
-            pods is unlimited.
+    If CPU suppression limits the best-effort class by its quota, the quota of pods is unlimited.
     """
     listed = tuple(containers.values())
     shares = milli_to_shares(sum(max(one.requests.get(BATCH_CPU, 0), 0) for one in listed))
@@ -154,13 +138,7 @@ def pod_batch_values(
 def container_batch_values(
     container: BatchContainer, *, ratio: float | None = None, is_suppressed_by_quota: bool = False
 ) -> BatchValues:
-    """Return the values for the cgroup of one container. A missing limit gives -1, a missing request the least shares.
-
-    Args:
-        ratio: CPU normalization ratio of the node. None if there is none.
-        is_suppressed_by_quota: Whether CPU suppression limits the best-effort class by its quota. Then the quota of
-            the container is unlimited.
-    """
+    """A missing limit gives -1, a missing request the least shares. The quota as for `pod_batch_values`."""
     quota = milli_to_quota_us(container.limits.get(BATCH_CPU, 0))
     memory = container.limits.get(BATCH_MEMORY, 0)
     shares = milli_to_shares(container.requests.get(BATCH_CPU, 0))
@@ -168,12 +146,9 @@ def container_batch_values(
 
 
 def is_suppressed_by_quota(threshold: Mapping[str, Any]) -> bool:
-    """Return whether CPU suppression limits the best-effort class by its quota.
+    """Whether CPU suppression limits the best-effort class by its quota (`resourceUsedThresholdWithBE` as JSON).
 
     Then the quotas of pods have to be unlimited, because a quota must not exceed that of the parent.
-
-    Args:
-        threshold: The section `resourceUsedThresholdWithBE` of the NodeSLO as JSON.
     """
     return bool(threshold.get("enable")) and threshold.get("cpuSuppressPolicy") == CFS_QUOTA_POLICY
 
@@ -189,7 +164,7 @@ def _batch_values(
 
 
 def _sum(containers: Iterable[BatchContainer], resource: str) -> int:
-    """Return the sum of the limits; 0 (unlimited) if a container has no limit or there is no container."""
+    """0 (unlimited) if a container has no limit or there is no container."""
     limits = [container.limits.get(resource, 0) for container in containers]
     return sum(limits) if limits and all(limit > 0 for limit in limits) else 0
 
@@ -235,11 +210,7 @@ class PodResourcesStrategy:
     _at_ms: int = 0
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose CPU shares, quotas and memory limits of pods for this cycle.
-
-        No plans while the inputs are unchanged and less than 10 s have passed since the last plans. See
-        `Strategy.propose`.
-        """
+        """No plans while the inputs are unchanged and less than 10 s have passed since the last plans."""
         problems = self._take_ratio(look)
         by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
         seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)
@@ -329,7 +300,7 @@ def _values(directory: str, values: BatchValues) -> Iterator[_Value]:
 
 
 def _containers(look: NodeLook, pod: AgentPod) -> Iterator[tuple[AgentContainer, str]]:
-    """Yield the containers that exist, with their directories."""
+    """Only containers that exist, with their directories."""
     for container in pod.containers:
         if container.container_id:
             try:

@@ -29,12 +29,11 @@ class Interval:
 
     @property
     def ttl_ms(self) -> int:
-        """Lifetime of a plan of the task in milliseconds: two intervals (agent spec, 10.2)."""
+        """Lifetime of a plan of the task: two intervals (agent spec, 10.2)."""
         return 2 * max(self.every_ms, self.cycle_ms)
 
     @property
     def is_off(self) -> bool:
-        """Whether the task never runs."""
         return self.every_ms <= 0
 
     def is_due(self, now_ms: int) -> bool:
@@ -90,9 +89,7 @@ class StrategyRunner:
     ) -> None:
         """Add the strategies of which at least one feature gate is on, or that have no gate.
 
-        Args:
-            intervals: Flag -> milliseconds between two runs of its strategies; 0 for never.
-            cycle_ms: Milliseconds between cycles.
+        `intervals` are milliseconds between two runs; 0 for never.
         """
         for strategy in strategies:
             gates = strategy.needs.gates

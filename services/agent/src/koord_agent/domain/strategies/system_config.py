@@ -42,10 +42,7 @@ _SWITCHES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemWrites:
-    """Kernel parameters to write: parameter -> value, and scheduler features to write one by one, sorted.
-
-    A feature is written as `NAME` or `NO_NAME`.
-    """
+    """Parameter -> value, and scheduler features to write one by one, sorted, as `NAME` or `NO_NAME`."""
 
     values: Mapping[str, str] = field(default_factory=dict[str, str])
     sched_features: tuple[str, ...] = ()
@@ -54,14 +51,11 @@ class SystemWrites:
 def system_writes(
     strategy: Mapping[str, Any], *, memory_capacity_bytes: int, sched_features: str | None
 ) -> SystemWrites:
-    """Return the kernel parameters of a `systemStrategy`. Values out of range are left out.
+    """Return the kernel parameters of a `systemStrategy` (JSON). Values out of range are left out.
 
         min_free_kbytes = capacity / 1024 * factor / 10000
 
-    Args:
-        strategy: `systemStrategy` of the NodeSLO as JSON.
-        memory_capacity_bytes: Memory of the node in bytes. If it is 0, nothing is written.
-        sched_features: Text of the kernel's sched_features; None if the kernel has none.
+    If the memory is 0, nothing is written. `sched_features` is the kernel's text; None if it has none.
     """
     if memory_capacity_bytes <= 0:
         return SystemWrites()

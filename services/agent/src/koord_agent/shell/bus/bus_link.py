@@ -11,7 +11,7 @@ from koordcore.ports.eventlog import ObservationLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Connections of the agent to the bus: log, reports, desired state, and pushed facts."""
+    """Log, reports, desired state, and pushed facts."""
 
     facts: OwnFacts
     reports: ObservationLog
@@ -20,10 +20,7 @@ class Ports:
 
 
 class BusLink:
-    """The connection of the agent to the bus.
-
-    It exists before the bus answers, and stays usable after interruptions.
-    """
+    """The connection to the bus. It exists before the bus answers, and stays usable after interruptions."""
 
     def __init__(self, ports: Ports | None = None) -> None:
         self._ports = ports
@@ -35,15 +32,11 @@ class BusLink:
 
     @property
     def ports(self) -> Ports | None:
-        """Connections to log, reports, desired state and pushed facts; None before the bus has answered once."""
+        """None before the bus has answered once."""
         return self._ports
 
     def connect(self, ports: Ports, *, is_connected: Callable[[], bool] | None = None) -> None:
-        """Set the ports of a new connection to the bus. Those of an earlier one are of no more use.
-
-        Args:
-            is_connected: Returns whether the connection is up; None: always.
-        """
+        """Ports of an earlier connection are of no more use. `is_connected` None: always."""
         self._ports = ports
         self._is_connected = is_connected or _always
         self._refused = ""
@@ -54,7 +47,7 @@ class BusLink:
         self._refused = reason
 
     def trouble(self) -> str | None:
-        """Return the reason why facts do not reach the log now, for example no connection; None if the link works."""
+        """Why facts do not reach the log now, for example no connection; None if the link works."""
         if self._ports is None:
             return self._refused
         if self._is_connected():

@@ -88,27 +88,23 @@ class DesiredStates:
         self._soon: dict[str, asyncio.TimerHandle] = {}
 
     def restore(self, kept: dict[str, DesiredNode]) -> None:
-        """Use the states that were stored on disk, until the first state is read from the bucket.
-
-        Args:
-            kept: Node -> stored state.
-        """
+        """Use the states that were stored on disk, by node, until the first state is read from the bucket."""
         for node, value in kept.items():
             if node in self._known and self._take(value):
                 self._provisional.add(node)
 
     def cause_of(self, node: str, uid: str) -> Cause | None:
-        """Return the cause of a pod's placement, and delete it; None if the fact was not pushed to this process."""
+        """Delete it, too; None if the fact of the placement was not pushed to this process."""
         causes = self._causes.get(node)
         return causes.pop(uid, None) if causes else None
 
     def unsaved(self, most: int) -> list[DesiredNode]:
-        """Return up to `most` states that changed, or were read again, since the last call, to be stored on disk."""
+        """Up to `most` states that changed, or were read again, since the last call, to be stored on disk."""
         nodes = [self._unsaved.pop() for _ in range(min(most, len(self._unsaved)))]
         return [self.views[node].desired for node in nodes]
 
     def not_saved(self, values: Iterable[DesiredNode]) -> None:
-        """Mark states as unsaved again, because they could not be written to disk."""
+        """They could not be written to disk."""
         self._unsaved.update(value.node for value in values)
 
     async def run(self) -> None:
@@ -177,14 +173,14 @@ class DesiredStates:
             self._causes[node].update((entry.uid, cause) for entry in event.pods)
 
     def _drop_causes(self, node: str) -> None:
-        """Drop the causes of pods that should not run here any more."""
+        """Those of pods that should not run here any more."""
         causes = self._causes.get(node)
         if causes:
             wanted = self.views[node].pods
             self._causes[node] = {uid: cause for uid, cause in causes.items() if uid in wanted}
 
     def _apply(self, node: str, push: Push) -> bool:
-        """Apply a pushed fact to the state of a node. Return False if facts before it were missed."""
+        """Return False if facts before this one were missed."""
         view = self.views.get(node)
         after = None if view is None else desired.apply_push(view, push)
         if after is None:
@@ -279,7 +275,7 @@ class DesiredStates:
             self._logger.warning(event, node=node, reason=reason)
 
     async def _last_of_ledger(self, ports: Ports, node: str) -> StoredEvent | None:
-        """Return the last fact of a node's ledger; None without facts, or if this user may not read it."""
+        """None without facts, or if this user may not read it."""
         try:
             return await ports.facts.last_of(AggregateRef(desired.LEDGER, name_token(node)))
         except Denied as error:  # the server's users were configured for an older version

@@ -37,8 +37,6 @@ KIND = "nodestate"
 
 
 class Fact(NamedTuple):
-    """An event of a node with its headers, before it is in the log."""
-
     node: str
     event: Event
     origin: Origin
@@ -118,7 +116,7 @@ class FactPublisher:
     _waiting: list[Fact] = field(default_factory=list[Fact])
 
     def facts(self, node: str, events: Iterable[Event]) -> list[Fact]:
-        """Add headers (id, cause, trace, time) to the events of a node, and return them as facts."""
+        """Add headers: id, cause, trace, time."""
         return [
             Fact(node, event, self._origin_of_pods(node, event.pods))
             if isinstance(event, PodsStarted)
@@ -146,10 +144,9 @@ class FactPublisher:
                 self.logger.debug("be_suppressed", node=fact.node, sentence=fact.event.reason)
 
     def origin(self, node: str, *, causation: str = "") -> Origin:
-        """Return the headers of a fact or report of a node.
+        """Headers of a fact or report. `causation` is the id of the event that caused it.
 
-        Args:
-            causation: Id of the event that caused it; "" for the start of this process.
+        "" for the start of this process.
         """
         return Origin(
             causation_id=causation or self.start_id,
@@ -159,10 +156,7 @@ class FactPublisher:
         )
 
     def _origin_of_pods(self, node: str, uids: Sequence[str]) -> Origin:
-        """Return headers that continue the traces of the pods' placements.
-
-        The fact belongs to the trace of the first pod.
-        """
+        """Continue the traces of the pods' placements. The fact belongs to the trace of the first pod."""
         causes = [(uid, self.states.cause_of(node, uid)) for uid in uids]
         contexts = [
             self.tracer.emit(

@@ -22,8 +22,6 @@ from koord_agent.shell.node.threads import finished_in_thread
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPublisher:
-    """Publishes the usage reports of the nodes of one process."""
-
     link: BusLink  # The bus. Without a connection, no report is made.
     facts: FactPublisher  # Creates the headers
     is_on: bool  # Whether usage is reported
@@ -36,8 +34,7 @@ class ReportPublisher:
     ) -> int:
         """Make and publish the reports of the nodes whose report interval has passed, and return their number.
 
-        Args:
-            breathe: Called and awaited after each report. It gives control to other tasks of the event loop.
+        `breathe` is awaited after each report. It gives control to other tasks of the event loop.
         """
         ports, count = self.link.ports, 0
         if ports is None or not self.is_on:
@@ -60,7 +57,7 @@ class ReportPublisher:
         return count
 
     async def _report(self, agent: NodeAgent, now_ms: int) -> NodeUsageReported | None:
-        """Return the report; None if there is none yet, or if making it failed. The failure is logged once."""
+        """None if there is none yet, or if making it failed. The failure is logged once."""
         try:
             if self.in_thread:  # a real machine is asked for its pressure, and a day's models for their peaks
                 report = await finished_in_thread(agent.report, now_ms, _text_of)
@@ -74,7 +71,7 @@ class ReportPublisher:
 
 
 def _phase(node: str) -> int:
-    """Return the thousandths of a report interval after which a node reports; they depend only on its name."""
+    """Thousandths of a report interval after which a node reports; they depend only on its name."""
     return int.from_bytes(hashlib.blake2b(node.encode(), digest_size=4).digest()) % 1000
 
 

@@ -144,10 +144,7 @@ class Collectors:
     ) -> Latest:
         """Run the collectors that are due, append their samples, and return the newest CPU usages.
 
-        Args:
-            apps_with_page_cache: Whether memory of host applications counts with page cache.
-            for_interference: Whether interference is detected. Then PSI and waiting times are collected even if their
-                gates are off.
+        If interference is detected, PSI and waiting times are collected even if their gates are off.
         """
         visited = self._measured(PodCollector.USAGE, pods)
         reading = read_host(
@@ -175,11 +172,7 @@ class Collectors:
 
     @contextmanager
     def _told(self, missing: str) -> Generator[None]:
-        """Context manager for one step of a slow collector: remember its error, which then ends nothing else.
-
-        Args:
-            missing: What is missing if the step fails, as a sentence.
-        """
+        """Remember an error in one step of a slow collector, which then ends nothing else. `missing` is a sentence."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - without these samples, the agent still protects the node
@@ -188,7 +181,6 @@ class Collectors:
             self._troubles.pop(missing, None)
 
     def cpus_changed(self, topology: Sequence[CpuPlace]) -> None:
-        """Replace the set of online CPUs, after CPUs came or went."""
         if self.features.usable(Feature.NUMA):
             self._cpu_to_numa = {place.cpu: place.node for place in topology}
 
@@ -198,7 +190,7 @@ class Collectors:
         return any(slow.feature is Feature.COLD_PAGES for slow in self._slow)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the previous readings of pods that have ended; the argument is their UIDs."""
+        """UIDs of pods that have ended."""
         for uid in uids:
             self._waits.pop(uid, None)
             self._stalls.pop(uid, None)
@@ -206,7 +198,6 @@ class Collectors:
             self._segments.pop(uid, None)
 
     def close(self) -> None:
-        """Close the hardware counters (perf events) that are open."""
         if self._measuring is not None:
             for source in self._measuring.sources.values():
                 source.close()

@@ -46,7 +46,7 @@ class XpuFolder:
         self._good: dict[str, tuple[list[Xpu], int]] = {}
 
     def read(self) -> list[Xpu]:
-        """Return the devices that all files describe, in the order of the files' names. A missing folder has none."""
+        """In the order of the files' names. A missing folder has no devices."""
         try:
             files = sorted(path for path in self._folder.iterdir() if path.is_file() and path.name[0] != ".")
         except OSError:
@@ -79,7 +79,6 @@ class MachineDevices:
         self._rdma = rdma
 
     def read(self) -> DeviceReport:
-        """Return the devices that the machine has now."""
         xpus = self._folder.read()
         report = report_devices(xpus) if xpus or self._gpus is None else self._gpus()
         if self._rdma is None:
@@ -154,23 +153,17 @@ class DeviceReporter:
 
 
 class PciBus:
-    """The PCI functions of a machine."""
-
     def __init__(self, sys: Path) -> None:
         self._functions = sys / "bus" / "pci" / "devices"
 
     def locate(self, bus_id: str) -> PciLocation | None:
-        """Return the location of a PCI function; None if sysfs does not tell it.
-
-        Args:
-            bus_id: PCI address in lower case.
-        """
+        """The PCI address is in lower case. None if sysfs does not tell the location."""
         folder = self._functions / bus_id
         numa_node = _text(folder / "numa_node")
         return None if numa_node is None else pci_location(numa_node, str(folder.resolve()))
 
     def rdma_devices(self) -> Sequence[Device]:
-        """Return the RDMA devices of the machine, in the order of their addresses."""
+        """In the order of their addresses."""
         try:
             folders = sorted(self._functions.iterdir())
         except OSError:
@@ -181,7 +174,7 @@ class PciBus:
 
 
 def _network_function(folder: Path) -> NetworkFunction | None:
-    """Return a function that is a network controller with RDMA names; None for any other function."""
+    """None for anything but a network controller with RDMA names."""
     try:
         base_class = int(_text(folder / "class") or "", 16) >> 16
     except ValueError:
@@ -216,7 +209,7 @@ def _text(file: Path) -> str | None:
 
 
 def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict[int, GpuOwner]:
-    """Return process -> its container. Processes outside of known containers are left out."""
+    """Process -> its container. Processes outside of known containers are left out."""
     wanted = sorted(pids)
     if not wanted:
         return {}
@@ -236,6 +229,6 @@ def owners_of(pids: Iterable[int], pods: Iterable[AgentPod], proc: Path) -> dict
 
 
 def _cgroup_names(text: str) -> list[str]:
-    """Return the names of all directories in /proc/<pid>/cgroup, without what systemd puts around the id."""
+    """The names of all directories in /proc/<pid>/cgroup, without what systemd puts around the id."""
     parts = (part for line in text.splitlines() for part in line.rpartition(":")[2].split("/"))
     return [part.removesuffix(".scope").rpartition("-")[2] for part in parts if part]

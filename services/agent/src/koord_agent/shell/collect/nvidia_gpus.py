@@ -102,14 +102,10 @@ class NvidiaGpus:
             _nvml.nvmlShutdown()
 
     def _safely(self, event: str, call: Callable[[], T], gpu: int | None = None) -> T | Exception:
-        """Return the result of a call, or the error that it raised. An error that lasts is logged once.
+        """Return the result of a call, or the error that it raised. An error that lasts is logged once, as `event`.
 
         The thread must go on, because it hears of GPUs that fail. The library has no types, and a driver may give any
-        answer, such as a name that is not valid UTF-8. So any error counts.
-
-        Args:
-            event: Event of the log if the call fails.
-            gpu: Index of the GPU that it is about; None: it is about all of them.
+        answer, such as a name that is not valid UTF-8. So any error counts. `gpu` None: the call is about all of them.
         """
         try:
             result = call()
@@ -179,7 +175,7 @@ class NvidiaGpus:
         self._usage = tuple(usage), time.monotonic()
 
     def _processes(self, handle: Any, gpu: Gpu) -> tuple[GpuProcess, ...]:
-        """Return the processes of a GPU. The newest sample of a process counts; without one its cores are unused."""
+        """The newest sample of a process counts; without one its cores are unused."""
         memory: dict[int, int] = {}
         cores: dict[int, tuple[int, int]] = {}
         for running in _nvml.nvmlDeviceGetComputeRunningProcesses(handle):
@@ -193,7 +189,7 @@ class NvidiaGpus:
         return tuple(GpuProcess(pid, float(cores.get(pid, (0, 0))[1]), used) for pid, used in sorted(memory.items()))
 
     def _register(self, handle: Any, index: int, gpu: Gpu, events: Any) -> None:
-        """Ask for the events of a GPU. A GPU that refuses is asked again at the next reading."""
+        """A GPU that refuses its events is asked again at the next reading."""
         if events is None or gpu.bus_id in self._watched:
             return
         ask = partial(_nvml.nvmlDeviceRegisterEvents, handle, _nvml.nvmlEventTypeXidCriticalError, events)
@@ -213,7 +209,7 @@ class NvidiaGpus:
 
 
 def _gpu_at(index: int) -> tuple[Any, Gpu]:
-    """Return the handle and the description of a GPU. A GPU whose name cannot be read has none."""
+    """A GPU whose name cannot be read has none."""
     handle = _nvml.nvmlDeviceGetHandleByIndex(index)
     name = ""
     with contextlib.suppress(Exception):

@@ -33,7 +33,7 @@ class BestEffortTree:
 
 
 def read_best_effort(host: Host) -> BestEffortTree:
-    """Read quota and CPU lists of the best-effort class. Unreadable directories are left out."""
+    """Unreadable directories are left out."""
     root = host.layout.qos_directory(KubeQos.BEST_EFFORT)
     cgroups: list[BeCgroup] = []
     for directory in host.tree(root):
@@ -62,10 +62,7 @@ def _number(host: Host, file: CgroupFile) -> int | None:
 
 
 def container_directories(host: Host, pod: AgentPod) -> Iterator[tuple[str, str]]:
-    """Yield container id and cgroup directory of each created container of a pod.
-
-    Containers of unknown runtimes are left out.
-    """
+    """Id and directory of each created container. Containers of unknown runtimes are left out."""
     for container in pod.containers:
         if container.container_id:
             try:
@@ -86,9 +83,8 @@ def read_host(
 ) -> HostReading:
     """Read all counters of a machine: of the node, and of known pods, containers, host applications and best effort.
 
-    Args:
-        best_effort: Result of `read_best_effort` in this cycle; None: the class is not measured.
-        cpu_to_numa: Online CPU -> NUMA node; None or empty: NUMA nodes are not measured.
+    Without `best_effort`, the result of `read_best_effort` in this cycle, the class is not measured; without
+    `cpu_to_numa`, NUMA nodes are not.
     """
     layout, root = host.layout, host.layout.qos_directory(KubeQos.BEST_EFFORT)
     known = tuple(pods)
@@ -124,10 +120,7 @@ def _numa(host: Host, pods: Sequence[AgentPod], cpu_to_numa: Mapping[int, int]) 
 
 
 def _application_counters(host: Host, application: HostApplication) -> CgroupCounters | None:
-    """Return the counters of a host application.
-
-    Its memory with page cache is memory.usage_in_bytes (agent spec, 6.6).
-    """
+    """Memory with page cache is memory.usage_in_bytes (agent spec, 6.6)."""
     try:
         directory = host.layout.host_application_directory(application)
     except ValueError:
@@ -182,11 +175,7 @@ def cpu_owners(
     reserved: CpuSet = EMPTY,
     system_exclusive: CpuSet = EMPTY,
 ) -> CpuOwners | None:
-    """Return which pods own which CPUs, for the choice of best-effort CPUs; None if the topology is unknown.
-
-    Args:
-        system_exclusive: CPUs of system QoS that no other pod may use.
-    """
+    """Which pods own which CPUs; None if the topology is unknown."""
     if not topology:
         return None
     return CpuOwners(
@@ -210,12 +199,7 @@ def suppress_view(
     owners: CpuOwners | None = None,
     kubelet_static: bool = False,
 ) -> NodeView:
-    """Gather the inputs of CPU suppression: last usage by class, and present quota and CPU lists of best effort.
-
-    Args:
-        host_applications: Name -> process outside Kubernetes that the NodeSLO names.
-        owners: Owners of the CPUs; None if unknown.
-    """
+    """Gather last usage by class, and present quota and CPU lists of best effort."""
     known = tuple(pods)
     apps = host_applications or {}
     uids = {pod.uid for pod in known}

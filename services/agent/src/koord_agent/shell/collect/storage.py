@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return the output of a command; "" if it does not exist, fails or takes too long."""
+    """Empty if the command does not exist, fails or takes too long."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
@@ -33,7 +33,7 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def in_thread(work: Callable[[], None]) -> None:
-    """Run a function in a daemon thread, without waiting for it."""
+    """A daemon thread, which is not waited for."""
     Thread(target=work, name="storage", daemon=True).start()
 
 
@@ -45,7 +45,6 @@ class Looks:
     failed: int = 0
 
     def count(self, *, succeeded: bool) -> None:
-        """Count one look-up of the disks as successful or failed."""
         if succeeded:
             self.succeeded += 1
         else:
@@ -82,10 +81,7 @@ class Storage:
         self.looks = Looks()
 
     def known(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks that the last look-up found, and start a new look-up in a thread if one is due.
-
-        Return None until the first look-up has ended.
-        """
+        """The disks that the last look-up found; None until it has ended. A new look-up begins if one is due."""
         is_fresh = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < self._refresh_ms
         if not is_fresh and not self._is_looking:
             self._asked_ms, self._is_looking = now_ms, True
@@ -109,7 +105,6 @@ class Storage:
             self._is_looking = False
 
     def _parents(self) -> dict[str, str]:
-        """Return partition -> disk, from the folders of the kernel."""
         found: dict[str, str] = {}
         try:
             for entry in self._block_devices.iterdir():

@@ -80,9 +80,7 @@ class TopologyReporter:
     def report(self, desired: DesiredView, pods: Sequence[AgentPod], now_ms: int) -> NodeTopologyReported | None:
         """Read CPUs and NUMA nodes if it is due. Return the fact about them if it changed, otherwise None.
 
-        Returns:
-            The fact. If the annotation of system QoS is invalid, nothing changes, and `problem` says so until a reading
-            succeeds.
+        If the annotation of system QoS is invalid, nothing changes, and `problem` says so until a reading succeeds.
         """
         try:
             return self._read(desired, pods, now_ms)
@@ -165,7 +163,7 @@ def _quantities(amounts: Amounts) -> ResourceList:
 
 
 def _basic_info(host: LinuxHost, topology: CpuTopology) -> Mapping[str, str | bool]:
-    """Return model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4); empty if unreadable."""
+    """Model, threads, turbo, cache mask and vendor of the CPU (agent spec, 4.4); empty if unreadable."""
     roots = host.roots
     lines: dict[str, str] = {}
     for line in (read_kernel_file(str(roots.proc / "cpuinfo")) or "").splitlines():

@@ -31,12 +31,6 @@ def controller_components(
     first_pause_seconds: float = FIRST_PAUSE_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Component]:
-    """Return a component of the service for each controller of installed packages.
-
-    Args:
-        first_pause_seconds: Pause before a controller that failed is started again; it doubles with each failure.
-        clock: Returns monotonic seconds.
-    """
     return [
         Component(
             name=f"extension-{name}", run=_Controller(name, run, extensions, logger, first_pause_seconds, clock).run
@@ -63,7 +57,6 @@ class _Controller:
         self._clock = clock
 
     async def run(self) -> None:
-        """Run the controller repeatedly until cancelled."""
         pause = self._pause
         while True:
             began = self._clock()
@@ -76,7 +69,7 @@ class _Controller:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _once(self) -> str:
-        """Run the controller once, and return the reason why it ended."""
+        """Return the reason why it ended."""
         ours = asyncio.get_running_loop()
         ended: asyncio.Future[str] = ours.create_future()
         theirs = asyncio.new_event_loop()

@@ -47,13 +47,11 @@ class ThreadGuard:
         self._lock = threading.Lock()
 
     def start_cycle(self) -> None:
-        """Begin a cycle: give every extension its time budget again. See `Guard.start_cycle`."""
         with self._lock:
             self._spent.clear()
             self._given_up.clear()
 
     def call(self, point: Point, name: str, function: Callable[[], T]) -> T:
-        """Call a function of an extension and return its result. See `Guard.call`."""
         seconds = self._long_call_seconds if point in _LONG else self._call_seconds
         if point is Point.HTTP:  # belongs to no round
             return self._answer(point, name, function, seconds, f"{seconds:g} s")
@@ -74,7 +72,6 @@ class ThreadGuard:
                 self._spent[point, name] = self._spent.get((point, name), 0.0) + self._clock() - begun
 
     def poll(self, point: Point, name: str, function: Callable[[], T], *, due: bool) -> T | None:
-        """Run a slow function of an extension in the background. See `Guard.poll`."""
         worker = self._worker(point, name)
         try:
             answer = worker.take()
@@ -123,11 +120,7 @@ class _Worker:
         threading.Thread(target=self._run, name=f"{point} {name}", daemon=True).start()
 
     def begin(self, call: Callable[[], T], *, polled: bool = False) -> Future[T] | None:
-        """Start a call and return its future; None while an earlier call is running.
-
-        Args:
-            polled: Whether `take` will return the result.
-        """
+        """None while an earlier call is running. `take` returns the result of a `polled` call."""
         with self._lock:
             if self._newest is not None and not self._newest.done():
                 return None
@@ -138,7 +131,7 @@ class _Worker:
             return answer
 
     def take(self) -> Future[Any] | None:
-        """Return the finished future of a polled call once; None if there is none."""
+        """The finished future of a polled call, once; None if there is none."""
         with self._lock:
             answer = self._polled
             if answer is None or not answer.done():

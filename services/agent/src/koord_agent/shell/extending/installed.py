@@ -24,12 +24,7 @@ ENTRY_POINTS: Final = "koord_agent.extensions"
 
 
 def installed_extensions(logger: Logger, switches: tuple[str, ...] = ()) -> Extensions:
-    """Load the extensions of all installed packages.
-
-    A package that fails is logged, counted and left out.
-
-    Args:
-        switches: Strategies to enable or disable: `<strategy>=true|false`.
+    """A package that fails is logged, counted and left out. Switches are `<strategy>=true|false`.
 
     Raises:
         InvalidInput: Two packages use the same name, or a switch names an unknown strategy (unless a package failed).
@@ -70,10 +65,7 @@ def _switch(text: str) -> tuple[str, bool]:
 
 
 def extension_routes(extensions: Extensions, logger: Logger) -> list[Route]:
-    """Return the routes of all HTTP handlers of extensions.
-
-    Status 500 has the reason if a handler fails, takes too long or is still answering another request.
-    """
+    """Status 500 has the reason if a handler fails, takes too long or is still answering another request."""
     return [
         Route(path, partial(_answer, extensions, handler, logger), methods=["GET", "POST"])
         for path, handler in sorted(extensions.http.items())

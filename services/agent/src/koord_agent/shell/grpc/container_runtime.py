@@ -40,10 +40,7 @@ _DOCKER_FINE: Final = frozenset({204, 304, 404})
 
 
 class NotStopped(Exception):
-    """Raised if a container may still run.
-
-    The message has the reason. `is_silent` tells that the runtime did not answer.
-    """
+    """The container may still run. `is_silent` tells that the runtime did not answer."""
 
     def __init__(self, message: str, *, is_silent: bool = False) -> None:
         super().__init__(message)
@@ -52,19 +49,12 @@ class NotStopped(Exception):
 
 @cache
 def messages() -> Any:
-    """Return name -> protobuf message class of the container runtime interface (CRI)."""
+    """Name -> protobuf message class of the container runtime interface (CRI)."""
     return message_classes("runtime.v1", _MESSAGES)
 
 
 def socket_of(runtime: str, roots: Sequence[Path], given: Path | None) -> Path | None:
-    """Return the path of a container runtime's socket: its usual path below the roots, else the given path.
-
-    Return None if neither path is a socket.
-
-    Args:
-        roots: Folders that may hold the socket.
-        given: Path from a flag; None if the flag is not set.
-    """
+    """The usual path of a runtime's socket below the roots, else the given path; None if neither is a socket."""
     usual = [root / RUNTIME_SOCKETS[runtime] for root in roots]
     return next((path for path in (*usual, *((given,) if given else ())) if path.is_socket()), None)
 
@@ -99,11 +89,9 @@ class ContainerRuntimes:
     def stop(self, container_ids: Iterable[str]) -> tuple[str, ...]:
         """Stop the containers of a pod. If one cannot be stopped, the others are still stopped.
 
-        Args:
-            container_ids: `<runtime>://<id>`, or an id without runtime for the default runtime.
+        Return errors, one sentence each.
 
-        Returns:
-            Errors, one sentence each.
+        An id is `<runtime>://<id>`, or has no runtime for the default runtime.
         """
         problems: list[str] = []
         end = self._monotonic() + self._seconds

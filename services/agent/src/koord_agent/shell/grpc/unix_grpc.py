@@ -23,9 +23,7 @@ class SocketAway(Exception):
 def call(socket: Path, method: str, request: Any, answer: Any, *, seconds: float) -> Any:
     """Make one unary gRPC call over a unix socket, and return the decoded answer.
 
-    Args:
-        method: `/<package>.<Service>/<Method>`.
-        request: A message of `protobuf.message_classes`.
+    `method` is `/<package>.<Service>/<Method>`.
 
     Raises:
         SocketAway: The call failed, or its answer is malformed.

@@ -46,11 +46,7 @@ class PodFiles(Protocol):
 
 
 class ObserveHook(Protocol):
-    """Records one run of a plug-in."""
-
-    def __call__(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None:
-        """Record a run."""
-        ...
+    def __call__(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None: ...
 
 
 class HookFacts:
@@ -60,11 +56,11 @@ class HookFacts:
         self._waiting: deque[Event] = deque(maxlen=MOST_FACTS)
 
     def add(self, facts: Sequence[Event]) -> None:
-        """Queue facts for publication. Above the limit, the oldest facts are dropped."""
+        """Above the limit, the oldest facts are dropped."""
         self._waiting.extend(facts)
 
     def take(self) -> list[Event]:
-        """Return all waiting facts, oldest first, and forget them."""
+        """Oldest first."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
 
@@ -81,12 +77,7 @@ class HookAnswers:
         files: PodFiles,
         observe: ObserveHook,
     ) -> None:
-        """Create the answers of one node.
-
-        Args:
-            look: Returns the last snapshot of the node; None before the first one.
-            machine: Returns rules that have only what belongs to the machine: kernel, devices, resctrl, options.
-        """
+        """`look` returns the last snapshot, `machine` rules that have only what belongs to the machine."""
         self.facts = HookFacts()  # Facts about answered calls
         self._plugins = tuple(plugins)
         self._policy = policy
@@ -100,11 +91,10 @@ class HookAnswers:
     def answer(self, call: HookCall) -> StageResult:
         """Run the plug-ins of the stage of a call, and return their values.
 
+        If `failed` is set, the caller returns the error.
+
         Unless the call failed, also write the values to the pod's files at a stage of a pod, and create the folder
         `host_dir` at a stage of a container. Facts about the call are queued in `facts`.
-
-        Returns:
-            The result. If `failed` is set, the caller has to return the error.
         """
         result = run_stage(self._plugins, call, self._rules(), self._policy, clock=time.perf_counter)
         if not result.failed:
@@ -117,7 +107,7 @@ class HookAnswers:
         return result
 
     def _write(self, call: HookCall, result: StageResult) -> None:
-        """Write the files of a stage. An error is logged: the reconciler repairs them, and the call succeeds."""
+        """An error is logged: the reconciler repairs the files, and the call succeeds."""
         try:
             if call.stage in POD_STAGES:
                 self._files.apply(call, result)
@@ -127,7 +117,7 @@ class HookAnswers:
             _log.error("hook_files_failed", stage=call.stage, pod=call.pod.name, exc_info=error)
 
     def _rules(self) -> HookRules:
-        """Return the rules of the last snapshot. They are parsed once per snapshot."""
+        """Rules are parsed once per snapshot."""
         look, known = self._look(), self._known
         if known is not None and known[0] is look:
             return known[1]

@@ -34,14 +34,12 @@ PROCESSES: Final = "cgroup.procs"
 
 
 class CookieKernel(Protocol):
-    """Operations of the kernel on cookies."""
-
     def enable(self) -> bool:
         """Switch core scheduling on, and group identity off, where the kernel has switches. Return False on failure."""
         ...
 
     def cookie(self, process: int) -> int | None:
-        """Return the cookie of a process, 0 for none; None if it cannot be read."""
+        """0 for none; None if it cannot be read."""
         ...
 
     def create(self, process: int) -> None:
@@ -49,16 +47,11 @@ class CookieKernel(Protocol):
         ...
 
     def share(self, source: int, targets: Sequence[int]) -> None:
-        """Copy the core scheduling cookie of a process to other processes. Processes that have ended are skipped.
-
-        Args:
-            source: Process id with the cookie.
-            targets: Process ids that get the cookie.
-        """
+        """Copy the cookie of a process to other processes. Those that have ended are skipped."""
         ...
 
     def clear(self, processes: Sequence[int]) -> None:
-        """Take the cookies of processes away. Processes that are gone are skipped."""
+        """Processes that are gone are skipped."""
         ...
 
 
@@ -80,11 +73,7 @@ class _Container:
 
 
 class CoreCookies:
-    """Sets the cookies of one machine. Only the cycle of its node uses it.
-
-    Args:
-        read: Returns the text of a file in a cgroup directory; None if it is unreadable.
-    """
+    """Sets the cookies of one machine. Only the cycle of its node uses it."""
 
     def __init__(self, kernel: CookieKernel, read: Callable[[CgroupFile], str | None]) -> None:
         self._kernel = kernel
@@ -152,7 +141,7 @@ class CoreCookies:
             yield Gauge("container_core_sched_cookie", labels, 1.0)
 
     def _containers(self, look: NodeLook, classes: Mapping[str, CoreSchedClass]) -> Iterator[_Container]:
-        """Yield the containers that exist, those of the oldest pod first."""
+        """Only containers that exist, those of the oldest pod first."""
         for pod in sorted(look.pods, key=lambda pod: (pod.created_ms or 0, pod.uid)):
             if pod.qos_label == QosClass.SYSTEM or pod.uid in look.frozen or not pod.is_active:
                 continue
@@ -202,7 +191,7 @@ class CoreCookies:
         group.processes.update(dict.fromkeys(known))
 
     def _holder(self, group: _Group) -> int | None:
-        """Return a process that still holds the cookie of a group. Those that lost it are forgotten."""
+        """A process that still holds the cookie of a group. Those that lost it are forgotten."""
         for process in tuple(group.processes):
             if self._kernel.cookie(process) == group.cookie:
                 return process
@@ -226,8 +215,6 @@ THREAD_GROUP: Final = 1
 
 
 class CoreSchedKernel:
-    """The kernel of this machine."""
-
     def __init__(self, proc: Path) -> None:
         self._kernel = proc / "sys" / "kernel"
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -241,10 +228,6 @@ class CoreSchedKernel:
         return (self._kernel / "sched_core").exists() or self.cookie(os.getpid()) is not None
 
     def enable(self) -> bool:
-        """Switch core scheduling on, and group identity off, where the kernel has switches. Return False on failure.
-
-        See `CookieKernel.enable`.
-        """
         for name, value in (("sched_group_identity_enabled", "0"), ("sched_core", "1")):
             current = read_kernel_file(str(self._kernel / name))
             if current is None or current.strip() == value:
@@ -256,21 +239,14 @@ class CoreSchedKernel:
         return True
 
     def cookie(self, process: int) -> int | None:
-        """Return the cookie of a process, 0 for none; None if it cannot be read. See `CookieKernel.cookie`."""
         found = ctypes.c_uint64(0)
         done = self._call(GET, process, THREAD, ctypes.addressof(found))
         return found.value if done else None
 
     def create(self, process: int) -> None:
-        """Give a process a new cookie. No-op if the process is gone. See `CookieKernel.create`."""
         self._call(CREATE, process, THREAD_GROUP)
 
     def share(self, source: int, targets: Sequence[int]) -> None:
-        """Give the cookie of a process to other processes. Processes that are gone are skipped.
-
-        See `CookieKernel.share`.
-        """
-
         def copy() -> None:
             if self._call(SHARE_FROM, source, THREAD):
                 for target in targets:
@@ -279,10 +255,7 @@ class CoreSchedKernel:
         _in_thread(copy)
 
     def clear(self, processes: Sequence[int]) -> None:
-        """Take the cookies of processes away. Processes that are gone are skipped.
-
-        prctl can only copy cookies: a new thread without a cookie copies its state. See `CookieKernel.clear`.
-        """
+        """A new thread without a cookie copies its state, because prctl can only copy cookies."""
 
         def copy() -> None:
             for process in processes:
@@ -291,7 +264,7 @@ class CoreSchedKernel:
         _in_thread(copy)
 
     def _call(self, command: int, process: int, scope: int, address: int = 0) -> bool:
-        """Call prctl. Return False if the kernel refuses, for example because the process is gone."""
+        """False if the kernel refuses, for example because the process is gone."""
         words = (ctypes.c_ulong(word) for word in (command, process, scope, address))
         return self._libc.prctl(PR_SCHED_CORE, *words) == 0
 

@@ -39,12 +39,7 @@ Message = Any
 
 
 def call_of_request(rpc: str, request: Message, *, runtime: str) -> HookCall:
-    """Convert a gRPC request of the RuntimeHookService to a call of the hooks.
-
-    Args:
-        rpc: Name of the gRPC call, such as `PreCreateContainerHook`.
-        runtime: Container runtime of the machine, such as `containerd`.
-    """
+    """`rpc` is for example `PreCreateContainerHook`, `runtime` `containerd`."""
     stage = Stage(rpc.removesuffix(HOOK))
     meta = request.pod_meta
     if rpc in POD_CALLS:
@@ -97,7 +92,7 @@ def response_of(rpc: str, request: Message, values: HookValues) -> Message:
 
 
 def _before(resources: Message, envs: Mapping[str, str]) -> HookValues:
-    """Return the values of a request. 0 and "" mean that the request leaves them to the runtime."""
+    """0 and "" mean that the request leaves a value to the runtime."""
     memory = resources.memory_limit_in_bytes
     return HookValues(
         cpuset=resources.cpuset_cpus or None,
@@ -109,11 +104,7 @@ def _before(resources: Message, envs: Mapping[str, str]) -> HookValues:
 
 
 class HookServer(UnixServer):
-    """Serves the RuntimeHookService. Its socket can change every container of the machine.
-
-    Args:
-        runtime: Container runtime of the machine, such as `containerd`.
-    """
+    """Its socket can change every container of the machine. `runtime` is for example `containerd`."""
 
     def __init__(self, socket: Path, answers: HookAnswers, *, runtime: str) -> None:
         self._answers = answers
@@ -146,10 +137,7 @@ def _describe(server: Any) -> None:
 
 
 def write_registration(folder: Path, text: str) -> bool:
-    """Write the registration file atomically, unless it is in place. It stays when the agent stops.
-
-    Returns:
-        Whether the file was written.
+    """Write the file atomically, unless it is in place. It stays when the agent stops. Return whether it was written.
 
     Raises:
         OSError: The folder does not exist, or it is not writable.

@@ -4,8 +4,7 @@ Source: runtime spec, 2.6.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from koord_agent.domain.failure import failure
@@ -15,6 +14,7 @@ from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.runner import Interval
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks.core_cookies import CoreCookies, CoreSchedKernel
 from koord_agent.shell.hooks.gauges import Gauge
 from koord_agent.shell.hooks.oom_scores import OomScores
@@ -30,14 +30,8 @@ class _Reconciler(Protocol):
 
 
 class ObserveReconciler(Protocol):
-    """Callback that records one run of a reconciler, for example in a metric."""
-
     def __call__(self, level: str, resource: str, /, *, is_ok: bool, seconds: float) -> None:
-        """Record one run.
-
-        Args:
-            level: Level of the objects that the reconciler sets: `container`, `pod` or `node`.
-        """
+        """`level` is that of the objects that the reconciler sets: `container`, `pod` or `node`."""
         ...
 
 
@@ -54,18 +48,11 @@ class MachineHooks:
         self,
         host: Host,
         roots: HostRoots,
-        *,
-        is_enabled: Callable[[str], bool],
-        interval: Interval,
-        terway: Path,
-        moves_threads: bool,
+        settings: AgentSettings,
         observe: ObserveReconciler,
+        interval: Interval,
     ) -> None:
-        """Create the reconcilers.
-
-        Args:
-            moves_threads: Whether threads of pods are moved to their resctrl groups.
-        """
+        is_enabled = settings.feature_gates.enabled
         self._observe = observe
         self._host = host
         self._interval = interval
@@ -77,21 +64,18 @@ class MachineHooks:
         if kernel is not None and kernel.is_supported:
             self._reconcilers.append(_Timed("container", "core_sched_cookie", CoreCookies(kernel, host.read)))
         if is_enabled(TERWAY_QOS):
-            self._reconcilers.append(_Timed("node", "terway", TerwayFiles(terway)))
+            self._reconcilers.append(_Timed("node", "terway", TerwayFiles(settings.terway_qos_dir)))
         if is_enabled(TC_NETWORK_QOS):
             self._reconcilers.append(_Timed("node", "tc", TrafficControl(host.read, host.write)))
         machine = resctrl_machine(roots) if is_enabled(RESCTRL) else None
         if machine is not None:
-            groups = PodGroupReconciler(roots, machine, self._threads if moves_threads else None)
+            groups = PodGroupReconciler(roots, machine, self._threads if settings.enable_pod_taskids else None)
             self._reconcilers.append(_Timed("pod", "resctrl", groups))
 
     def apply(self, look: NodeLook) -> list[str]:
-        """Run every reconciler once per interval: each writes the values that differ.
+        """Run every reconciler once per interval. Return errors of the last run, one sentence each.
 
         No-op until all pods are known. Until then, a reconciler would remove the values of pods that it does not know.
-
-        Returns:
-            Errors of the last run, one sentence each.
         """
         if not self._reconcilers or not look.has_all_pods or not self._interval.is_due(look.now_ms):
             return self._problems
@@ -108,7 +92,7 @@ class MachineHooks:
         return problems
 
     def gauges(self) -> Iterator[Gauge]:
-        """Yield the values that the reconcilers export as metrics, as of their last run."""
+        """As of their last run."""
         for each in self._reconcilers:
             if isinstance(each.reconciler, OomScores | CoreCookies):
                 yield from each.reconciler.gauges()

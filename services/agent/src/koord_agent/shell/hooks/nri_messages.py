@@ -98,19 +98,14 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def nri_messages() -> Mapping[str, Any]:
-    """Return name -> protobuf class of the messages of NRI that the agent uses."""
+    """Name -> protobuf class."""
     return message_classes(PACKAGE, _MESSAGES)
 
 
 def call_of(stage: Stage, pod: Message, container: Message | None, resources: Message, *, runtime: str) -> HookCall:
-    """Convert an event of the NRI protocol to a call of the hooks.
+    """Convert a `PodSandbox` and a `Container` (None for an event of a pod) to a call of the hooks.
 
-    Args:
-        pod: `PodSandbox` message.
-        container: `Container` message; None for an event of a pod.
-        resources: `LinuxResources` of the container: those that it has, or those that an update asks for. None for an
-            event of a pod.
-        runtime: Container runtime of the machine, such as `containerd`.
+    `resources` are the `LinuxResources` of the container: those that it has, or those that an update asks for.
     """
     hooked = HookedPod(
         name=pod.name,
@@ -140,17 +135,13 @@ def _before(resources: Message, envs: Iterable[str]) -> HookValues:
 
 
 def envs_of(lines: Iterable[str]) -> dict[str, str]:
-    """Return the environment variables in lines `K=V`. A line with an empty name or value is left out."""
+    """From lines `K=V`. A line with an empty name or value is left out."""
     pairs = (line.partition("=") for line in lines)
     return {key: value for key, _, value in pairs if key and value}
 
 
 def write_fields(message: Message, fields: Mapping[str, Any]) -> None:
-    """Write fields into a message. A plain value for an optional wrapper becomes the wrapper's value.
-
-    Args:
-        fields: Name of a field -> a value, a list, or the fields of a message.
-    """
+    """A plain value for an optional wrapper becomes the wrapper's value; nested fields are those of a message."""
     for name, value in fields.items():
         target: Any = getattr(message, name)
         if isinstance(value, dict):

@@ -47,8 +47,6 @@ AnswerHook = Callable[[HookCall], StageResult]
 
 
 class _Configuration(msgspec.Struct):
-    """Configuration of the plugin by the runtime."""
-
     events: list[str] | None = None  # Names of the events to follow; None if the configuration does not name them
 
 
@@ -71,11 +69,11 @@ class NriPlugin:
         """Whether the runtime has synchronized its pods with the plugin."""
 
     def start(self) -> None:
-        """Start the thread. Without a runtime the plugin tries again later."""
+        """Without a runtime the plugin tries again later."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the connection, and wait for the thread."""
+        """Wait for the thread."""
         self._stopping.set()
         connection = self._connection
         if connection is not None:
@@ -147,7 +145,7 @@ class NriPlugin:
         return ttrpc.encode_message(ttrpc.TtrpcMessage(ttrpc.RUNTIME_CONNECTION, _REGISTRATION, ttrpc.REQUEST, body))
 
     def _answer(self, message: ttrpc.TtrpcMessage) -> ttrpc.TtrpcMessage | None:
-        """Return the answer to a message of the runtime; None if it needs none.
+        """None if the message needs no answer.
 
         Raises:
             ProtocolBroken: The runtime refused the registration, or a message is malformed.
@@ -183,7 +181,7 @@ class NriPlugin:
         return ttrpc.encode_response(answer.SerializeToString())
 
     def _handlers(self) -> dict[str, tuple[str, Callable[[Message], Message]]]:
-        """Return name of a method -> name of its request message, and its handler."""
+        """Name of a method -> name of its request message, and its handler."""
         return {
             "Configure": ("ConfigureRequest", self._configure),
             "Synchronize": ("SynchronizeRequest", self._synchronize),
@@ -241,7 +239,7 @@ class NriPlugin:
 
 
 def _configured_events(config: str) -> Sequence[str] | None:
-    """Return the events in the plugin's configuration; None if it does not name events.
+    """None if the configuration does not name events.
 
     Raises:
         InvalidInput: The configuration is not YAML, or `events` is not a list of texts.

@@ -23,11 +23,7 @@ _GONE: Final = (errno.ENOENT, errno.ESRCH)
 
 
 class OomScores:
-    """Sets oom_score_adj of processes. Only the cycle of its node uses it.
-
-    Args:
-        read: Returns the text of a file in a cgroup directory; None if it is unreadable.
-    """
+    """Only the cycle of its node uses it."""
 
     def __init__(self, proc: Path, read: Callable[[CgroupFile], str | None]) -> None:
         self._proc = proc
@@ -57,14 +53,14 @@ class OomScores:
         return list(problems)
 
     def gauges(self) -> Iterator[Gauge]:
-        """Yield the OOM score of each container with at least one process that has the container's score."""
+        """Only containers with at least one process that has the container's score."""
         for (pod, namespace, uid, container), score in self._held.items():
             labels = {"pod_name": pod, "pod_namespace": namespace, "pod_uid": uid, "container_name": container}
             yield Gauge("container_oom_score_adj", labels, score)
 
 
 def _wanted(look: NodeLook) -> Iterator[tuple[AgentPod, str, str, int]]:
-    """Yield pod, name, directory and score of the containers whose pod asks for a score."""
+    """Pod, name, directory and score of the containers whose pod asks for a score."""
     for pod in look.pods:
         if keys.OOM_SCORE_ADJ not in pod.annotations and keys.OOM_SCORE_ADJ_SPEC not in pod.annotations:
             continue

@@ -42,14 +42,9 @@ _log: Final = logger("agent.hooks")
 
 
 class LinuxPodFiles:
-    """Writes the values of pods on a real machine. Many threads may use it; one writes at a time."""
+    """Many threads may use it; one writes at a time. Nobody else uses its `host`. Implements `answering.PodFiles`."""
 
     def __init__(self, host: Host, roots: HostRoots, *, audit: AuditSink, now_ms: Callable[[], int]) -> None:
-        """Create a writer for the pods of one machine.
-
-        Args:
-            host: The machine. Nobody else uses this object.
-        """
         self._executor = CgroupExecutor(host, trees=writable_trees(host.layout), cache=WriteCache(0))
         self._groups = PodGroups(roots.resctrl)
         self._audit = audit
@@ -57,12 +52,6 @@ class LinuxPodFiles:
         self._lock = threading.Lock()
 
     def apply(self, call: HookCall, result: StageResult) -> None:
-        """Write the values of a stage of a pod, or remove its resctrl group when its sandbox is removed.
-
-        Failures are logged; the reconciler repairs what is missing.
-
-        See `PodFiles.apply`.
-        """
         values, directory = result.values, call.pod.cgroup_parent.strip("/")
         if call.stage is Stage.PRE_REMOVE_POD_SANDBOX:
             if values.resctrl_group is not None:
@@ -91,7 +80,6 @@ class LinuxPodFiles:
             self._tell(call, outcome)
 
     def prepare(self, values: HookValues) -> None:
-        """Create the folder `host_dir` of the values anew, with mode 0777. See `PodFiles.prepare`."""
         folder = Path(values.host_dir)
         if not folder.is_absolute() or folder == folder.parent or ".." in folder.parts:
             if values.host_dir:
@@ -126,16 +114,12 @@ class LinuxPodFiles:
 
 
 class LinuxDeviceFiles:
-    """The device nodes of a machine."""
+    """Implements `domain.hooks.allocated_devices.DeviceFiles`."""
 
     def __init__(self, sys: Path) -> None:
         self._functions = sys / "bus" / "pci" / "devices"
 
     def character_device(self, path: str) -> tuple[int, int] | None:
-        """Return major and minor number of a character device; None if there is none.
-
-        See `DeviceFiles.character_device`.
-        """
         try:
             found = Path(path).stat()
         except (OSError, ValueError):
@@ -143,10 +127,6 @@ class LinuxDeviceFiles:
         return (os.major(found.st_rdev), os.minor(found.st_rdev)) if stat.S_ISCHR(found.st_mode) else None
 
     def rdma_names(self, pci_address: str) -> Sequence[str]:
-        """Return the names of the RDMA devices of a PCI function, such as `uverbs0`; empty if there is none.
-
-        See `DeviceFiles.rdma_names`.
-        """
         if not pci_address or "/" in pci_address:
             return ()
         try:

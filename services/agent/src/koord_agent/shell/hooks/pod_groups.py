@@ -29,10 +29,8 @@ _log: Final = logger("agent.hooks")
 
 
 class PodGroups:
-    """Resctrl groups of single pods."""
-
     def __init__(self, root: Path) -> None:
-        """Manage the groups below `root`, the mount point of resctrl."""
+        """`root` is the mount point of resctrl."""
         self._root = root
 
     def create(self, name: str, schemata: str) -> None:
@@ -41,13 +39,9 @@ class PodGroups:
             _log.warning("resctrl_group_not_set", group=name, reason=problem)
 
     def write(self, name: str, schemata: str) -> str | None:
-        """Create the group of a pod, if it does not exist, and write its schemata.
+        """Create the group of a pod, if it does not exist, and write its schemata; "" sets no limit.
 
-        Args:
-            schemata: Lines to write; "" sets no limit.
-
-        Returns:
-            None, or the reason why the kernel refused, such as that the machine has no free group.
+        None, or the reason why the kernel refused, such as that the machine has no free group.
         """
         folder = self._root / name
         try:
@@ -64,7 +58,7 @@ class PodGroups:
             _log.warning("resctrl_group_not_removed", group=name, reason=problem)
 
     def clear(self, name: str) -> str | None:
-        """Remove the group of a pod, if it exists. Return None, or the reason why the kernel refused."""
+        """None, or the reason why the kernel refused. No-op if the group does not exist."""
         try:
             (self._root / name).rmdir()
         except FileNotFoundError:
@@ -74,7 +68,7 @@ class PodGroups:
         return None
 
     def names(self) -> frozenset[str]:
-        """Return the names of all groups of single pods; empty without resctrl."""
+        """Empty without resctrl."""
         try:
             return frozenset(entry.name for entry in self._root.iterdir() if entry.name.startswith(GROUP_PREFIX))
         except OSError:
@@ -82,10 +76,7 @@ class PodGroups:
 
 
 def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
-    """Return the L3 caches of a machine with mounted resctrl.
-
-    None if it is not mounted or the CPU cannot divide caches.
-    """
+    """None if resctrl is not mounted or the CPU cannot divide caches."""
     support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
     mask = read_kernel_file(str(roots.resctrl / "info/L3/cbm_mask"))
     if not support.control or mask is None:
@@ -98,11 +89,9 @@ def resctrl_machine(roots: HostRoots) -> ResctrlMachine | None:
 
 
 class PodGroupReconciler:
-    """Repairs the resctrl groups of pods: sets values and threads that the hooks missed, once per cycle.
+    """Sets values and threads that the hooks missed, once per cycle.
 
-    Args:
-        threads: Returns the threads of a pod, so that they can be moved. None: only threads that the runtime starts are
-            in the group.
+    Without `threads`, which returns the threads of a pod, only threads that the runtime starts are in the group.
     """
 
     def __init__(
@@ -144,7 +133,7 @@ class PodGroupReconciler:
         return problems
 
     def _set(self, pod: AgentPod, annotation: str, *, is_present: bool) -> str | None:
-        """Write the group of a pod if it differs. Return None, or the reason why the kernel refused.
+        """None, or the reason why the kernel refused.
 
         Raises:
             InvalidInput: The annotation is invalid.

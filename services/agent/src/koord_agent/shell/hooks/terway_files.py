@@ -21,8 +21,6 @@ from koord_agent.domain.node.node_look import NodeLook
 
 
 class TerwayFiles:
-    """Writes the files when they change, and removes them when another network policy is chosen."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: Mapping[str, str] | None = None
@@ -59,11 +57,7 @@ class TerwayFiles:
 
 
 def _texts(look: NodeLook) -> dict[str, str]:
-    """Return name of a file -> its text.
-
-    Raises:
-        InvalidInput: A bandwidth of the NodeSLO is invalid.
-    """
+    """Raises InvalidInput: A bandwidth of the NodeSLO is invalid."""
     pods = (
         NetworkPod(
             uid=pod.uid,

@@ -40,7 +40,7 @@ class CommandRefused(CommandFailed):
 
 
 def run_command(command: Sequence[str], text: str) -> str:
-    """Run a command with a standard input, and return its standard output.
+    """Return its standard output.
 
     Raises:
         CommandRefused: It ended with an error, or is not installed.
@@ -60,13 +60,7 @@ def run_command(command: Sequence[str], text: str) -> str:
 
 
 class TrafficControl:
-    """Limits the bandwidth of QoS classes and pods on the interface of the default route.
-
-    Only the cycle of its node uses it.
-
-    Args:
-        read: Returns the text of a file in a cgroup directory; None if it is unreadable.
-    """
+    """Limits bandwidths on the interface of the default route. Only the cycle of its node uses it."""
 
     def __init__(
         self,
@@ -116,7 +110,7 @@ class TrafficControl:
         return problems + self._refused
 
     def _change(self, plan: traffic_plan.TcPlan) -> list[str]:
-        """Change sets, rules, classes and filters. Return an error if tc refused some of its lines.
+        """Return an error if tc refused some of its lines.
 
         Raises:
             CommandFailed: Another command failed.
@@ -201,7 +195,7 @@ class TrafficControl:
         return str(routes[0]["dev"])
 
     def _present(self, interface: str) -> traffic_plan.TcPresent:
-        """Return the qdisc, classes and filters of an interface; addresses of filters are not read and stay None."""
+        """Addresses of filters are not read and stay None."""
         shown = self._run(("tc", "-j", "qdisc", "show", "dev", interface), "")
         qdiscs: list[dict[str, Any]] = json.loads(shown or "[]")
         if not any(each.get("root") and (each.get("kind"), each.get("handle")) == ("htb", "1:") for each in qdiscs):

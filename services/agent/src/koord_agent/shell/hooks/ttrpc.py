@@ -95,7 +95,6 @@ def _cut(connection: int, stream: bytearray) -> Iterator[TtrpcMessage]:
 
 
 def encode_message(message: TtrpcMessage) -> bytes:
-    """Return the bytes of one message in one frame."""
     length = _HEADER.size + len(message.body)
     header = _HEADER.pack(len(message.body), message.stream, message.kind, 0)
     return _FRAME.pack(message.connection, length) + header + message.body
@@ -107,35 +106,23 @@ def _classes() -> dict[str, Any]:
 
 
 def encode_request(service: str, method: str, payload: bytes) -> bytes:
-    """Return the body of a request."""
     body: bytes = _classes()["Request"](service=service, method=method, payload=payload).SerializeToString()
     return body
 
 
 class TtrpcRequest(NamedTuple):
-    """Service, method and payload of a request."""
-
     service: str
     method: str
     payload: bytes
 
 
 def decode_request(body: bytes) -> TtrpcRequest:
-    """Return the content of a request.
-
-    Raises:
-        ProtocolBroken: The body is not a request.
-    """
+    """Raises ProtocolBroken: The body is not a request."""
     found = _decode("Request", body)
     return TtrpcRequest(found.service, found.method, found.payload)
 
 
 def encode_response(payload: bytes, *, code: int = OK, message: str = "") -> bytes:
-    """Return the body of a response.
-
-    Args:
-        payload: Bytes of the answer.
-    """
     response = _classes()["Response"](payload=payload)
     if code != OK:
         # The name of a file may have bytes that are not UTF-8.
@@ -145,7 +132,7 @@ def encode_response(payload: bytes, *, code: int = OK, message: str = "") -> byt
 
 
 def response_error(body: bytes) -> str:
-    """Return the error of a response; "" for success.
+    """Empty for success.
 
     Raises:
         ProtocolBroken: The body is not a response.

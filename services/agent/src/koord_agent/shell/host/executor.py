@@ -43,8 +43,6 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The result for one file with a plan."""
-
     file: CgroupFile
     value: str  # The value of the winning plan
     result: Result  # What happened
@@ -61,9 +59,7 @@ ObserveWrite = Callable[[str, bool, float], None]
 class CgroupExecutor:
     """Writes the winning plans to the files of one machine.
 
-    Args:
-        trees: Cgroup directories that may be written, with everything below them.
-        cache: Remembers the last written values, so that they are not compared in every cycle; None: a new one.
+    Files outside of `trees` are refused. Values in `cache` are not compared in every cycle.
     """
 
     def __init__(
@@ -85,26 +81,20 @@ class CgroupExecutor:
         self._trees = tuple(trees)
 
     def apply(self, plans: Iterable[Plan], now_ms: int) -> tuple[Outcome, ...]:
-        """Choose the winning plans and write them. Return one outcome for each file with a plan that is not expired."""
+        """One outcome for each file with a plan that is not expired."""
         return self.write(self.arbitrate(plans, now_ms), now_ms)
 
     def arbitrate(self, plans: Iterable[Plan], now_ms: int) -> Arbitration:
-        """Choose the winning plan of each file. Present values of parent directories limit their children."""
+        """Present values of parent directories limit their children."""
         wanted = tuple(plans)
         return arbitrate(wanted, now_ms, self._parents(wanted))
 
     def write(self, arbitration: Arbitration, now_ms: int) -> tuple[Outcome, ...]:
-        """Write the winning plans, and return one outcome for each file.
-
-        If a write fails, its outcome tells so; no error is raised.
-        """
+        """One outcome for each file. If a write fails, its outcome tells so; no error is raised."""
         return self.apply_levels(levels_of(arbitration.winners.values()), now_ms)
 
     def _parents(self, plans: Sequence[Plan]) -> dict[CgroupFile, str]:
-        """Return CPU lists and quotas of the parents of planned directories.
-
-        Parents with their own plan are left out.
-        """
+        """CPU lists and quotas of the parents of planned directories. Parents with their own plan are left out."""
         planned = {plan.file for plan in plans}
         found: dict[CgroupFile, str] = {}
         for file in planned:
@@ -125,10 +115,7 @@ class CgroupExecutor:
         return found
 
     def apply_levels(self, levels: Sequence[Sequence[Update]], now_ms: int) -> tuple[Outcome, ...]:
-        """Write updates by level of directories, from top to bottom, and return one outcome for each file.
-
-        If a write fails, its outcome tells so; no error is raised.
-        """
+        """Write updates by level of directories, from top to bottom. The outcomes are those of `write`."""
         outcomes: dict[CgroupFile, Outcome] = {}
         allowed = [[update for update in level if self._is_allowed(update, outcomes)] for level in levels]
         if not any(allowed):
@@ -170,7 +157,7 @@ class CgroupExecutor:
         return tuple(outcomes.values())
 
     def forget(self, file: CgroupFile) -> None:
-        """Forget the value that was last written to a file, so that the next cycle reads the file."""
+        """The next cycle reads the file."""
         self._cache.forget(file)
 
     def _is_allowed(self, update: Update, outcomes: dict[CgroupFile, Outcome]) -> bool:

@@ -35,22 +35,16 @@ class Vanished(WriteFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """CPU and memory of a machine."""
-
     cpu_milli: int
     memory_bytes: int
 
 
 class CycleSource(Protocol):
-    """Open hardware counters of cycles and instructions for one cgroup."""
-
     def read(self) -> Counted:
-        """Return cycles and instructions since the counters were opened."""
+        """Cycles and instructions since the counters were opened."""
         ...
 
-    def close(self) -> None:
-        """Close the hardware counters."""
-        ...
+    def close(self) -> None: ...
 
 
 class Host(Protocol):
@@ -60,13 +54,11 @@ class Host(Protocol):
     """
 
     @property
-    def layout(self) -> CgroupLayout:
-        """Names of the cgroup directories of this machine."""
-        ...
+    def layout(self) -> CgroupLayout: ...
 
     @property
     def cgroup_version(self) -> int:
-        """Version of the cgroup interface: 1 or 2."""
+        """1 or 2."""
         ...
 
     @property
@@ -75,98 +67,74 @@ class Host(Protocol):
         ...
 
     def capacity(self) -> Capacity:
-        """Return CPU and memory of the machine.
+        """Raises MalformedCounter: /proc/meminfo is unreadable or malformed.
 
-        Raises:
-            MalformedCounter: /proc/meminfo is unreadable or malformed. An unreadable /proc/stat gives 0 CPUs instead.
+        An unreadable /proc/stat gives 0 CPUs instead.
         """
         ...
 
     def node_counters(self) -> NodeCounters | None:
-        """Return the counters of the whole machine; None if unreadable."""
+        """None if unreadable."""
         ...
 
     def cgroup_counters(self, directory: str) -> CgroupCounters | None:
-        """Return the counters of one cgroup; None if it does not exist. A counter that is unreadable is None in it."""
+        """None if the directory does not exist. A counter that is unreadable is None in it."""
         ...
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return NUMA node -> bytes in use; empty if unreadable."""
+        """NUMA node -> bytes in use; empty if unreadable."""
         ...
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return NUMA node -> number of memory pages (4 KiB each) of one cgroup.
+        """NUMA node -> memory pages (4 KiB each) of one cgroup: on v1 all pages, on v2 anonymous and file pages.
 
-        On cgroup v1 all pages count, on v2 anonymous and file pages.
-
-        Returns:
-            The numbers. None if memory.numa_stat is unreadable or malformed, or if the machine is simulated.
+        None if memory.numa_stat is unreadable or malformed.
         """
         ...
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io.
-
-        Return None if any of the three is unreadable or invalid (agent spec, 6.8).
-        """
+        """PSI by resource: cpu, mem, io. None if any of the three is unreadable or invalid (agent spec, 6.8)."""
         ...
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable."""
+        """Idle page cache of one cgroup ("" for the node); None if unreadable."""
         ...
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return how long the threads of one cgroup and of two levels below it waited for a CPU, summed.
-
-        Return None if no thread is readable.
-        """
+        """Sums over the threads of one cgroup and of two levels below it; None if no thread is readable."""
         ...
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return disk as MAJ:MIN -> I/O counters of the whole disk, for the disks that one cgroup has used.
+        """Disk as MAJ:MIN -> I/O counters of the whole disk, for the disks that one cgroup has used.
 
-        The requests of other cgroups count, too. Return None if the disks or counters are unknown.
+        The requests of other cgroups count, too. None if the disks or counters are unknown.
         """
         ...
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return the TCP counters of a pod's network.
-
-        Return None if they are unknown, or if the pod uses the network of the machine.
-        """
+        """Of a pod's network. None if they are unknown, or if the pod uses the network of the machine."""
         ...
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
-
-        The caller closes them.
-        """
+        """None if that is not possible. The caller closes them."""
         ...
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return the monitoring counters of resctrl: group (LSR, LS, BE) -> cache id -> file name -> counter.
-
-        Missing groups are left out.
-        """
+        """Group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out."""
         ...
 
     def features(self) -> Features:
-        """Return which features the machine has. It probes the kernel, so it takes some time."""
+        """It probes the kernel, so it takes some time."""
         ...
 
-    def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the online CPUs; empty if unknown."""
-        ...
+    def cpu_topology(self) -> tuple[CpuPlace, ...]: ...
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and its subdirectories up to two levels below, parents first.
-
-        Return an empty tuple if it does not exist.
-        """
+        """A cgroup directory and its subdirectories down to two levels, parents first. Empty if it does not exist."""
         ...
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the raw text of a kernel file; None if it does not exist or is not supported."""
+        """The raw text; None if the file does not exist or is not supported."""
         ...
 
     def write(self, file: CgroupFile, value: str) -> None:

@@ -10,10 +10,7 @@ _WHOLE = _FIRST // 2
 
 
 def read_kernel_file(path: str) -> str | None:
-    """Return the whole text of a file; None if it cannot be read.
-
-    Non-ASCII bytes become replacement characters, which the parsers refuse.
-    """
+    """None if it cannot be read. Non-ASCII bytes become replacement characters, which the parsers refuse."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -31,7 +28,7 @@ def read_kernel_file(path: str) -> str | None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a text to an existing file in one write. A missing kernel file is not created.
+    """Write in one write. A missing kernel file is not created.
 
     Raises:
         OSError: The file does not exist, or the kernel refuses the text.

@@ -46,10 +46,9 @@ from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_versio
 
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
-    """Return MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
+    """MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
 
-    Args:
-        devices_file: Path of `io.stat` or `blkio.throttle.io_serviced_recursive` of the cgroup.
+    `devices_file` is its `io.stat` or `blkio.throttle.io_serviced_recursive`.
     """
     used, stats = read_kernel_file(devices_file), read_kernel_file(f"{proc}/diskstats")
     if used is None or stats is None:
@@ -59,9 +58,9 @@ def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] |
 
 
 def tcp_counters(proc: Path, processes: Iterable[str]) -> TcpCounters | None:
-    """Return the TCP counters of a pod's network, as its first living process sees it.
+    """As the first living process of the pod sees its network.
 
-    Return None if the pod uses the network of the machine, has no living process, or if the counters are unreadable.
+    None if the pod uses the network of the machine, has no living process, or if the counters are unreadable.
     """
     host = _network(proc, "1")
     for process in processes:
@@ -86,7 +85,7 @@ def _network(proc: Path, process: str) -> str | None:
 
 
 def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-    """Return resctrl group -> cache id -> file name -> counter. Groups without counters are left out."""
+    """Group -> cache id -> file name -> counter. Groups without counters are left out."""
     found: dict[str, Mapping[int, Mapping[str, int]]] = {}
     for group in GROUPS:
         data = root / group / "mon_data"
@@ -145,36 +144,29 @@ class LinuxHost:
 
     @property
     def layout(self) -> CgroupLayout:
-        """Names of the cgroup directories of this machine. See `Host.layout`."""
         return self._layout
 
     @property
     def cgroup_version(self) -> int:
-        """Version of the cgroup interface: 1 or 2. See `Host.cgroup_version`."""
         return self._version
 
     @property
     def roots(self) -> HostRoots:
-        """Paths of the file systems of this machine."""
         return self._roots
 
     @property
     def numa(self) -> NumaReader:
-        """Reader of the NUMA nodes of this machine."""
         return self._numa
 
     def features(self) -> Features:
-        """Return which features the machine has. It probes the kernel, so it takes some time. See `Host.features`."""
         return find_features(self._roots, self._version, self._layout)
 
     def capacity(self) -> Capacity:
-        """Return CPU and memory of the machine. See `Host.capacity`."""
         cpus = kernel_counters.parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or "")
         memory = kernel_counters.parse_node_memory(read_kernel_file(self._meminfo) or "")
         return Capacity(cpu_milli=len(cpus) * 1000, memory_bytes=memory.total_bytes)
 
     def node_counters(self) -> kernel_counters.NodeCounters | None:
-        """Return the counters of the whole machine; None if unreadable. See `Host.node_counters`."""
         at_ns = self._monotonic_ns()
         stat, meminfo = read_kernel_file(self._stat), read_kernel_file(self._meminfo)
         if stat is None or meminfo is None:
@@ -192,7 +184,6 @@ class LinuxHost:
         )
 
     def cgroup_counters(self, directory: str) -> kernel_counters.CgroupCounters | None:
-        """Return the counters of one cgroup; None if it does not exist. See `Host.cgroup_counters`."""
         usage_path, memory_path, stat_path, _ = self._paths.get(directory) or self._counter_paths(directory)
         at_ns = self._monotonic_ns()
         usage_text = read_kernel_file(usage_path)
@@ -209,7 +200,7 @@ class LinuxHost:
         )
 
     def _counter_paths(self, directory: str) -> tuple[str, str, str, str]:
-        """Return the paths of the counter files of a cgroup; cached, because they are read every second."""
+        """Cached, because they are read every second."""
         if len(self._paths) >= _KEPT_PATHS:
             self._paths.clear()
         resources = ("cpuacct.usage", "memory.stat", "cpu.stat", "memory.numa_stat")
@@ -238,14 +229,9 @@ class LinuxHost:
             return None
 
     def numa_memory(self) -> Mapping[int, int]:
-        """Return NUMA node -> bytes in use; empty if unreadable. See `Host.numa_memory`."""
         return self._numa.memory_used()
 
     def numa_pages(self, directory: str) -> Mapping[int, int] | None:
-        """Return NUMA node -> number of 4 KiB pages of one cgroup; None if unreadable or malformed.
-
-        See `Host.numa_pages`.
-        """
         text = read_kernel_file((self._paths.get(directory) or self._counter_paths(directory))[3])
         try:
             return parse_numa_stat(text, self._version) if text is not None else None
@@ -253,7 +239,6 @@ class LinuxHost:
             return None
 
     def pressure(self, directory: str) -> Mapping[str, Pressure] | None:
-        """Return the pressure (PSI) of one cgroup by resource: cpu, mem, io. See `Host.pressure`."""
         found: dict[str, Pressure] = {}
         for resource, file in pressure.RESOURCES.items():
             text = self.read(CgroupFile(directory, file))
@@ -266,10 +251,6 @@ class LinuxHost:
         return found
 
     def cold_page_bytes(self, directory: str) -> int | None:
-        """Return the idle page cache of one cgroup ("" for the node) in bytes; None if unreadable.
-
-        See `Host.cold_page_bytes`.
-        """
         text = self.read(CgroupFile(directory, "memory.idle_page_stats"))
         try:
             return cold_page_bytes(text) if text is not None else None
@@ -277,10 +258,7 @@ class LinuxHost:
             return None
 
     def start_cold_page_scans(self) -> bool:
-        """Start the kernel's scan for idle pages (kidled). Return False if it is not available.
-
-        Source: agent spec, 6.10.
-        """
+        """Start the kernel's scan for idle pages (kidled; agent spec, 6.10). Return False if it is not available."""
         folder = self._roots.sys / "kernel/mm/kidled"
         try:
             for name, value in KIDLED_SETTINGS.items():
@@ -294,10 +272,6 @@ class LinuxHost:
         return True
 
     def sched_counters(self, directory: str) -> SchedCounters | None:
-        """Return how long the threads of one cgroup waited for a CPU, summed; None if unreadable.
-
-        See `Host.sched_counters`.
-        """
         wait_ns = slices = 0
         threads = 0
         for below in self.tree(directory):
@@ -314,15 +288,10 @@ class LinuxHost:
         return SchedCounters(wait_ns=wait_ns, slices=slices) if threads else None
 
     def disk_counters(self, directory: str) -> Mapping[str, DiskCounters] | None:
-        """Return disk as MAJ:MIN -> counters of the whole disk, for disks that one cgroup has used; None if unknown.
-
-        See `Host.disk_counters`.
-        """
         file = "io.stat" if self._version == 2 else "blkio.throttle.io_serviced_recursive"
         return disk_counters(self._roots.proc, f"{self._hierarchy('blkio', directory)}/{file}")
 
     def tcp_counters(self, directory: str) -> TcpCounters | None:
-        """Return the TCP counters of a pod's network. See `Host.tcp_counters`."""
         processes = (
             process
             for below in self.tree(directory)
@@ -331,10 +300,6 @@ class LinuxHost:
         return tcp_counters(self._roots.proc, processes)
 
     def open_cycle_counters(self, directory: str) -> CycleSource | None:
-        """Open hardware counters of cycles and instructions for one cgroup; None if that is not possible.
-
-        See `Host.open_cycle_counters`.
-        """
         cpus = sorted(kernel_counters.parse_busy_ticks_per_cpu(read_kernel_file(self._stat) or ""))
         self._counting = [counters for counters in self._counting if counters.open_descriptors]
         held = sum(counters.open_descriptors for counters in self._counting)
@@ -349,14 +314,9 @@ class LinuxHost:
         return counters
 
     def resctrl_counters(self) -> Mapping[str, Mapping[int, Mapping[str, int]]]:
-        """Return resctrl group (LSR, LS, BE) -> cache id -> file name -> counter. Missing groups are left out.
-
-        See `Host.resctrl_counters`.
-        """
         return read_resctrl_counters(self._roots.resctrl)
 
     def cpu_topology(self) -> tuple[CpuPlace, ...]:
-        """Return the online CPUs; empty if unknown. See `Host.cpu_topology`."""
         root = self._roots.system_root
         of_root = [] if root is None else ["--sysroot", str(root)]
         try:
@@ -372,12 +332,6 @@ class LinuxHost:
         return parse_lscpu(done.stdout)
 
     def tree(self, directory: str) -> tuple[str, ...]:
-        """Return a cgroup directory and its subdirectories down to two levels, parents first.
-
-        Empty if it does not exist.
-
-        See `Host.tree`.
-        """
         if not os.path.isdir(self._hierarchy("cpu", directory)):  # noqa: PTH112 - in the fast loop
             return ()
         below = [f"{directory}/{name}" for name in self._children("cpu", directory)]
@@ -385,14 +339,12 @@ class LinuxHost:
         return (directory, *below, *lowest)
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the raw text of a kernel file; None if it does not exist or is not supported. See `Host.read`."""
         try:
             return read_kernel_file(self._path(file, reading=True))
         except Unsupported:
             return None
 
     def write(self, file: CgroupFile, value: str) -> None:
-        """Write a value, in the style of cgroup v1, to a kernel file. See `Host.write`."""
         path = self._path(file, reading=False)
         text = to_file_text(file.resource, value, self._version)
         try:

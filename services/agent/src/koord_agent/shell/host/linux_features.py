@@ -27,7 +27,7 @@ _PROBED_IN_ROOT = frozenset({"blkio.cost.qos", "blkio.cost.model"})
 
 
 def find_features(roots: HostRoots, version: int, layout: CgroupLayout) -> Features:
-    """Probe every feature that the agent can use, and every file of the cgroup table, and return the findings."""
+    """Probe every feature that the agent can use, and every file of the cgroup table."""
     probe = _Probe(roots, version, layout)
     return Features((*probe.measured(), *probe.knobs()))
 
@@ -39,7 +39,7 @@ class _Probe:
         self._layout = layout
 
     def measured(self) -> Iterator[Finding]:
-        """Yield the findings about features that collectors need."""
+        """Features that collectors need."""
         roots = self._roots
         yield _readable(Feature.NODE_COUNTERS, roots.proc / "stat")
         yield self._cgroup_counters()
@@ -69,7 +69,7 @@ class _Probe:
         )
 
     def knobs(self) -> Iterator[Finding]:
-        """Yield the findings about every file of the resource table, by its v1 name."""
+        """Every file of the resource table, by its v1 name."""
         directory = self._some_directory()
         for name in sorted(RESOURCES):
             try:
@@ -157,7 +157,7 @@ class _Probe:
 
 
 def _readable(feature: str, file: Path, why: str = "") -> Finding:
-    """Return the finding about a file: whether it can be read. `why` is the reason if it is missing."""
+    """`why` is the reason if the file is missing."""
     try:
         with os.fdopen(os.open(file, os.O_RDONLY), "rb") as stream:
             stream.read(1)
@@ -169,6 +169,6 @@ def _readable(feature: str, file: Path, why: str = "") -> Finding:
 
 
 def _socket(feature: str, places: Sequence[Path], why: str) -> Finding:
-    """Return the finding about a socket, which may be in several places."""
+    """The socket may be in several places."""
     found = next((place for place in places if place.is_socket()), None)
     return Finding(feature=feature, usable=found is not None, file=str(found or places[0]), why="" if found else why)

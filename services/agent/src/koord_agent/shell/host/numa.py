@@ -30,11 +30,11 @@ class NumaReader:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Ids of the NUMA nodes with memory, ascending."""
+        """Only nodes with memory, ascending."""
         return self._nodes
 
     def memory_used(self) -> Mapping[int, int]:
-        """Return NUMA node -> bytes in use. Unreadable nodes are left out."""
+        """NUMA node -> bytes in use. Unreadable nodes are left out."""
         found: dict[int, int] = {}
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
@@ -46,7 +46,7 @@ class NumaReader:
         return found
 
     def memory(self) -> tuple[NumaMemory, ...] | None:
-        """Return total memory and huge pages of each node, in order; None if one node is unreadable."""
+        """In the order of the nodes; None if one node is unreadable."""
         found: list[NumaMemory] = []
         for node in self._nodes:
             text = read_kernel_file(f"{self._devices}/{_PREFIX}{node}/meminfo")
@@ -80,7 +80,6 @@ class NumaReader:
         return tuple(sorted(number for number in numbers if number is not None and number not in initiators))
 
     def _initiators(self) -> frozenset[int]:
-        """Return the nodes with a generic initiator and without memory of their own."""
         text = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_generic_initiator"))
         memory = read_kernel_file(str(self._devices.parent.parent.parent / "devices/system/node/has_memory"))
         only = _listed(text) - _listed(memory)
@@ -101,7 +100,7 @@ CPUS = "devices/system/cpu"
 
 
 def read_l3_caches(sys: Path) -> list[CpuCache]:
-    """Return each L3 cache of the machine once, from sysfs; empty if unknown."""
+    """Each once; empty if unknown."""
     return l3_caches(_files(sys / CPUS))
 
 

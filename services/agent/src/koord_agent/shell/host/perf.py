@@ -28,22 +28,21 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class CountersAbsent(Exception):
-    """Raised if the hardware counters of a cgroup cannot be opened. The message is the kernel's reason."""
+    """The message is the kernel's reason."""
 
 
 class CycleCounters:
-    """Open hardware counters of cycles and instructions for one cgroup. Do not call `read` after `close`."""
+    """Do not call `read` after `close`."""
 
     def __init__(self, descriptors: Sequence[tuple[int, int]]) -> None:
         self._descriptors = list(descriptors)
 
     @property
     def open_descriptors(self) -> int:
-        """Number of open file descriptors of perf events."""
         return 2 * len(self._descriptors)
 
     def read(self) -> Counted:
-        """Return cycles and instructions since the counters were opened. An unreadable CPU counts as zero."""
+        """An unreadable CPU counts as zero."""
         return scale_counters(
             CpuCounters(
                 cycles=cycles[0],
@@ -63,7 +62,7 @@ class CycleCounters:
         return found
 
     def close(self) -> None:
-        """Close the file descriptors of the perf events. No-op if they are closed."""
+        """No-op if they are closed."""
         descriptors, self._descriptors = self._descriptors, []
         for pair in descriptors:
             for descriptor in pair:
@@ -71,10 +70,7 @@ class CycleCounters:
 
 
 def open_cgroup_counters(directory: str, cpus: Sequence[int]) -> CycleCounters:
-    """Open hardware counters of cycles and instructions for a cgroup, on the given CPUs.
-
-    Args:
-        directory: Absolute path in the hierarchy perf_event (v1) or the unified one (v2).
+    """`directory` is absolute, in the hierarchy perf_event (v1) or the unified one (v2).
 
     Raises:
         CountersAbsent: The kernel refuses them.

@@ -21,7 +21,7 @@ DEFAULT_JIFFY_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
-    """Paths of the file systems of the machine. In a container, they are mounted at other places."""
+    """In a container, the file systems of the machine are mounted at other places."""
 
     cgroup: Path = Path("/sys/fs/cgroup")  # Root of the cgroup file system
     proc: Path = Path("/proc")  # procfs
@@ -35,7 +35,7 @@ class HostRoots:
 
     @property
     def resctrl(self) -> Path:
-        """Path at which the resctrl file system is mounted, or would be mounted."""
+        """Where it is mounted, or would be mounted."""
         return (self.filesystems or self.sys / "fs") / "resctrl"
 
     @property
@@ -48,15 +48,12 @@ class HostRoots:
         return root if is_other else None
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command on the machine instead of in the agent's container.
-
-        Source: agent spec, 2.2.
-        """
+        """Run a command on the machine instead of in the agent's container (agent spec, 2.2)."""
         return [*(["nsenter", f"--mount={self.proc}/1/ns/mnt"] if self.in_container else []), *words]
 
 
 def filesystem_magic(path: Path) -> int:
-    """Return the type of the file system at a path: `f_type` of statfs(2), which Python's library does not provide.
+    """`f_type` of statfs(2), which Python's library does not provide.
 
     Raises:
         OSError: statfs fails.
@@ -71,16 +68,12 @@ def filesystem_magic(path: Path) -> int:
 
 
 def cgroup_version(root: Path) -> int:
-    """Return 2 if the file system at the cgroup root is cgroup2, else 1."""
+    """2 if the file system at the cgroup root is cgroup2, else 1."""
     return 2 if filesystem_magic(root) == CGROUP2_MAGIC else 1
 
 
 def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> CgroupLayout:
-    """Find out the names of cgroup directories: from the cpu hierarchy, else the kubelet's flags, else as for systemd.
-
-    Source:
-        agent spec, 3.1.
-    """
+    """From the names in the cpu hierarchy, else the kubelet's flags, else as for systemd (agent spec, 3.1)."""
     hierarchy = root / "cpu" if version == 1 else root
     names = [entry.name for entry in os.scandir(hierarchy) if entry.is_dir()] if hierarchy.is_dir() else []
     arguments, configuration = kubelet_command(proc)
@@ -88,7 +81,7 @@ def cgroup_layout(root: Path, version: int, proc: Path = Path("/proc")) -> Cgrou
 
 
 def kubelet_command(proc: Path) -> tuple[list[str] | None, str | None]:
-    """Return the arguments of the machine's kubelet, and the text of its configuration file.
+    """The arguments of the machine's kubelet, and the text of its configuration file.
 
     A part that cannot be read is None. A relative path of the file is relative to the working directory of the kubelet.
     """
@@ -115,7 +108,7 @@ def _config_file(arguments: list[str]) -> str | None:
 
 
 def jiffy_ns() -> int:
-    """Return the length of a clock tick in nanoseconds; 10 ms if unknown."""
+    """Length of a clock tick; 10 ms if unknown."""
     try:
         ticks = os.sysconf("SC_CLK_TCK")
     except (ValueError, OSError):
@@ -137,7 +130,6 @@ RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
 
 
 def host_roots(settings: AgentSettings) -> HostRoots:
-    """Return the paths of this machine's file systems."""
     return HostRoots(
         cgroup=settings.cgroup_root,
         proc=settings.proc_root,

@@ -34,13 +34,11 @@ class _PodList(msgspec.Struct):
 
 
 class KubeletAway(Exception):
-    """Raised if the kubelet did not answer, or its answer is invalid. The message has the reason."""
+    """The kubelet did not answer, or its answer is invalid. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletAddress:
-    """Address and access of the kubelet."""
-
     host: str
     port: int = DEFAULT_PORT
     # Whether to use plain HTTP without token on the read-only port. Otherwise HTTPS is used without verifying the
@@ -69,7 +67,7 @@ class Kubelet:
         self._observe = observe
 
     def pods(self) -> list[bytes]:
-        """Return the JSON of each pod of the node.
+        """The JSON of each pod of the node.
 
         Raises:
             KubeletAway: The kubelet did not answer with a list and status 200. An empty list also counts as no answer,
@@ -85,7 +83,7 @@ class Kubelet:
         return [bytes(item) for item in items]
 
     def configuration(self) -> KubeletConfiguration:
-        """Return the effective configuration of the kubelet.
+        """The effective one.
 
         Raises:
             KubeletAway: The kubelet did not answer, or its answer is invalid.
@@ -155,12 +153,12 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def messages() -> Any:
-    """Return name -> protobuf message class of the kubelet's pod-resources interface."""
+    """Name -> protobuf message class of the kubelet's pod-resources interface."""
     return message_classes("v1", _MESSAGES)
 
 
 class PodResources:
-    """Client of one kubelet's socket. The kubelet creates the socket when it starts."""
+    """The kubelet creates the socket when it starts."""
 
     def __init__(self, folder: Path, *, timeout_seconds: float) -> None:
         self.socket = folder / POD_RESOURCES_SOCKET
@@ -168,15 +166,10 @@ class PodResources:
 
     @property
     def is_there(self) -> bool:
-        """Whether the kubelet's pod-resources socket exists now."""
         return self.socket.is_socket()
 
     def held(self) -> tuple[HeldByPod, ...]:
-        """Return the exclusive CPUs of the kubelet's pods.
-
-        Raises:
-            KubeletAway: The socket does not answer.
-        """
+        """Raises KubeletAway: The socket does not answer."""
         classes = messages()
         try:
             answer = call(

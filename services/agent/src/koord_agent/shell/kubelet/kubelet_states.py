@@ -111,7 +111,7 @@ class KubeletStates:
         return any(pod.cpus for pod in self.held)
 
     def trouble(self) -> str | None:
-        """Return the reason why the agent is not ready, if the kubelet has not listed its pods yet; otherwise None."""
+        """Why the agent is not ready, if the kubelet has not listed its pods yet; otherwise None."""
         if self._kubelet is None or self.known.at_ms is not None:
             return None
         return self._said.get("/pods/") or "the kubelet has not listed its pods yet"
@@ -122,7 +122,6 @@ class KubeletStates:
             self._soon.set()
 
     async def run(self) -> None:
-        """Follow the kubelet until cancelled."""
         configured_at = float("-inf")
         while True:
             await self._guarded("/pods/", self.sync)
@@ -146,7 +145,7 @@ class KubeletStates:
             self._complain(of, failure(of, error))
 
     async def sync(self) -> None:
-        """List the pods of the kubelet once. If it fails, the last list stays."""
+        """If it fails, the last list stays."""
         if self._kubelet is None:
             return
         try:
@@ -159,7 +158,7 @@ class KubeletStates:
         self._changed()
 
     async def sync_held(self) -> None:
-        """Read the exclusive CPUs of the pods from the socket once. If it fails, the last answer stays."""
+        """If it fails, the last answer stays."""
         resources = self._resources
         if resources is None or not resources.is_there:
             return

@@ -28,8 +28,6 @@ _READ_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupEvent:
-    """The directory of a pod or container was created or removed."""
-
     appeared: bool  # Whether the directory was created; False if it was removed
     pod_id: str  # Pod id as in the directory name (systemd: `_` for `-`)
     container_id: str | None = None  # Container id without its runtime; None if the event is about the pod itself
@@ -65,11 +63,11 @@ class PodWatcher:
         return len(self._classes)
 
     def fileno(self) -> int:
-        """Return the file descriptor. It is readable when events are available."""
+        """Readable when events are available."""
         return self._descriptor
 
     def read(self) -> list[CgroupEvent]:
-        """Return the events about pods and containers since the last call. Events about other directories are left out.
+        """Events about other directories than pods and containers are left out.
 
         Raises:
             OSError: Events were lost. Create a new watcher.
@@ -87,7 +85,6 @@ class PodWatcher:
             found.extend(self._events(data))
 
     def close(self) -> None:
-        """Stop watching."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -168,13 +165,7 @@ LOOK_AGAIN_SECONDS: Final = 30.0
 
 
 class PodEvents:
-    """Watches the cgroups of one machine.
-
-    It calls `told` in the event loop for each pod or container that appears or ends.
-
-    Args:
-        root: Path of the hierarchy `cpu` (cgroup v1), or of the cgroup file system (v2).
-    """
+    """Watches the cgroups of one machine below `root`, and calls `told` in the event loop for each event."""
 
     def __init__(self, root: str, layout: CgroupLayout, *, told: Callable[[CgroupEvent], None], logger: Logger) -> None:
         self._root = root
@@ -184,7 +175,6 @@ class PodEvents:
         self._said = False
 
     async def run(self) -> None:
-        """Watch the cgroups, and call `told` for each event, until cancelled."""
         while True:
             watcher = self._open()
             if watcher is None:

@@ -24,8 +24,6 @@ _DEFAULT_SECONDS: Final = 10.0
 
 
 class PodResourcesProxy(UnixServer):
-    """Serves the pod-resources API."""
-
     def __init__(self, socket: Path, kubelet: Path, pods: Callable[[], Iterable[AgentPod]]) -> None:
         self._kubelet = kubelet
         self._pods = pods

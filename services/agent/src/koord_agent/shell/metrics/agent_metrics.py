@@ -72,20 +72,11 @@ class AgentMetrics:
         self._left_out = gauge("koord_agent_outbox_left_out", "Facts that are too large for the log and were left out")
 
     def started(self, node: str, unix: float) -> None:
-        """Set the metric of the agent's start time.
-
-        Args:
-            unix: Unix time in seconds.
-        """
         if self._per_node:
             self._start.labels(node).set(unix)
 
     def protected(self, node: str, plans: Mapping[tuple[str, str], int], facts: Iterable[Event]) -> None:
-        """Count the plans and facts of one QoS cycle.
-
-        Args:
-            plans: (strategy, result) -> number of plans.
-        """
+        """`plans` is (strategy, result) -> number."""
         for (plugin, result), number in plans.items():
             self._plans.labels(plugin, result).inc(number)
         for fact in facts:
@@ -104,7 +95,7 @@ class AgentMetrics:
                     pass
 
     def _disturb(self, labels: tuple[str, str, str], state: int) -> None:
-        """Set the interference state of a pod. Above the limit, the oldest states are dropped."""
+        """Above the limit, the oldest states are dropped."""
         if not self._per_node:
             return
         self._states.labels(*labels).set(state)
@@ -116,7 +107,7 @@ class AgentMetrics:
             self._states.remove(*oldest)
 
     def _count_evicted(self, node: str, fact: PodsEvictedByAgent) -> None:
-        """Count evicted pods by name. Above the limit, the oldest counters are dropped."""
+        """By name of the pod. Above the limit, the oldest counters are dropped."""
         for pod in fact.pods:
             labels = (node, pod.namespace, pod.name, fact.feature)
             self._evicted.labels(*labels).inc()
@@ -128,22 +119,14 @@ class AgentMetrics:
             self._evicted.remove(*oldest)
 
     def watch(self, outbox: Callable[[], int], refused: Callable[[], int], left_out: Callable[[], int]) -> None:
-        """Export numbers of the outbox as metrics; the functions are called when metrics are scraped.
-
-        Args:
-            left_out: Returns the number of facts that the log never accepts.
-        """
+        """The functions are called when metrics are scraped; `left_out` counts facts that the log never accepts."""
         self._outbox.set_function(outbox)
         self._refused.set_function(refused)
         self._left_out.set_function(left_out)
 
 
 class KubeletRequests:
-    """Prometheus metric: duration of requests to the kubelet.
-
-    Source:
-        agent spec, 4.3, 21.
-    """
+    """Prometheus metric (agent spec, 4.3, 21)."""
 
     def __init__(self, registry: CollectorRegistry, node: str) -> None:
         self._node = node
@@ -156,11 +139,7 @@ class KubeletRequests:
         )
 
     def observe(self, verb: str, path: str, status: int, seconds: float) -> None:
-        """Record one request to the kubelet. It is called from the thread that made the request.
-
-        Args:
-            status: HTTP status; 0 means no answer.
-        """
+        """Called from the thread that made the request. Status 0 means no answer."""
         self._seconds.labels(self._node, verb, path, str(status)).observe(seconds)
 
 
@@ -171,7 +150,6 @@ class ExtensionFailures(Collector):
         self._failures = failures
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one counter with a sample for each extension that has failed, by extension point and name."""
         family = CounterMetricFamily(
             "koord_agent_extension_failures", "Failures of extensions of installed packages", labels=["point", "name"]
         )
@@ -181,11 +159,7 @@ class ExtensionFailures(Collector):
 
 
 class ResourceUpdates:
-    """Prometheus metric: duration of writes to kernel files.
-
-    Source:
-        agent spec, 9, 21.
-    """
+    """Prometheus metric: duration of writes to kernel files (agent spec, 9, 21)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._milliseconds = Histogram(
@@ -197,11 +171,7 @@ class ResourceUpdates:
         )
 
     def observe(self, resource: str, written: bool, seconds: float) -> None:
-        """Record one write to a kernel file. It is called from the thread that wrote.
-
-        Args:
-            resource: Name of the file on cgroup v1.
-        """
+        """Called from the thread that wrote. `resource` is the name on cgroup v1."""
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)
 
 
@@ -223,7 +193,6 @@ class ReconcilerMetrics:
         )
 
     def observe(self, level: str, resource: str, *, is_ok: bool, seconds: float) -> None:
-        """Record one run of a reconciler. See `ObserveReconciler`."""
         status = "succeeded" if is_ok else "failed"
         self._milliseconds.labels(self._node, level, resource, status).observe(seconds * 1000)
 
@@ -242,7 +211,7 @@ class HookMetrics:
         )
 
     def observe(self, hook: str, stage: Stage, *, is_ok: bool, seconds: float) -> None:
-        """Record one run of a plug-in. It is called from the thread that ran it. See `ObserveHook`."""
+        """Called from the thread that ran the plug-in."""
         status = "succeeded" if is_ok else "failed"
         self._milliseconds.labels(self._node, hook, stage.value, status).observe(seconds * 1000)
 
@@ -262,11 +231,8 @@ class ProblemLog:
     def tell(self, node: str, problems: Iterable[str], *, of: str) -> None:
         """Log and count the problems that a source did not have when it told its problems last.
 
-        A problem that a source no longer tells has healed. If it comes back, it is logged again.
-
-        Args:
-            problems: All present problems of the source, one sentence each; empty if it has none.
-            of: Source of the problems: `pods`, `cycle`, `report`, `farewell` or `close`.
+        `problems` are all present ones. A problem that a source no longer tells has healed. If it comes back, it is
+        logged again. `of` is the source: `pods`, `cycle`, `report`, `farewell` or `close`.
         """
         present = dict.fromkeys(problems)
         last = self._last.pop((node, of), frozenset[str]())
@@ -309,8 +275,6 @@ class _Half(Collector):
 
 
 def metrics_routes(registry: CollectorRegistry) -> list[Route]:
-    """Return the routes GET /internal-metrics and GET /external-metrics."""
-
     def page(*, external: bool) -> Response:
         half = CollectorRegistry(auto_describe=False)
         half.register(_Half(registry, external=external))

@@ -38,11 +38,7 @@ _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_c
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
-    """Add the metrics of one pod and its containers.
-
-    Args:
-        scaled: File -> quota or burst buffer that CPU burst proposed last.
-    """
+    """`scaled` is what CPU burst proposed last."""
     labels = dict[str, str](zip(PER_POD, (look.node, pod.namespace, pod.name, pod.uid), strict=True))
     supported = look.metrics.last(Kind.POD_PSI_CPU_FULL_SUPPORTED, pod.uid, within_ms=SLOW_MS)
     _pressure(families, look, ("pod_psi", Kind.POD_PSI, (pod.uid,)), labels, supported)
@@ -140,7 +136,7 @@ class NodeSeries(Collector):
                 for name, labels, value in agent.qos.hook_gauges:
                     families.add(name, {"node": look.node, **labels}, value)
                 for pod in look.pods:
-                    add_pod(families, look, pod, agent.qos.scaled)
+                    add_pod(families, look, pod, agent.qos.burst.scaled)
         yield from families.all.values()
 
 
@@ -163,7 +159,6 @@ def _node(families: Families, look: NodeLook) -> None:
 
 
 def _extensions(families: Families, look: NodeLook) -> None:
-    """Add the last values of collectors of installed packages."""
     store, since_ms = look.metrics.store, look.now_ms - SLOW_MS
     for of in store.held(Kind.EXTENSION):
         collector, metric, about = of
@@ -184,7 +179,6 @@ def _best_effort(families: Families, look: NodeLook, decision: Decision | None, 
 
 
 def _caches(families: Families, look: NodeLook) -> None:
-    """Add the counters of resctrl groups: occupancy by cache, bandwidth by cache and kind."""
     for name, kind in (("resctrl_llc_occupancy", Kind.RESCTRL_LLC), ("resctrl_memory_bandwidth", Kind.RESCTRL_MB)):
         for of in sorted(look.metrics.store.held(kind)):
             qos, cache, *of_kind = of
@@ -233,7 +227,6 @@ def _resources(peak: Peak) -> Iterator[tuple[str, float]]:
 
 
 def _report(families: Families, node: str, report: NodeUsageReported | None) -> None:
-    """Add the usage of the last report: of the node, of the system, of NUMA nodes."""
     if report is None:
         return
     for name, usage in (("node_usage", report.node_usage), ("system_usage", report.system_usage)):
@@ -255,7 +248,6 @@ def _used(usage: Usage | None) -> Iterator[tuple[str, float]]:
 
 
 def _looks(families: Families, agent: NodeAgent) -> None:
-    """Add the numbers of readings of CPUs, NUMA nodes and disks."""
     topology, storage = agent.measuring.topology, agent.qos.storage
     found: dict[str, Looks] = {}
     if topology is not None:
@@ -268,6 +260,5 @@ def _looks(families: Families, agent: NodeAgent) -> None:
 
 
 def _store(families: Families, agent: NodeAgent) -> None:
-    """Add the size of the store of samples."""
     families.add("tsdb_series", {"node": agent.node}, len(agent.measuring.store))
     families.add("tsdb_size_bytes", {"node": agent.node}, agent.measuring.store.size_bytes)

@@ -97,7 +97,7 @@ class Families:
         self.all: dict[str, GaugeMetricFamily] = {}
 
     def add(self, name: str, labels: Mapping[str, str], value: float | None) -> None:
-        """Add one sample to a metric of `SERIES`, with a value for each of its labels. No-op if the value is None."""
+        """Each label needs a value. No-op if the value is None."""
         if value is None:
             return
         meaning, names = SERIES[name]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from koordcore.protocol.pod_resources import MEMORY
-from koordcore.service.flags import FeatureGates
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.failure import failure
@@ -36,6 +35,7 @@ from koord_agent.domain.strategies.group_identity import BvtKernel
 from koord_agent.domain.strategies.runner import Interval
 from koord_agent.domain.strategies.strategy import RESOURCE_QOS
 from koord_agent.domain.strategies.system_config import PATHS, SCHED_FEATURES
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.collect.storage import Storage, output_of
 from koord_agent.shell.host.host import Host
 from koord_agent.shell.host.kernel_files import put, read_kernel_file
@@ -44,8 +44,6 @@ from koord_agent.shell.store.audit_log import AuditSink
 
 
 class RootBlockIo:
-    """Writes the latency goals and cost models of block IO for one whole machine."""
-
     def __init__(
         self,
         *,
@@ -53,26 +51,13 @@ class RootBlockIo:
         write: Callable[[str, str], None],
         disks: Callable[[int], StorageInfo | None],
     ) -> None:
-        """Create the writer for the root of the blkio hierarchy.
-
-        Args:
-            read: Returns the text of a file; None if this kernel does not have it.
-            write: Writes a line to a file of the root. It may raise OSError.
-            disks: Returns the disks at a time in milliseconds; None while they are unknown.
-        """
+        """`read` and `disks` return None for what is unknown or missing in this kernel. `write` may raise OSError."""
         self._read = read
         self._write = write
         self._disks = disks
 
     def apply(self, section: Mapping[str, Any], now_ms: int) -> list[str]:
-        """Write the lines that differ from the configured block-IO goals.
-
-        Args:
-            section: `resourceQOSStrategy` of the NodeSLO as JSON.
-
-        Returns:
-            Errors, one sentence each.
-        """
+        """Write the lines that differ from a `resourceQOSStrategy` (JSON). Return errors, one sentence each."""
         settings = settings_of(section, "cgroupRoot")
         current = {name: text for name in ROOT_FILES if (text := self._read(CgroupFile("", name))) is not None}
         if not current:
@@ -106,10 +91,8 @@ GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 class NodeSettings:
     """Writes the kernel parameters and resctrl groups of one real machine.
 
-    Args:
-        read_tasks: Returns the text of a cgroup file with thread ids; None if it is unreadable.
-        mount: Mounts resctrl at a directory, and returns whether it could; None: `mount_resctrl`. It is called at most
-            once.
+    `read_tasks` returns None for an unreadable file. `mount` is called at most once, and returns whether it could
+    mount.
     """
 
     def __init__(
@@ -149,22 +132,14 @@ class NodeSettings:
         return problems
 
     def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
-
-        Args:
-            has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
-        """
         text = read_kernel_file(str(self._path(system_config.SCHED_GROUP_IDENTITY)))
         is_there = self._path(system_config.SCHED_GROUP_IDENTITY).exists()
         return BvtKernel(has_file=has_file, has_switch=is_there, is_on=None if text is None else text.strip() == "1")
 
     def switch_group_identity(self) -> bool:
-        """Switch group identity on and core scheduling off; the kernel allows only one of them.
+        """Switch group identity on and core scheduling off; the kernel allows only one of them. False if it refuses.
 
         No-op if the kernel has no such switch; group identity is then always on.
-
-        Returns:
-            False if the kernel refuses.
         """
         switch, core_sched = self._path(system_config.SCHED_GROUP_IDENTITY), self._roots.proc / "sys/kernel/sched_core"
         for path, value in ((core_sched, "0"), (switch, "1")):
@@ -179,10 +154,7 @@ class NodeSettings:
         """Write the schemata and threads of the QoS classes' resctrl groups, as a `resourceQOSStrategy` (JSON) asks.
 
         Missing groups are created. No-op if the CPU cannot divide caches, or if resctrl is not mounted and cannot be
-        mounted.
-
-        Returns:
-            Errors, one sentence each.
+        mounted. Return errors, one sentence each.
         """
         if not self._support.control or not self._is_mounted():
             return []
@@ -288,7 +260,7 @@ class NodeSettings:
 
 
 def mount_resctrl(target: Path) -> bool:
-    """Mount resctrl at a directory. Return False if the directory does not exist or the mount fails."""
+    """False if the directory does not exist or the mount fails."""
     if not target.is_dir():
         return False
     command = ["mount", "-t", "resctrl", "resctrl", str(target)]
@@ -300,72 +272,46 @@ def mount_resctrl(target: Path) -> bool:
 
 
 class MachineSettings:
-    """Writes the settings of the NodeSLO that belong to a whole real machine: kernel parameters and limits of block IO.
-
-    The `QosCycle` of the node passes it the NodeSLO in each cycle.
-    """
+    """Writes the settings of the NodeSLO that belong to a whole real machine. The `QosCycle` passes it the NodeSLO."""
 
     def __init__(
         self,
         host: Host,
         roots: HostRoots,
-        *,
-        gates: FeatureGates,
+        settings: AgentSettings,
         audit: AuditSink,
         interval: Interval,
-        storage_refresh_ms: int,
     ) -> None:
-        """Write below `roots`.
-
-        Args:
-            storage_refresh_ms: Milliseconds after which the disks are looked up again.
-        """
         # Finds the disks of the machine. None if block IO is not limited: without the feature gate `BlkIOReconcile`,
         # and on cgroup v2.
         self.storage: Storage | None = None
-        self._gates = gates
+        self._gates = settings.feature_gates
         self._interval = interval
-        self._settings = NodeSettings(roots, audit=audit, read_tasks=host.read)
+        self.kernel = NodeSettings(roots, audit=audit, read_tasks=host.read)
         self._block_io: RootBlockIo | None = None
         self._problems: list[str] = []
-        if host.cgroup_version == 1 and gates.enabled(BLKIO_RECONCILE):
+        if host.cgroup_version == 1 and self._gates.enabled(BLKIO_RECONCILE):
             self.storage = Storage(
                 roots.sys / "class" / "block",
                 roots.kubelet,
                 run=lambda words: output_of(roots.command(words)),
-                refresh_ms=storage_refresh_ms,
+                refresh_ms=round(settings.collect_node_storage_info_interval * 1_000),
             )
             self._block_io = RootBlockIo(
                 read=host.read, write=lambda file, line: put(roots.cgroup / "blkio" / file, line), disks=self.disks
             )
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine. None while they are unknown or block IO is not set."""
+        """None while they are unknown or block IO is not set."""
         return None if self.storage is None else self.storage.known(now_ms)
-
-    def group_identity(self, *, has_file: bool) -> BvtKernel:
-        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
-
-        Args:
-            has_file: Whether cpu.bvt_warp_ns exists in the root of the pods.
-        """
-        return self._settings.group_identity(has_file=has_file)
-
-    def switch_group_identity(self) -> bool:
-        """Switch group identity on and core scheduling off; the kernel allows only one of them.
-
-        See `NodeSettings.switch_group_identity`.
-        """
-        return self._settings.switch_group_identity()
 
     def apply(self, look: NodeLook) -> list[str]:
         """Write the machine-wide settings of the NodeSLO to the machine, once per interval.
 
+        Return the errors that last.
+
         Settings whose feature gate is off are left alone. Nothing happens while the node has no NodeSLO. A kind of
         settings that fails leaves the others alone.
-
-        Returns:
-            What could not be written the last time, one sentence each; empty if nothing failed or there is no NodeSLO.
         """
         if look.slo is None:
             self._problems = []
@@ -382,11 +328,11 @@ class MachineSettings:
         return problems
 
     def _kinds(self, look: NodeLook) -> Iterator[tuple[str, Callable[[], list[str]]]]:
-        """Yield name and function of each kind of settings that is on."""
+        """Only kinds of settings that are on."""
         qos, block_io = look.section(RESOURCE_QOS), self._block_io
         if self._gates.enabled(SYSTEM_CONFIG):
-            yield "kernel parameters", lambda: self._settings.apply_system(look, look.section("systemStrategy"))
+            yield "kernel parameters", lambda: self.kernel.apply_system(look, look.section("systemStrategy"))
         if self._gates.enabled(RDT_RESCTRL):
-            yield "resctrl", lambda: self._settings.apply_resctrl(look, qos)
+            yield "resctrl", lambda: self.kernel.apply_resctrl(look, qos)
         if block_io is not None:
             yield "block IO of the machine", lambda: block_io.apply(qos, look.now_ms)

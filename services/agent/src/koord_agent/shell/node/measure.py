@@ -15,10 +15,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.extending.extension_points import Surroundings
 from koord_agent.domain.extending.node_extensions import NodeExtensions
-from koord_agent.domain.kernel.features import Features
 from koord_agent.domain.metrics.gpu_usage import GpuReading, ReadGpus, gpu_samples
 from koord_agent.domain.metrics.monitor import NodeMonitor
-from koord_agent.domain.metrics.series import Metrics, Sample, SeriesStore
+from koord_agent.domain.metrics.series import Metrics, Sample
 from koord_agent.domain.node.cpu_pools import CpuPools
 from koord_agent.domain.node.desired import DesiredView
 from koord_agent.domain.node.node_look import NodeLook
@@ -51,14 +50,9 @@ def report_of(
     gpus: Sequence[GpuReading],
     rfc3339_of: Callable[[int], str],
 ) -> NodeUsageReported:
-    """Make the usage report of a node for the time of these metrics.
+    """Make the usage report for the time of these metrics.
 
-    Args:
-        pods: UID -> pod.
-        prediction: Prediction of the models; None if there is none.
-        be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 = unlimited.
-        gpus: The GPUs of the machine; empty if their usage is not measured.
-        rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
+    `be_quota_us` is microseconds per 100 ms; -1 = unlimited. `rfc3339_of` takes milliseconds.
     """
     report = node_report(
         metrics.store,
@@ -89,8 +83,6 @@ OBJECT_MARGIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Parts for measuring a node."""
-
     monitor: NodeMonitor  # Monitor with its time series. Their retention determines the memory usage.
     predicting: Predicting | None = None  # Prediction; None means no prediction
     # Archive that keeps the time series over a restart. None means that they are lost.
@@ -122,11 +114,6 @@ class NodeMeasuring:
         settings: AgentSettings,
         interval_ms: int,
     ) -> None:
-        """Create collectors and series for a node.
-
-        Args:
-            interval_ms: Milliseconds between two measurements, on the service's clock.
-        """
         # Reports the CPUs of each kind of pods. None means they are not reported.
         self.topology: TopologyReporter | None = measurement.topology
         self._devices = measurement.devices
@@ -135,6 +122,8 @@ class NodeMeasuring:
         self._node = node
         self._host = host
         self._monitor = measurement.monitor
+        self.store = measurement.monitor.store
+        self.features = host.features()
         self._predicting = measurement.predicting
         self._archive = measurement.archive
         self._archive_trouble: str | None = None
@@ -146,7 +135,7 @@ class NodeMeasuring:
         self._collectors = Collectors(
             host,
             measurement.monitor,
-            features=host.features(),
+            features=self.features,
             settings=settings,
             topology=self._places,
             measured=extensions.measured,
@@ -156,29 +145,15 @@ class NodeMeasuring:
 
     @property
     def pools(self) -> CpuPools | None:
-        """CPUs of each kind of pods; None if unknown."""
         return None if self.topology is None else self.topology.pools
 
     @property
-    def store(self) -> SeriesStore:
-        """The time series of the node."""
-        return self._monitor.store
-
-    @property
-    def features(self) -> Features:
-        """Features of the machine that the agent can use, and the missing ones with the reason."""
-        return self._collectors.features
-
-    @property
     def last_prediction(self) -> ProdPrediction | None:
-        """The prediction that was made for the last report; None before the first one."""
+        """None before the first report."""
         return None if self._predicting is None else self._predicting.last
 
     def report_devices(self, now_ms: int, problems: list[str]) -> tuple[Event, ...]:
-        """Return the fact about the node's devices if it is due and differs from the last one.
-
-        Otherwise an empty tuple.
-        """
+        """Empty unless the fact is due and differs from the last one."""
         if self._devices is None:
             return ()
         report = self._devices.report(now_ms)
@@ -189,10 +164,7 @@ class NodeMeasuring:
     def report_topology(
         self, desired: DesiredView, pods: Iterable[AgentPod], now_ms: int, problems: list[str]
     ) -> tuple[Event, ...]:
-        """Return the fact about CPUs and NUMA nodes if it is due and differs from the last one.
-
-        Otherwise an empty tuple.
-        """
+        """Empty unless the fact is due and differs from the last one."""
         if self.topology is None:
             return ()
         before = self.topology.pools
@@ -249,12 +221,7 @@ class NodeMeasuring:
         now_ms: int,
         rfc3339_of: Callable[[int], str],
     ) -> NodeUsageReported:
-        """Make the usage report of the node at this time.
-
-        Args:
-            be_quota_us: CPU quota of the best-effort class in force, microseconds per 100 ms; -1 means unlimited.
-            rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
-        """
+        """The arguments are those of `report_of`."""
         prediction = None
         if self._predicting is not None:
             prediction = self._predicting.predict(
@@ -275,7 +242,7 @@ class NodeMeasuring:
         return self.last_report
 
     def _gpu_samples(self, pods: Sequence[AgentPod], now_ms: int) -> Iterable[Sample]:
-        """Return the samples of the GPUs; empty if their usage is not measured."""
+        """Empty if their usage is not measured."""
         roots = self._host.roots
         if self._read_gpus is None or roots is None:
             return ()
@@ -284,20 +251,16 @@ class NodeMeasuring:
         return gpu_samples(gpus, owners_of(pids, pods, roots.proc), now_ms)
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Drop the remembered values of pods that have ended."""
         gone = set(uids)
         self._collectors.forget(gone)
         self._monitor.forget(gone)
 
     def collect_garbage(self, now_ms: int) -> None:
-        """Delete samples that are older than their retention.
-
-        If the time series still need too much memory, halve the longest.
-        """
+        """Delete samples older than their retention. If the series still need too much memory, halve the longest."""
         self._monitor.store.collect_garbage(now_ms)
 
     def close(self, now_ms: int) -> str | None:
-        """Close the hardware counters (perf events) that are open, and store the time series on disk.
+        """Close the hardware counters (perf events), and store the series.
 
         Return a sentence if the disk failed, otherwise None.
         """

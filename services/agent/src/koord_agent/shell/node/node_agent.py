@@ -27,8 +27,6 @@ from koord_agent.shell.node.protect import DEFAULT_PROTECTION, Protection, QosCy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
-    """The result of one cycle of a node's agent."""
-
     facts: tuple[Event, ...]  # Facts to append to the aggregate of the node, in order
     sentence: str  # One line for the operator
     problems: tuple[str, ...]  # Present problems of measuring and protecting the node, one sentence each
@@ -45,7 +43,7 @@ def nothing_done(
     problems: tuple[str, ...] = (),
     pod_problems: tuple[str, ...] = (),
 ) -> CycleResult:
-    """Return the result of a cycle that measured and wrote nothing, with a sentence about the reason."""
+    """A cycle that measured and wrote nothing; the sentence has the reason."""
     return CycleResult(
         facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=(), pod_problems=pod_problems
     )
@@ -71,11 +69,6 @@ class NodeAgent:
         protection: Protection = DEFAULT_PROTECTION,
         extensions: Extensions | None = None,
     ) -> None:
-        """Create the agent of a node from its parts.
-
-        Args:
-            interval_ms: Milliseconds between cycles, on the service's clock.
-        """
         self.node = node
         self.host = host  # The machine of the node
         self.desired: DesiredView | None = None  # Desired state of the node. None means not known yet.
@@ -100,10 +93,7 @@ class NodeAgent:
         self.qos = QosCycle(host, settings, protection, self._extensions, cycle_ms=interval_ms)
 
     def run_cycle(self, now_ms: int) -> CycleResult:
-        """Run one cycle of the node: start and end pods, measure, and protect. Return its facts and problems.
-
-        Failures of the machine or of pods do not raise.
-        """
+        """Start and end pods, measure, and protect. Failures of the machine or of pods do not raise."""
         desired = self.desired
         if desired is None:
             return nothing_done("no desired state yet")
@@ -164,21 +154,14 @@ class NodeAgent:
         )
 
     def run_pods(self) -> PodsRun:
-        """Start and end pods as the desired state requires (`NodePods.run`). No-op if there is no desired state yet.
-
-        Failures of the machine or of pods do not raise.
-        """
+        """See `NodePods.run`. No-op without a desired state. Failures of the machine or of pods do not raise."""
         try:
             return PodsRun((), ()) if self.desired is None else self.pods.run(self.desired, self.known)
         except Exception as error:  # noqa: BLE001 - as for the cycle; the next call tries again
             return PodsRun((), (failure("pods were not started and ended", error),))
 
     def report(self, now_ms: int, rfc3339_of: Callable[[int], str]) -> NodeUsageReported | None:
-        """Make the usage report of the node at this time. Return None if there is no desired state yet.
-
-        Args:
-            rfc3339_of: Returns the RFC 3339 text of a time in milliseconds.
-        """
+        """None if there is no desired state yet. `rfc3339_of` takes milliseconds."""
         if self.desired is None:
             return None
         return self.measuring.report(

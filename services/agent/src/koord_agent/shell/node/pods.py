@@ -23,15 +23,11 @@ class PodRunner(Protocol):
     """Starts and ends pods on a simulated host. On a real machine the kubelet does it."""
 
     def start_pod(self, pod: AgentPod) -> None:
-        """Run a pod.
-
-        Raises:
-            InvalidInput: The simulation annotation of the pod is invalid.
-        """
+        """Raises InvalidInput: The simulation annotation of the pod is invalid."""
         ...
 
     def stop_pod(self, uid: str) -> bool:
-        """End a pod. Return False if the pod does not run on this machine."""
+        """False if the pod does not run on this machine."""
         ...
 
 
@@ -41,8 +37,6 @@ StopContainers = Callable[[Iterable[str]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodControl:
-    """Functions that start and end pods on a node."""
-
     # Starts and ends pods. None means that a kubelet does, and a pod counts as started once its cgroup exists.
     runner: PodRunner | None = None
     announced: Iterable[str] = ()  # UIDs of pods whose start is already in the log, after a restart of the agent
@@ -54,29 +48,19 @@ BY_KUBELET: Final = PodControl()
 
 
 class PodEnd(NamedTuple):
-    """Result of ending an evicted pod."""
-
     ended: bool  # Whether its processes were ended here. Otherwise the eviction remains a request.
     problems: tuple[str, ...] = ()  # Errors, one sentence each
 
 
 class PodsRun(NamedTuple):
-    """Result of starting and ending pods."""
-
     facts: tuple[Event, ...]  # Facts to append, in order
     problems: tuple[str, ...]  # Present errors, one sentence each. An error that lasts is in every result.
 
 
 class NodePods:
-    """Starts and ends the pods of one node, and remembers which starts and ends were published.
+    """Starts and ends the pods of one node, and remembers which starts and ends were published. Only the agent uses it.
 
-    Only the node's agent uses it.
-
-    Args:
-        runner: Starts and ends pods of a simulated machine; None: the kubelet does.
-        announced: UIDs of pods whose start is already in the log.
-        forget: Called with the UIDs of pods that have ended.
-        stop: Stops containers of evicted pods by their ids, and returns errors; None: evictions remain requests.
+    `forget` is called with the UIDs of pods that have ended. The other arguments are those of `PodControl`.
     """
 
     def __init__(
@@ -102,7 +86,7 @@ class NodePods:
         self._refused: tuple[str, ...] = ()
 
     def end(self, uid: str) -> PodEnd:
-        """End an evicted pod: with the `PodRunner` on a simulated host, otherwise by stopping its containers."""
+        """With the `PodRunner` on a simulated host, otherwise by stopping the containers of the evicted pod."""
         if self._runner is not None:
             self._evicted.add(uid)
             return PodEnd(self._runner.stop_pod(uid))
@@ -114,7 +98,7 @@ class NodePods:
         return PodEnd(bool(containers) and not problems, problems)
 
     def _containers(self, pod: AgentPod) -> list[str]:
-        """Return the ids of the running containers, from the kubelet or else from the pod's directories."""
+        """Ids of the running containers, from the kubelet or else from the pod's directories."""
         running = [c.container_id for c in pod.containers if c.container_id and c.is_running]
         if running or any(c.container_id for c in pod.containers):
             return running
@@ -156,10 +140,7 @@ class NodePods:
         return PodsRun(tuple(facts), tuple(problems))
 
     def not_said(self, facts: Iterable[Event]) -> None:
-        """Mark starts and ends of pods as unpublished, because the outbox refused these facts.
-
-        They are published again.
-        """
+        """The outbox refused these facts about starts and ends. They are published again."""
         for fact in facts:
             if isinstance(fact, PodsStarted):
                 self._announced -= set(fact.pods)
@@ -169,9 +150,7 @@ class NodePods:
     def _take(self, placed: Mapping[str, AgentPod], known: Mapping[str, AgentPod]) -> None:
         """Replace the pods that the agent knows, and the errors about pods that cannot have a cgroup directory.
 
-        Args:
-            placed: UID -> pod, from the log.
-            known: UID -> pod, from the kubelet. They take precedence.
+        `known`, from the kubelet, takes precedence over `placed`, from the log.
         """
         if self._taken_of is not None and self._taken_of[0] is placed and self._taken_of[1] is known:
             return

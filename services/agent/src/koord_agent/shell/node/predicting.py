@@ -21,13 +21,13 @@ _UNFINISHED: Final = ".tmp"
 
 
 class CheckpointFolder:
-    """Folder with the usage models of one node. If the disk fails, models are lost, but no cycle fails."""
+    """If the disk fails, models are lost, but no cycle fails."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def restore(self, predictor: PeakPredictor) -> int:
-        """Load the stored usage models into the predictor, and return their number. Invalid files are deleted.
+        """Return the number of loaded models. Invalid files are deleted.
 
         Raises:
             OSError: The folder cannot be created.
@@ -44,17 +44,11 @@ class CheckpointFolder:
         return restored
 
     def delete_ended(self, predictor: PeakPredictor, pods: Iterable[str]) -> None:
-        """Delete the models of pods that have ended, also from the predictor; `pods` are the UIDs of existing pods."""
+        """Also from the predictor; `pods` are the UIDs of existing pods."""
         self._delete_all(predictor.drop_others(NODE_UIDS.union(pods)))
 
     def save(self, predictor: PeakPredictor, now: float) -> str | None:
-        """Store the usage models that are due, and delete expired ones.
-
-        Return a sentence if the disk failed, otherwise None.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """Store the models that are due, and delete expired ones. Return a sentence if the disk failed."""
         trouble: str | None = None
         for uid, data in predictor.checkpoints_due(now):
             try:
@@ -79,10 +73,7 @@ class CheckpointFolder:
 
 
 class Predicting:
-    """Prediction for one node: the predictor, and the folder of its checkpoints.
-
-    Without a folder, models are lost when the process ends.
-    """
+    """Without a folder, models are lost when the process ends."""
 
     def __init__(self, predictor: PeakPredictor, folder: CheckpointFolder | None = None) -> None:
         self.last: ProdPrediction | None = None
@@ -92,11 +83,9 @@ class Predicting:
         self._trouble: str | None = None
 
     def learn(self, look: NodeLook) -> str | None:
-        """Train the usage models, and store some of them, if it is due.
+        """Train the models, and store some of them, if it is due. Return a sentence if the disk failed the last time.
 
         The first call loads the stored models. Those of other pods are deleted once all pods are known.
-
-        Return a sentence if the disk failed the last time, otherwise None.
         """
         now = look.now_ms / 1000
         if self._folder is not None and not self._is_restored:
@@ -122,11 +111,7 @@ class Predicting:
     def predict(
         self, pods: Sequence[AgentPod], allocatable: Amounts, annotations: Mapping[str, str], now: float
     ) -> Prediction | None:
-        """Return the prediction for a report; None before the first training, and while a priority class has no model.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """None before the first training, and while a priority class has no model. `now` is a Unix time in seconds."""
         if not self._predictor.synced:
             return None
         self.last = self._predictor.predict(pods, allocatable, annotations, now)

@@ -61,19 +61,19 @@ from koord_agent.shell.store.audit_log import AuditSink, no_audit
 
 
 class HostReadings:
-    """Access of strategies to the files and features of one machine; implements `domain.strategies.strategy.Readings`."""
+    """Files come from `host`, settings outside of cgroups from `machine`.
+
+    Implements `domain.strategies.strategy.Readings`.
+    """
 
     def __init__(self, host: Host, machine: MachineSettings | None) -> None:
-        """Create readings: files come from `host`, settings outside of cgroups from `machine`."""
         self.machine = machine  # Settings of a real machine. None on a simulated one.
         self._host = host
 
     def read(self, file: CgroupFile) -> str | None:
-        """Return the text of a kernel file; None if it is unreadable. See `Readings.read`."""
         return self._host.read(file)
 
     def quota_us(self, directory: str) -> int | None:
-        """Return the CFS quota of a directory; -1 if unlimited, None if unreadable. See `Readings.quota_us`."""
         text = self._host.read(CgroupFile(directory, QUOTA))
         if text is None:
             return None
@@ -84,15 +84,14 @@ class HostReadings:
         return quota if quota >= 0 else UNLIMITED
 
     def group_identity(self) -> BvtKernel:
-        """Return whether this kernel supports group identity (cpu.bvt_warp_ns), and whether it is on.
-
-        See `Readings.group_identity`.
-        """
         has_file = self._host.read(CgroupFile(self._host.layout.root, BVT)) is not None
-        return BvtKernel(has_file=has_file) if self.machine is None else self.machine.group_identity(has_file=has_file)
+        return (
+            BvtKernel(has_file=has_file)
+            if self.machine is None
+            else self.machine.kernel.group_identity(has_file=has_file)
+        )
 
     def disks(self, now_ms: int) -> StorageInfo | None:
-        """Return the disks of the machine; None while they are unknown. See `Readings.disks`."""
         return None if self.machine is None else self.machine.disks(now_ms)
 
 
@@ -127,8 +126,6 @@ DEFAULT_PROTECTION: Final = Protection()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosOutcome:
-    """The result of one QoS cycle of a node."""
-
     problems: tuple[str, ...]  # Problems of the cycle, one sentence each
     decision: Decision
     outcomes: tuple[Outcome, ...]  # Outcome for each planned value
@@ -139,9 +136,9 @@ class QosOutcome:
 
 
 class QosCycle:
-    """Protects one node: runs its strategies and carries out the plans and evictions that they propose.
+    """Runs the strategies of one node, and carries out the plans and evictions that they propose.
 
-    Only the node's agent uses it.
+    Only the agent uses it.
     """
 
     def __init__(
@@ -153,23 +150,23 @@ class QosCycle:
         *,
         cycle_ms: int,
     ) -> None:
-        """Create the strategies of a node.
-
-        Args:
-            cycle_ms: Milliseconds between cycles, on the service's clock.
-        """
         gates = settings.feature_gates
         self._extensions = extensions
-        self._machine = _machine_settings(host, settings, protection, cycle_ms)
-        self._hooks = _machine_hooks(host, settings, protection, cycle_ms)
+        intervals = _intervals(settings)
+        self._machine: MachineSettings | None = None
+        self._hooks: MachineHooks | None = None
+        if host.roots is not None:
+            audit, observe, every_ms = protection.audit, protection.observe_reconciler, intervals[Pace.RECONCILE]
+            self._machine = MachineSettings(host, host.roots, settings, audit, Interval(every_ms, cycle_ms))
+            self._hooks = MachineHooks(host, host.roots, settings, observe, Interval(every_ms, cycle_ms))
         self._readings = HostReadings(host, self._machine)
         self._detection = Detection()
         self._suppression = CpuSuppressStrategy(gates.enabled)
-        self._burst = CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION))
+        self.burst = CpuBurstStrategy(draw=protection.draw, normalizes=gates.enabled(CPU_NORMALIZATION))
         own: tuple[Strategy, ...] = (
             self._suppression,
             AntagonistCapsStrategy(self._detection.cpi.caps),
-            self._burst,
+            self.burst,
             MemoryQosStrategy(),
             CpuQosStrategy(gates.enabled(GROUP_IDENTITY), gates.enabled(CORE_SCHED)),
             BlockIoStrategy(),
@@ -183,7 +180,7 @@ class QosCycle:
         evictions = (CpuEvictStrategy(gates.enabled), MemoryEvictStrategy(gates.enabled))
         self._runner = StrategyRunner(self._switch_group_identity)
         strategies = (*own, *extensions.strategies(), *evictions)
-        self._runner.add(strategies, intervals=_intervals(settings), cycle_ms=cycle_ms, is_enabled=gates.enabled)
+        self._runner.add(strategies, intervals=intervals, cycle_ms=cycle_ms, is_enabled=gates.enabled)
         self._evictor = Evictor(
             rest_ms={
                 cpu_evict.PLUGIN: settings.cpu_evict_cool_time_seconds * 1_000,
@@ -207,17 +204,11 @@ class QosCycle:
 
     @property
     def hook_gauges(self) -> Iterable[Gauge]:
-        """Values that reconcilers of runtime hooks export as metrics."""
         return () if self._hooks is None else self._hooks.gauges()
 
     @property
-    def scaled(self) -> Mapping[CgroupFile, int]:
-        """File -> quota or burst buffer that CPU burst proposed last."""
-        return self._burst.scaled
-
-    @property
     def storage(self) -> Storage | None:
-        """The disks of the machine; None if block IO is not set on this machine."""
+        """None if block IO is not set on this machine."""
         return None if self._machine is None else self._machine.storage
 
     def run(
@@ -230,10 +221,10 @@ class QosCycle:
         report_interval_ms: int = 0,
         end: Callable[[str], bool],
     ) -> QosOutcome:
-        """Run one QoS cycle: detect contentions, run strategies, write files, evict pods, and record all of it.
+        """Run one QoS cycle.
 
         Args:
-            policy: Settings of CPU suppression. None without a valid NodeSLO.
+            policy: None without a valid NodeSLO.
             facts: List to which facts are appended as soon as they are known, also if the cycle fails later.
             report_interval_ms: Interval of the node's reports. Facts about small changes wait for several of them.
             end: Ends the processes of a pod on this node; returns False if it cannot.
@@ -290,11 +281,7 @@ class QosCycle:
         )
 
     def farewell(self, look: NodeLook | None, now_ms: int) -> tuple[Event, ...]:
-        """Lift the caps of pods that disturb others, because they need a running agent, and return the last facts.
-
-        Args:
-            look: The last snapshot of the node. None if there was none.
-        """
+        """Lift the caps of pods that disturb others, because they need a running agent, and return the last facts."""
         if look is not None:
             look = replace(look, now_ms=now_ms)
             caps = AntagonistCapsStrategy(self._detection.cpi.caps)
@@ -304,7 +291,7 @@ class QosCycle:
         return self._record.farewell(now_ms)
 
     def _allow_applications(self, look: NodeLook) -> None:
-        """Allow the executor to write the directories of configured host applications."""
+        """The executor may write the directories of configured host applications."""
         if look.host_applications == self._applications:
             return
         self._applications = look.host_applications
@@ -317,12 +304,12 @@ class QosCycle:
         self._executor.allow(writable_trees(look.layout, directories))
 
     def _written_quota(self, outcomes: tuple[Outcome, ...]) -> int | None:
-        """Return the quota of the best-effort class if it was written."""
+        """The quota of the best-effort class if it was written."""
         written = (o.value for o in outcomes if o.file == self._quota_file and o.result is Result.WRITTEN)
         return next(map(int, written), None)
 
     def _switch_group_identity(self) -> bool:
-        return self._machine is None or self._machine.switch_group_identity()
+        return self._machine is None or self._machine.kernel.switch_group_identity()
 
 
 def _intervals(settings: AgentSettings) -> dict[Pace, int]:
@@ -333,35 +320,6 @@ def _intervals(settings: AgentSettings) -> dict[Pace, int]:
         Pace.MEMORY_EVICT: settings.memory_evict_interval_seconds,
     }
     return {pace: max(each, 0) * 1_000 for pace, each in seconds.items()}
-
-
-def _machine_settings(
-    host: Host, settings: AgentSettings, protection: Protection, cycle_ms: int
-) -> MachineSettings | None:
-    if host.roots is None:
-        return None
-    return MachineSettings(
-        host,
-        host.roots,
-        gates=settings.feature_gates,
-        audit=protection.audit,
-        interval=Interval(_intervals(settings)[Pace.RECONCILE], cycle_ms),
-        storage_refresh_ms=round(settings.collect_node_storage_info_interval * 1_000),
-    )
-
-
-def _machine_hooks(host: Host, settings: AgentSettings, protection: Protection, cycle_ms: int) -> MachineHooks | None:
-    if host.roots is None:
-        return None
-    return MachineHooks(
-        host,
-        host.roots,
-        is_enabled=settings.feature_gates.enabled,
-        interval=Interval(_intervals(settings)[Pace.RECONCILE], cycle_ms),
-        terway=settings.terway_qos_dir,
-        moves_threads=settings.enable_pod_taskids,
-        observe=protection.observe_reconciler,
-    )
 
 
 def _settings(look: NodeLook, problems: list[str]) -> InterferenceSettings:

@@ -38,12 +38,6 @@ class QosRecord:
         *,
         repairs: HookRepairs | None = None,
     ) -> None:
-        """Start without records.
-
-        Args:
-            quota_file: Quota of the best-effort class. It has its own facts.
-            repairs: Finds values of hooks that pods lacked. None: no facts are made about them.
-        """
         self._repairs = repairs
         self._audit = audit
         self._suppression = SuppressionSummary()
@@ -53,11 +47,11 @@ class QosRecord:
         self._every_ms = SAY_AFTER_MS
 
     def start_cycle(self, report_interval_ms: int) -> None:
-        """Begin a cycle. Facts about small changes are delayed by several report intervals (milliseconds)."""
+        """Facts about small changes are delayed by several report intervals (milliseconds)."""
         self._every_ms = max(SAY_AFTER_MS, REPORTS_PER_FACT * report_interval_ms)
 
     def contentions(self, facts: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Write an audit event for each of these facts about contentions, and return the facts unchanged."""
+        """Write an audit event for each fact, and return the facts unchanged."""
         for fact in facts:
             event = interference_event(fact)
             if event is not None:
@@ -67,7 +61,7 @@ class QosRecord:
     def repairs(
         self, look: NodeLook, arbitration: Arbitration, outcomes: Sequence[Outcome]
     ) -> tuple[ContainerHookApplied, ...]:
-        """Return facts about pods and containers that lacked values of hooks until this cycle."""
+        """Facts about pods and containers that lacked values of hooks until this cycle."""
         if self._repairs is None:
             return ()
         values: list[SetValue] = []
@@ -99,10 +93,9 @@ class QosRecord:
     def changes(
         self, now_ms: int, decision: Decision, capacity_milli: int, causes: tuple[str, ...], *, is_written: bool
     ) -> list[Event]:
-        """Return the facts about changed files that are due in this cycle.
+        """The facts about changed files that are due.
 
-        Args:
-            is_written: Whether the quota of the best-effort class was written in this cycle.
+        `is_written`: whether the quota of the best-effort class was written.
         """
         if is_written:
             said = self._suppression.written(decision, now_ms, capacity_milli, self._every_ms, causes)
@@ -112,7 +105,6 @@ class QosRecord:
         return [fact for fact in (said, told) if fact is not None]
 
     def evictions(self, facts: Iterable[PodsEvictedByAgent]) -> None:
-        """Write an audit event for every evicted pod in these facts."""
         for fact in facts:
             for pod in fact.pods:
                 self._audit(eviction_event(fact.feature, fact.reason, pod), 0)
@@ -128,7 +120,7 @@ class QosRecord:
 
 
 def count_plans(plans: Sequence[Plan], arbitration: Arbitration) -> Mapping[tuple[str, str], int]:
-    """Count plans: (strategy, result) -> number; results are applied, expired, overridden and conflict."""
+    """(strategy, result) -> number; results are applied, expired, overridden and conflict."""
     lost = Counter((loser.plan.plugin, str(loser.loss)) for loser in arbitration.losers)
     handed = Counter(plan.plugin for plan in plans)
     for (plugin, _), number in lost.items():

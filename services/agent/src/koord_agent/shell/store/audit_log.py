@@ -29,24 +29,20 @@ IDENTIFYING_BYTES = 256
 
 
 class AuditSink(Protocol):
-    """Function that writes an audit event with the present time."""
+    """Writes an audit event with the present time."""
 
-    def __call__(self, event: audit.AuditEvent, verbosity: int) -> None:
-        """Write an event of this verbosity."""
-        ...
+    def __call__(self, event: audit.AuditEvent, verbosity: int) -> None: ...
 
 
 def no_audit(event: audit.AuditEvent, verbosity: int) -> None:
-    """Discard an audit event. Used in place of the audit log if the audit log is switched off."""
+    """Used if the audit log is switched off."""
 
 
 class AuditLog:
-    """Writer of the audit log on disk.
-
-    Any thread may call `write`. Only one task calls `flush_if_due`, regularly, and `close` at the end.
+    """Any thread may call `write`. Only one task calls `flush_if_due`, regularly, and `close` at the end.
 
     Args:
-        directory: Folder of the files; it is created if it does not exist.
+        directory: It is created if it does not exist.
         verbose: Events up to this verbosity are written; 0 writes all events.
         max_disk_mb: Largest size of all files together in megabytes.
         now: Returns the time, for the names of rotated files.
@@ -77,13 +73,9 @@ class AuditLog:
         self._size = os.fstat(self._file).st_size
 
     def write(self, event: audit.AuditEvent, verbosity: int, at_seconds: float) -> None:
-        """Add one event to the buffer. It is on disk after the next flush.
+        """An event is on disk after the next flush. No-op if its verbosity is above the configured one.
 
-        No-op if the verbosity is above the configured one.
-
-        Args:
-            verbosity: Verbosity of the event; larger numbers are less important.
-            at_seconds: Monotonic time in seconds.
+        The time is monotonic.
         """
         if not audit.is_written(verbosity, self._verbose):
             return
@@ -120,7 +112,6 @@ class AuditLog:
             self.failed = failed
 
     def close(self) -> None:
-        """Flush and close the file."""
         self.flush()
         os.close(self._file)
 
@@ -178,8 +169,6 @@ class _Position:
 
 @dataclass(slots=True)
 class _Reader:
-    """One query, and the time of its last page."""
-
     positions: list[_Position]
     used: float
 
@@ -187,11 +176,8 @@ class _Reader:
 class AuditQueries:
     """Queries of the audit log in one folder, page by page.
 
-    The number of readers (open queries) is limited: a new one closes the oldest. Idle readers are closed.
-
-    Args:
-        default_page: Number of events of a page if the request names none.
-        idle_seconds: Seconds without use after which a reader is closed.
+    The number of readers (open queries) is limited: a new one closes the oldest. A reader that is idle for
+    `idle_seconds` is closed. `default_page` counts events, if the request names no number.
     """
 
     def __init__(
@@ -213,12 +199,9 @@ class AuditQueries:
         self._readers: dict[str, _Reader] = {}
 
     def page(self, size: str, token: str, at_seconds: float) -> Page:
-        """Return the next page of a query, newest events first. Without a token, a new query begins.
+        """Return the next page of a query, newest events first. Without a token ("") a new query begins.
 
-        Args:
-            size: Number of events as text of the request; "" for the default.
-            token: Token of the last page; "" = a new query.
-            at_seconds: Monotonic time in seconds.
+        `size` is the number of events as text of the request; "" for the default. The time is monotonic.
 
         Raises:
             BadRequest: The size is not allowed.
@@ -244,7 +227,7 @@ class AuditQueries:
         return Page(tuple(events), token)
 
     def close_idle(self, at_seconds: float) -> None:
-        """Close the readers (open queries) that were not used for `idle_seconds`, by default ten minutes."""
+        """After `idle_seconds`, by default ten minutes."""
         self._readers = {
             token: reader for token, reader in self._readers.items() if at_seconds - reader.used <= self._idle_seconds
         }
@@ -259,14 +242,14 @@ class AuditQueries:
         return found
 
     def _names(self) -> list[str]:
-        """Return the names of the files, newest first."""
+        """Newest first."""
         rotated = sorted(
             (found.name for found in self._directory.iterdir() if audit.is_rotated(found.name)), reverse=True
         )
         return [audit.ACTIVE_FILE, *rotated]
 
     def _read(self, reader: _Reader, wanted: int) -> tuple[list[audit.AuditEvent], bool]:
-        """Return the wanted events, and whether no more events are left."""
+        """The wanted events, and whether no more events are left."""
         events: list[audit.AuditEvent] = []
         while reader.positions:
             position = reader.positions[0]
@@ -283,7 +266,7 @@ class AuditQueries:
         return events, len(events) < wanted
 
     def _lines_backwards(self, position: _Position) -> Iterator[tuple[bytes, int]]:
-        """Yield the lines before the position, last first, with their offsets; none if the file is gone."""
+        """The lines before the position, last first, with their offsets; none if the file is gone."""
         path = self._path_of(position.identity)
         if path is None:
             return
@@ -313,7 +296,7 @@ class AuditQueries:
 
 
 def _identity(path: Path) -> tuple[tuple[int, int, bytes], int] | None:
-    """Return device, inode and first bytes of a file, and its size; None if there is no such file."""
+    """Device, inode and first bytes of a file, and its size; None if there is no such file."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -323,7 +306,7 @@ def _identity(path: Path) -> tuple[tuple[int, int, bytes], int] | None:
 
 
 def _is_same(found: tuple[tuple[int, int, bytes], int] | None, identity: tuple[int, int, bytes]) -> bool:
-    """Return whether a file is the one with this identity. It may have grown, so it may have more first bytes now."""
+    """The file may have grown, so it may have more first bytes now."""
     if found is None:
         return False
     (device, inode, first), _ = found
@@ -338,7 +321,7 @@ def _decode(line: bytes) -> audit.AuditEvent | None:
 
 
 def text_of(events: Sequence[audit.AuditEvent]) -> str:
-    """Return audit events as text: one JSON line per event."""
+    """One JSON line per event."""
     return "".join(codec.encode(event).decode() + "\n" for event in events)
 
 
@@ -346,10 +329,9 @@ NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
 def audit_routes(log: AuditLog, queries: AuditQueries, monotonic: Callable[[], float]) -> list[Route]:
-    """Return the route GET /events.
+    """Status 200 has text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}.
 
-    Status 200 has text lines, or with `Accept: application/json` an object {"NextPageToken", "Events"}. Status 400
-    means a wrong size, 409 an unknown or closed token.
+    Status 400 means a wrong size, 409 an unknown or closed token.
     """
 
     async def events(request: Request) -> Response:

@@ -42,11 +42,8 @@ class LocalStore(FactFile):
     ) -> list[QueuedFact]:
         """Store facts and the pods that they announce as started or stopped, in one transaction.
 
-        Args:
-            facts: Aggregate, headers and body of each fact.
-            started: Node -> UIDs of started pods.
-            stopped: Node -> UIDs of stopped pods.
-            topologies: Node -> digest of its reported topology; `devices of <node>` -> digest of its devices.
+        `started` and `stopped` have UIDs by node, `topologies` digests: node -> of its reported topology, `devices of
+        <node>` -> of its devices.
 
         Raises:
             NotStored: The disk refused.
@@ -65,18 +62,18 @@ class LocalStore(FactFile):
         return added
 
     def announced(self) -> dict[str, set[str]]:
-        """Return node -> UIDs of pods whose start was published and whose end was not."""
+        """Node -> UIDs of pods whose start was published and whose end was not."""
         found: dict[str, set[str]] = defaultdict(set)
         for node, uid in self._db.execute("select node, uid from announced"):
             found[node].add(uid)
         return found
 
     def topologies(self) -> dict[str, str]:
-        """Return the digests of the last reports of topology and devices, with the keys of `add`."""
+        """With the keys of `add`."""
         return dict(self._db.execute("select node, digest from topology"))
 
     def save_desired(self, values: Iterable[DesiredNode], at_ms: int) -> None:
-        """Store desired states, each with a digest and the time `at_ms` of the service's clock.
+        """Each with a digest and the time `at_ms` of the service's clock.
 
         Raises:
             NotStored: The disk refused.
@@ -88,14 +85,7 @@ class LocalStore(FactFile):
             )
 
     def desired(self, now_ms: int, max_age_ms: float) -> tuple[dict[str, DesiredNode], list[str]]:
-        """Return the stored desired states that can be used, and a sentence about each state that cannot.
-
-        Args:
-            max_age_ms: States that are older are not used.
-
-        Returns:
-            Node -> state that is intact and not too old, and the sentences.
-        """
+        """Return the stored states that are intact and not too old by node, and a sentence about each other state."""
         found: dict[str, DesiredNode] = {}
         problems: list[str] = []
         for node, at_ms, digest, body in self._db.execute("select node, at_ms, digest, body from desired"):
@@ -120,8 +110,6 @@ SAVED_PER_CYCLE: Final = 200
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DesiredSaver:
-    """Saves the desired states of one process."""
-
     store: LocalStore  # Local store to save to
     # Returns up to the given number of states that changed since the last call.
     unsaved: Callable[[int], Sequence[DesiredNode]]
@@ -130,7 +118,7 @@ class DesiredSaver:
     _trouble: list[str] = field(default_factory=lambda: [""])
 
     def save(self, now_ms: int) -> None:
-        """Store some of the changed states on disk. If it fails, log the error; they are stored later."""
+        """If it fails, log the error; the states are stored later."""
         values = self.unsaved(SAVED_PER_CYCLE)
         if not values:
             return

@@ -45,11 +45,9 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 class SeriesArchive:
-    """Folder in which the time series of one node are kept over a restart. Only the node's agent uses it.
+    """Keeps the time series of one node over a restart. Only the node's agent uses it.
 
-    Args:
-        retention_ms: Age in milliseconds above which files are deleted.
-        max_bytes: Size of all files above which the oldest are deleted.
+    Files are deleted above an age of `retention_ms`, and the oldest if all are larger than `max_bytes`.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class SeriesArchive:
         return restored
 
     def is_due(self, now_ms: int) -> bool:
-        """Return whether a minute has passed since the last save. A clock that is set back does not delay it."""
+        """A minute after the last save. A clock that is set back does not delay it."""
         return self._saved_ms is None or not 0 <= now_ms - self._saved_ms < SAVE_EVERY_MS
 
     def save(self, store: SeriesStore, now_ms: int) -> str | None:

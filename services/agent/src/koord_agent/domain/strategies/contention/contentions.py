@@ -45,15 +45,13 @@ class Signal(StrEnum):
 
 
 class State(StrEnum):
-    """State of a pod for one signal: normal or contended."""
-
     NORMAL = "normal"
     CONTENDED = "contended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Settings of a signal of contention: the numbers of consecutive values after which its state changes."""
+    """The numbers of consecutive values after which a signal changes its state."""
 
     enter_samples: int = 3  # Number of values at or above the threshold after which the signal is contended
     leave_samples: int = 3  # Number of values below 0.8 of the threshold after which the signal is normal again
@@ -61,8 +59,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """State of one signal of one pod."""
-
     state: State = State.NORMAL  # Normal or contended
     above: int = 0  # Number of consecutive values at or above the threshold, while normal
     below: int = 0  # Number of consecutive values below 0.8 of the threshold, while contended
@@ -87,11 +83,9 @@ class Contention:
 
 
 def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the milliseconds per disk request between two readings; None if there was no request.
+    """Milliseconds per disk request between two readings; None if there was no request.
 
-    Args:
-        previous: Reads, ms reading, writes, ms writing of the earlier reading, as in /proc/diskstats.
-        current: The four numbers of the later reading.
+    A reading is reads, ms reading, writes, ms writing, as in /proc/diskstats.
     """
     reads, read_ms, writes, write_ms = (now - then for then, now in zip(previous, current, strict=True))
     if min(reads, read_ms, writes, write_ms) < 0 or reads + writes <= 0:
@@ -100,11 +94,9 @@ def disk_await_ms(previous: Sequence[int], current: Sequence[int]) -> float | No
 
 
 def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float | None:
-    """Return the share of TCP segments that were retransmitted between two readings; None if none was sent.
+    """Share of TCP segments that were retransmitted between two readings; None if none was sent.
 
-    Args:
-        previous: Segments out and segments retransmitted of the earlier reading, as in /proc/<pid>/net/snmp.
-        current: The two numbers of the later reading.
+    A reading is segments out and segments retransmitted, as in /proc/<pid>/net/snmp.
     """
     out, again = current[0] - previous[0], current[1] - previous[1]
     if out <= 0 or again < 0:
@@ -113,7 +105,7 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
 
 
 class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `psi` of the interference settings in the NodeSLO: detection by pressure (PSI)."""
+    """The object `psi` of the interference settings: detection by pressure (PSI)."""
 
     cpu_some: float = 20.0  # Threshold of the CPU pressure in percent (avg10 of `some`)
     mem_full: float = 5.0  # Threshold of the memory pressure in percent (avg10 of `full`)
@@ -124,16 +116,15 @@ class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def patience(self) -> Patience:
-        """Numbers of consecutive values that change the state, each at least 1."""
+        """Each number is at least 1."""
         return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
 
     def threshold(self, signal: Signal) -> float | None:
-        """Return the threshold of a PSI signal; None for any other signal."""
         return {Signal.PSI_CPU: self.cpu_some, Signal.PSI_MEM: self.mem_full, Signal.PSI_IO: self.io_full}.get(signal)
 
 
 class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `cpi` of the interference settings in the NodeSLO: detection by cycles per instruction."""
+    """The object `cpi` of the interference settings: detection by cycles per instruction."""
 
     enable: bool = False
     sigma: float = 2.0  # Number of standard deviations above the mean from which a sample is an outlier
@@ -159,7 +150,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     retransmit_ratio: float | None = None
 
     def threshold(self, signal: Signal) -> float | None:
-        """Return the threshold of a signal; None if the signal is not checked."""
+        """None if the signal is not checked."""
         others = {
             Signal.SCHED_DELAY: self.sched_delay_ms,
             Signal.MEM_ALLOC: self.mem_alloc_ratio,
@@ -170,7 +161,7 @@ class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
-    """Return the interference settings of a NodeSLO (JSON with defaults). If they are missing, detection is off.
+    """From a NodeSLO (JSON with defaults). If they are missing, detection is off.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -188,7 +179,7 @@ _BEST_EFFORT_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSignals:
-    """The measured signals of one pod in this cycle. A signal without a value is missing and keeps its state."""
+    """A signal without a value is missing and keeps its state."""
 
     pod: AgentPod
     values: Mapping[Signal, float]
@@ -226,11 +217,8 @@ class Contentions:
     ) -> tuple[Event, ...]:
         """Process the signals of one cycle, and return the facts about contentions that began or ended.
 
-        Args:
-            signals: Signals by pod. Those of other pods than LS, LSR and LSE are ignored.
-            loads: UID -> usage, for all pods.
-            pods: UID -> pod, for all pods of the node. Contentions of other pods end, and of pods and signals that are
-                not checked any more.
+        Signals of other pods than LS, LSR and LSE are ignored. Contentions end if their pod is not in `pods`, or their
+        pod or signal is not checked any more. `loads` is the usage of all pods.
         """
         facts: list[Event] = []
         for uid, signal in tuple(self._states):
@@ -263,7 +251,7 @@ class Contentions:
         return tuple(facts)
 
     def effects(self, settings: InterferenceSettings) -> Effects:
-        """Return the changes of other strategies that follow from the ongoing contentions of prod pods."""
+        """Those of the ongoing contentions of prod pods."""
         if not settings.psi.act:
             return NO_EFFECTS
         by_signal: dict[Signal, list[str]] = {}
@@ -282,12 +270,11 @@ class Contentions:
 
     @property
     def ongoing(self) -> tuple[str, ...]:
-        """Ids of the contentions that have begun and not ended."""
         return tuple(sorted(ongoing.id for ongoing in self._states.values() if ongoing.id))
 
 
 def _unchecked(settings: InterferenceSettings, signal: Signal, pod: AgentPod | None) -> str:
-    """Return why a signal of a pod is not checked any more; "" if it is checked."""
+    """Why a signal of a pod is not checked any more; "" if it is checked."""
     if pod is None:
         return "the pod is gone"
     if not settings.enable:
@@ -298,11 +285,7 @@ def _unchecked(settings: InterferenceSettings, signal: Signal, pod: AgentPod | N
 
 
 def mitigation_of(settings: InterferenceSettings, signal: Signal, *, is_prod: bool) -> list[str]:
-    """Return the measures of the agent against a contention, as sentences for the fact; empty for none.
-
-    Args:
-        is_prod: Whether the disturbed pod has the priority class prod.
-    """
+    """The measures against a contention of a prod (or other) pod, as sentences for the fact; empty for none."""
     if not settings.psi.act or not is_prod:
         return []
     match signal:
@@ -323,9 +306,6 @@ def rank_suspects(
 
     The resource is memory for the signals of memory, and CPU for all others. The usage of best-effort pods counts
     double. Pods that use none of it are left out.
-
-    Args:
-        loads: UID -> usage.
     """
     by_memory = signal in (Signal.PSI_MEM, Signal.MEM_ALLOC)
 

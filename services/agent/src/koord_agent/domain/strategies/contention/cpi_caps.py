@@ -40,7 +40,7 @@ class _Cap:
 
 @dataclass(slots=True)
 class Caps:
-    """The CPU quotas of pods that disturb others on one node. Only its `CpiDetection` changes them."""
+    """The capped pods of one node. Only its `CpiDetection` changes them."""
 
     _caps: dict[str, _Cap] = field(default_factory=dict[str, _Cap])
     _looked_at: set[str] = field(default_factory=set[str])
@@ -49,11 +49,9 @@ class Caps:
         return uid in self._caps
 
     def hold(self, uid: str, *, quota_us: int, before_us: int, now_ms: int, seconds: int, cause: str) -> None:
-        """Limit the CPU of a pod for some time.
+        """Limit the CPU of a pod for some time to `quota_us`, microseconds per period.
 
-        Args:
-            quota_us: Quota while the cap lasts, microseconds per period.
-            before_us: Quota that the pod gets back afterwards.
+        It gets `before_us` back afterwards.
         """
         lasts_ms = seconds * 1000
         self._caps[uid] = _Cap(quota_us=quota_us, before_us=before_us, since_ms=now_ms, lasts_ms=lasts_ms, cause=cause)
@@ -63,11 +61,8 @@ class Caps:
     ) -> tuple[Plan, ...]:
         """Return plans for ongoing caps, and for ended caps until the previous quota is restored.
 
-        A cap whose quota is restored, or whose pod is gone, is forgotten. Frozen pods get no plan.
-
-        Args:
-            read_quota: Returns the CFS quota of a directory; None if it is unreadable.
-            ends: Whether the agent stops, which ends all caps.
+        A cap whose quota is restored, or whose pod is gone, is forgotten. Frozen pods get no plan. `read_quota` returns
+        None for an unreadable quota. If the agent stops, all caps end (`ends`).
         """
         self._take_over(look, read_quota)
         plans: list[Plan] = []
@@ -123,15 +118,13 @@ def _plan(look: NodeLook, pod: AgentPod, quota_us: int, band: Band, cause: str, 
 
 
 class AntagonistCapsStrategy:
-    """Proposes the CPU quotas of pods that disturb others on one node. They are lifted when the agent stops."""
+    """Proposes the caps of one node. They are lifted when the agent stops."""
 
     name = PLUGIN
     needs = Needs(pace=Pace.EVERY_CYCLE, node_slo=False)
 
     def __init__(self, caps: Caps) -> None:
-        """Use the caps that the detection sets."""
         self._caps = caps
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose the CPU quotas of pods that disturb others for this cycle. See `Strategy.propose`."""
         return Proposal(self._caps.plans(look, state.readings.quota_us, ttl_ms=state.ttl_ms, ends=state.is_last))

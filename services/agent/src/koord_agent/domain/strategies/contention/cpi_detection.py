@@ -90,14 +90,12 @@ class Baselines:
         return len(self._learnt)
 
     def add(self, workload: Workload, task: str, value: float, now_ms: int) -> None:
-        """Add a CPI sample of one task (container of a pod) of a workload."""
         self._learnt.setdefault(workload, _Learnt()).samples.add(now_ms, task, value)
 
     def threshold(self, workload: Workload, now_ms: int, sigma: float) -> float | None:
-        """Return the CPI above which a sample of a workload is an outlier; None while too few samples are known.
+        """CPI above which a sample is an outlier, `sigma` standard deviations above the mean.
 
-        Args:
-            sigma: Number of standard deviations above the mean.
+        None while samples are too few.
         """
         learnt = self._learnt.get(workload)
         if learnt is None:
@@ -128,7 +126,7 @@ class _Victim:
 
 @dataclass(slots=True)
 class CpiDetection:
-    """Detects containers of one node whose CPI (cycles per instruction) is too high, and caps the pods that cause it."""
+    """Detects containers of one node whose CPI is too high, and caps the pods that cause it."""
 
     caps: Caps = field(default_factory=Caps)  # Caps of antagonists. `AntagonistCapsStrategy` turns them into plans.
 
@@ -140,11 +138,8 @@ class CpiDetection:
     def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
         """Process the CPI samples of one minute, and return the facts about anomalies that began or ended.
 
-        When an anomaly begins, cap the pod that most likely causes it (see `cpi.choose_antagonist`). No-op until a
-        minute has passed since the last call that did something.
-
-        Args:
-            read_quota: Returns the CFS quota of a directory. If it is unreadable (None), the pod is not capped.
+        When an anomaly begins, cap the pod that most likely causes it (see `cpi.choose_antagonist`), unless its quota
+        is unreadable (None). No-op until a minute has passed since the last call that did something.
         """
         if look.now_ms < self._due_ms <= look.now_ms + MINUTE_MS:
             return ()
@@ -213,9 +208,9 @@ class CpiDetection:
     def _search(
         self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
-        """Return the suspects, by correlation of their CPU usage with the victim's CPI, and the cap for one of them.
+        """The suspects, by correlation of their CPU usage with the victim's CPI, and the cap for one.
 
-        The cap is None if no suspect may be capped.
+        None if none may be capped.
         """
         since = look.now_ms - settings.correlation_seconds * 1000
         cpis = {at: value for at, value in victim.minutes if at > since}
@@ -286,10 +281,7 @@ class CpiDetection:
 
 
 def _containers(pod: AgentPod) -> Iterable[tuple[str, str]]:
-    """Return id and name of each container whose cycles are counted.
-
-    If the containers of a pod are unknown, the pod itself is treated as its only container.
-    """
+    """Id and name of each container whose cycles are counted; the pod itself if its containers are unknown."""
     if not pod.containers:
         return ((pod.uid, "main"),)
     return tuple((c.container_id, c.name) for c in pod.containers if c.container_id and not c.is_init)

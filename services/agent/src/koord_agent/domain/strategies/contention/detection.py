@@ -35,16 +35,12 @@ class Detection:
     def detect(
         self, look: NodeLook, settings: InterferenceSettings, read_quota: Callable[[str], int | None]
     ) -> tuple[Event, ...]:
-        """Process the newest samples, and return the facts about contentions that began or ended.
-
-        Args:
-            read_quota: Returns the CFS quota of a directory; None if it is unreadable.
-        """
+        """Process the newest samples, and return the facts about contentions that began or ended."""
         cpi = settings.cpi if settings.enable else CpiSettings()
         return (*self._signals(look, settings), *self.cpi.take(look, cpi, read_quota))
 
     def _signals(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:
-        """Process the newest value of each pressure signal. Return the facts about contentions that began or ended.
+        """Process the newest value of each pressure signal.
 
         No-op until 10 s have passed since the last call that did something, so that each sample counts once.
         """

@@ -24,7 +24,6 @@ from koord_agent.domain.strategies.strategy import Target
 PLUGIN = "CPUEvict"
 BE_CPU_EVICT = "BECPUEvict"
 CPU_EVICT = "CPUEvict"
-COOL_DOWN_SECONDS = 20
 HIGHEST_SATISFACTION_LOWER = 60
 DEFAULT_USAGE_THRESHOLD = 90
 ONE_CORE_MILLI = 1_000
@@ -32,7 +31,7 @@ ONE_CORE_MILLI = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpu:
-    """CPU of the best-effort class in milli-cores: its usage, its requests, and the CPU that it can really get."""
+    """In milli-cores."""
 
     usage_milli: float
     request_milli: float
@@ -49,7 +48,7 @@ class BeCpuHistory:
 
 
 def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
-    """Return the length of BECPUEvict's averaging window in seconds: as configured, at least one collect interval."""
+    """As configured, but at least one collect interval."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
@@ -66,13 +65,7 @@ def judge_be_satisfaction(
 
     They get too little if their limit is at most the lower satisfaction bound of their requests. They use nearly all if
     their usage is at least the usage threshold (default 90 %) of the limit, or if the limit is below one core. With too
-    few samples in the window, no pod is evicted.
-
-    Args:
-        history: CPU of the best-effort class; None if not measured.
-        collect_interval_seconds: Seconds between two collections.
-        allocatable: Allocatable of the node; batch-cpu in milli-cores.
-        used_milli: UID -> last CPU usage in milli-cores.
+    few samples in the window (None: not measured), no pod is evicted. `allocatable` has batch-cpu in milli-cores.
     """
     lower, upper = policy.cpu_evict_be_satisfaction_lower_percent, policy.cpu_evict_be_satisfaction_upper_percent
     if lower is None or upper is None or not 0 < lower <= HIGHEST_SATISFACTION_LOWER or not lower <= upper < 100:
@@ -124,10 +117,9 @@ def judge_be_satisfaction(
 
 
 def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
-    """Return the CPU that best-effort pods can get in milli-cores: the real limit, or the node's allocatable.
+    """The CPU that best-effort pods can get: the real limit, or the node's allocatable. -1 if unknown.
 
-    Returns:
-        The limit; -1 if unknown. An allocatable of 0 counts as 1.
+    An allocatable of 0 counts as 1.
     """
     if not policy.by_allocatable:
         return be.real_limit_milli
@@ -169,8 +161,7 @@ def judge_cpu_usage(
 ) -> Judgement:
     """Decide whether the node uses too much CPU, and which pods are evicted to bring the usage below the lower bound.
 
-    Args:
-        node_cpu_used_cores: Average over the window in cores; None if it was not measured.
+    `node_cpu_used_cores` is the average over the window; None if it was not measured.
     """
     priority = policy.evict_enabled_priority_threshold
     if priority is None:

@@ -28,8 +28,6 @@ from koord_agent.domain.strategies.strategy import EvictionTask, Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVictim:
-    """A pod that was evicted."""
-
     uid: str
     feature: str  # Eviction feature of the task that evicted it
     reason: str  # Reason of the task
@@ -109,9 +107,9 @@ def _count(uid: str, tasks: Sequence[EvictionTask], released: dict[Target, Amoun
 
 
 def is_allowed(pod: AgentPod, feature: str) -> bool:
-    """Return whether the eviction policy in a pod's annotation allows an eviction feature.
+    """The eviction policy in a pod's annotation decides.
 
-    Without a policy every feature is allowed; with an invalid policy none is.
+    Without one every feature is allowed; with an invalid one none is.
     """
     text = pod.annotations.get(keys.EVICTION_POLICY)
     if text is None:
@@ -128,14 +126,9 @@ def by_priority(
 ) -> tuple[AgentPod, ...]:
     """Return the pods that a feature may evict, of any QoS class, in the order of eviction.
 
-    A candidate is Pending or Running, has a usage sample and a priority of at most the threshold, and its labels and
-    policy allow the eviction. Candidates are sorted by eviction priority, priority value and label priority
-    ascending, then by amount descending, then by name.
-
-    Args:
-        priority_threshold: Pods above this priority value are not candidates.
-        amount: UID -> amount (usage or request) by which the feature orders pods.
-        known: UIDs that have a last usage sample.
+    A candidate is Pending or Running, is in `known` (has a usage sample), has a priority of at most the threshold, and
+    its labels and policy allow the eviction. Candidates are sorted by eviction priority, priority value and label
+    priority ascending, then by amount (usage or request) descending, then by name.
     """
     seen = set(known)
     able = [
@@ -168,10 +161,7 @@ def best_effort_by_priority(
     """Return the pods that a feature for best-effort pods may evict, in the order of eviction.
 
     Candidates are pods with label BE whose policy allows the feature, in any phase. The lowest spec.priority comes
-    first.
-
-    Args:
-        then: Compares two pods if one has no priority or both are equal; negative if the first is evicted first.
+    first. If one has no priority or both are equal, `then` decides; negative if the first is evicted first.
     """
 
     def compare(one: AgentPod, other: AgentPod) -> int:
@@ -206,10 +196,7 @@ BY_ALLOCATABLE = "evictByAllocatable"
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """The eviction settings in the threshold section of a NodeSLO. A field that is not configured is None.
-
-    Thresholds are whole percents. Priorities are Kubernetes priority values.
-    """
+    """None: not configured. Thresholds are whole percents. Priorities are Kubernetes priority values."""
 
     memory_evict_threshold_percent: int | None = None
     memory_evict_lower_percent: int | None = None
@@ -229,15 +216,12 @@ class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name
 
     @property
     def by_allocatable(self) -> bool:
-        """Whether BECPUEvict compares best-effort requests with the allocatable batch-cpu of the node.
-
-        If False, it compares them with the CPU that best-effort pods can really get.
-        """
+        """Whether BECPUEvict compares requests with the allocatable batch-cpu, not with the CPU that pods can get."""
         return self.cpu_evict_policy == BY_ALLOCATABLE
 
 
 def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """Return the eviction settings in the threshold section of a NodeSLO (JSON). Other fields are ignored.
+    """From the threshold section of a NodeSLO (JSON). Other fields are ignored.
 
     Raises:
         InvalidInput: A field has a wrong type.
@@ -247,8 +231,6 @@ def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The decision of one eviction feature in this cycle."""
-
     is_valid: bool  # Whether the settings of the feature are valid
     task: EvictionTask | None = None  # Demand to evict pods; None if nothing is evicted
     reason: str = ""  # Reason why there is no task, or the numbers behind the task
@@ -262,14 +244,7 @@ def evicting(
     releases: Mapping[str, Amounts],
     reason: str,
 ) -> Judgement:
-    """Return the decision that pods have to be evicted.
-
-    Args:
-        target: What counts as released: the requests of pods or their usage.
-        to_release: Resource -> amount to release.
-        candidates: Pods that may be evicted; the first is evicted first.
-        releases: UID -> amounts that the end of the pod would release.
-    """
+    """Candidates are in the order of eviction. `releases` is by UID."""
     order = tuple(pod.uid for pod in candidates)
     task = EvictionTask(
         feature=feature, target=target, to_release=to_release, order=order, releases=releases, reason=reason
@@ -280,14 +255,8 @@ def evicting(
 def bounds(threshold: int | None, lower: int | None, *, default_gap: int | None = None) -> tuple[int, int] | None:
     """Return the threshold of a feature, and the lower bound down to which it evicts pods, both in percent.
 
-    Args:
-        threshold: Threshold in percent; None = not set.
-        lower: Lower bound in percent; None = not set.
-        default_gap: Percentage points between the threshold and a lower bound that is not set. None: the lower bound
-            is required.
-
-    Returns:
-        Threshold and lower bound. None if one is missing or negative, or the lower bound is not below the threshold.
+    A lower bound that is not set is `default_gap` points below the threshold; None: it is required. None if one is
+    missing or negative, or the lower bound is not below the threshold.
     """
     if lower is None and threshold is not None and default_gap is not None:
         lower = threshold - default_gap

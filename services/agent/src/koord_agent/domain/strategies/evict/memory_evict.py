@@ -16,7 +16,6 @@ from koord_agent.domain.strategies.evict.thresholds import NodeUsage, judge_usag
 PLUGIN = "memoryEvict"
 BE_MEMORY_EVICT = "BEMemoryEvict"
 MEMORY_EVICT = "MemoryEvict"
-COOL_DOWN_SECONDS = 4
 
 
 def judge_memory_usage(
@@ -28,12 +27,10 @@ def judge_memory_usage(
     pods: Sequence[AgentPod],
     used_bytes: Mapping[str, int],
 ) -> Judgement:
-    """Decide whether the node uses too much memory, and which pods are evicted to bring usage below the lower bound.
+    """Decide whether the node uses too much memory (None: not measured), and which pods are evicted.
 
-    Args:
-        feature: BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22).
-        node_memory_used_bytes: Memory in use on the node; None if it was not measured.
-        used_bytes: UID -> last memory usage. For BEMemoryEvict, a pod without usage is the last candidate.
+    BEMemoryEvict evicts best-effort pods, MemoryEvict pods of low priority (D-22). For BEMemoryEvict, a pod without
+    usage is the last candidate.
     """
     usage = NodeUsage(
         resource=MEMORY,

@@ -32,7 +32,7 @@ from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleStat
 
 
 class _EvictionStrategy(ABC):
-    """Eviction of one node. Each of its features has a gate of its own."""
+    """Each of its features has a gate of its own. Nothing is evicted unless the policy has `enable`."""
 
     needs: Needs
 
@@ -40,10 +40,6 @@ class _EvictionStrategy(ABC):
         self._features = frozenset(gate for gate in self.needs.gates if is_enabled(gate))
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
-        """Propose the pods to evict in this cycle.
-
-        Nothing is evicted unless the policy has `enable`. See `Strategy.propose`.
-        """
         if not policy.get("enable"):
             return Proposal()
         pods = [pod for pod in look.pods if pod.uid not in look.frozen]
@@ -54,11 +50,11 @@ class _EvictionStrategy(ABC):
     def _judge(
         self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
     ) -> Iterable[Judgement]:
-        """Yield the judgement of each feature that is on."""
+        """Only features that are on."""
 
 
 class CpuEvictStrategy(_EvictionStrategy):
-    """Proposes evictions on one node: because its CPU is short, or because best-effort pods get too little CPU."""
+    """Evicts because CPU is short, or because best-effort pods get too little CPU."""
 
     name = cpu_evict.PLUGIN
     needs = Needs(
@@ -102,7 +98,7 @@ class CpuEvictStrategy(_EvictionStrategy):
 
 
 class MemoryEvictStrategy(_EvictionStrategy):
-    """Proposes evictions because memory is short on one node. Contentions for memory lower its thresholds."""
+    """Evicts because memory is short. Contentions for memory lower its thresholds."""
 
     name = memory_evict.PLUGIN
     needs = Needs(
@@ -130,7 +126,7 @@ class MemoryEvictStrategy(_EvictionStrategy):
 
 
 def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
-    """Return the policy with the memory threshold and lower bound reduced by the same points."""
+    """Threshold and lower bound are reduced by the same points."""
     if not points:
         return policy
     threshold, lower = policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent
@@ -169,10 +165,7 @@ class Evictor:
     _has_started: bool = False
 
     def resting(self, now_ms: int) -> frozenset[str]:
-        """Return the names of the strategies that pause now after an eviction.
-
-        A clock that is set back does not prolong a pause.
-        """
+        """The strategies that pause now after an eviction. A clock that is set back does not prolong a pause."""
         if not self._has_started:
             self._has_started = True
             self._rests_until_ms.update((name, now_ms + self.rest_ms[name]) for name in self.rest_at_start)
@@ -182,14 +175,9 @@ class Evictor:
     def evict(
         self, look: NodeLook, evictions: Mapping[str, Sequence[EvictionTask]], end: Callable[[str], bool]
     ) -> tuple[PodsEvictedByAgent, ...]:
-        """Evict pods until the tasks of all strategies are done or no candidate is left.
+        """Evict pods until the tasks of all strategies are done or no candidate is left. Return one fact per feature.
 
-        Args:
-            evictions: Name of a strategy -> its tasks.
-            end: Ends the processes of a pod on this node. If it returns False, the eviction remains a request.
-
-        Returns:
-            One fact for each feature that evicted pods.
+        If `end` cannot end the processes of a pod on this node (False), the eviction remains a request.
         """
         # a clock that was set back must not hide pods that were evicted long ago
         lately = self._evicted_ms.items()

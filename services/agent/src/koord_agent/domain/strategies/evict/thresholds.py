@@ -21,8 +21,6 @@ DEFAULT_LOWER_GAP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """Usage of one resource on a node, and the thresholds for it."""
-
     resource: str  # `cpu` or `memory`
     used: float | None  # Milli-cores or bytes in use; None if it was not measured
     capacity: int  # Capacity of the node in the same unit
@@ -72,12 +70,9 @@ HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
-    """Return the sum of the requests of a pod's containers and sidecars for a resource; None if none requests it.
+    """Sum over containers and sidecars: milli-cores for a kind of CPU, bytes for memory; None if none requests it.
 
     If the containers of the pod are unknown, it is the request of the pod.
-
-    Args:
-        resource: Name of the resource. The result is in milli-cores for a kind of CPU, and in bytes for memory.
     """
     if not pod.containers:
         return pod.requests.get(resource)
