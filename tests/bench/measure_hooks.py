@@ -21,7 +21,7 @@ from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import agent_pod_of_ledger
 from koord_agent.domain.strategies.group_identity import BvtKernel
-from koord_agent.gates import DEFAULT_GATES
+from koord_agent.settings import AgentSettings
 from koord_agent.shell.hooks.answering import HookAnswers
 from koord_agent.shell.hooks.hook_server import HookServer, call_of_request
 from koord_agent.shell.hooks.pod_files import LinuxPodFiles
@@ -107,7 +107,7 @@ class _Node:
             pools=POOLS,
         )
         self.answers = HookAnswers(
-            plugins=enabled_plugins(DEFAULT_GATES.enabled),
+            plugins=enabled_plugins(AgentSettings.model_validate({}).feature_gates.enabled),
             policy=FailurePolicy.FAIL,
             look=lambda: self._look,
             machine=lambda: HookRules(bvt_kernel=BvtKernel(has_file=True)),
