@@ -60,6 +60,10 @@ from koord_agent.simulator.nodes import read_nodes, shard_of
 if TYPE_CHECKING:
     from koord_agent.simulator.host import SimulatedFleet
 
+LINUX_CYCLE_SECONDS = 1.0
+SIMULATED_CYCLE_SECONDS = 2.0
+FLUSH_SECONDS = 5.0
+
 
 def audit_log_of(shell: Shell[AgentSettings]) -> AuditLog | None:
     """None if its gates are off or its folder is not writable. It also adds the log's route."""
@@ -93,11 +97,6 @@ def audit_sink(log: AuditLog, shell: Shell[AgentSettings]) -> AuditSink:
         log.write(msgspec.structs.replace(event, created_at=rfc3339(shell.clock.now())), verbosity, time.monotonic())
 
     return write
-
-
-LINUX_CYCLE_SECONDS = 1.0
-SIMULATED_CYCLE_SECONDS = 2.0
-FLUSH_SECONDS = 5.0
 
 
 async def compose(shell: Shell[AgentSettings]) -> None:

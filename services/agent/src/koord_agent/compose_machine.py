@@ -34,6 +34,9 @@ from koord_agent.shell.store.audit_log import AuditSink
 if TYPE_CHECKING:
     from koord_agent.shell.grpc.unix_server import UnixServer
 
+PUBLISH_SECONDS = 1.0
+REGISTER_SECONDS = 10.0
+
 
 def follow_machine(shell: Shell[AgentSettings], agent: NodeAgent, change: Callable[[str], None]) -> None:
     """Follow the kubelet and the cgroups of pods. `change` gets the name of the node when its pods may have changed."""
@@ -122,10 +125,6 @@ def _kubelet(shell: Shell[AgentSettings], node: str) -> Kubelet | None:
         timeout_seconds=settings.kubelet_sync_timeout,
     )
     return Kubelet(address, now=time.monotonic, observe=KubeletRequests(shell.metrics.registry, node).observe)
-
-
-PUBLISH_SECONDS = 1.0
-REGISTER_SECONDS = 10.0
 
 
 def hook_answers(shell: Shell[AgentSettings], agent: NodeAgent, audit: AuditSink) -> HookAnswers:

@@ -26,14 +26,21 @@ from koord_agent.shell.node.threads import finished_in_thread
 from koord_agent.shell.store.audit_log import AuditLog
 from koord_agent.shell.store.local_store import DesiredSaver
 
+LONGEST_STRETCH_SECONDS: Final = 0.02
+"""Time after which a cycle yields to other tasks: pushes, appends and probes."""
+GATHER_SECONDS: Final = 0.02
+"""Time for which pushed pods are collected, so that they start together and share an append."""
+GARBAGE_CYCLES: Final = 64
+_HOST: Final = SystemClock()
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodeCycles:
-    agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
+    agents: Mapping[str, NodeAgent]
     # Whether the nodes are simulated. If not, each cycle runs in a thread, because it reads files of this machine.
     is_simulated: bool
-    facts: FactPublisher  # Publishes the facts of the agents
-    problems: ProblemLog  # Logs problems of the agents
+    facts: FactPublisher
+    problems: ProblemLog
     metrics: AgentMetrics
     logger: Logger
 
@@ -109,33 +116,25 @@ class NodeCycles:
         return done
 
 
-LONGEST_STRETCH_SECONDS: Final = 0.02
-"""Time after which a cycle yields to other tasks: pushes, appends and probes."""
-GATHER_SECONDS: Final = 0.02
-"""Time for which pushed pods are collected, so that they start together and share an append."""
-GARBAGE_CYCLES: Final = 64
-_HOST: Final = SystemClock()
-
-
 @dataclass(kw_only=True, eq=False)
 class Cycle:
     """The main loop, and the parts that it uses."""
 
-    agents: Mapping[str, NodeAgent]  # Name of a node -> agent of the node
-    nodes: NodeCycles  # Runs the cycles of the agents
+    agents: Mapping[str, NodeAgent]
+    nodes: NodeCycles
     # Advances simulated machines to a time in seconds. None means this machine.
     advance: Callable[[float], None] | None
-    states: DesiredStates  # Desired state of the nodes
-    facts: FactPublisher  # Publishes the facts of the agents
-    reports: ReportPublisher  # Publishes the usage reports of the nodes
-    problems: ProblemLog  # Logs problems of the agents
-    saver: DesiredSaver  # Saves desired states
+    states: DesiredStates
+    facts: FactPublisher
+    reports: ReportPublisher
+    problems: ProblemLog
+    saver: DesiredSaver
     audit: AuditLog | None  # The audit log. None means switched off.
-    clock: Clock  # The clock of the service
+    clock: Clock
     metrics: AgentMetrics
     logger: Logger
     cycle_seconds: float  # Seconds between cycles, in the time of the host
-    version: str  # Version of the agent
+    version: str
     changed: set[str]  # Nodes whose desired state changed and is not passed to their agents yet
     wakeup: asyncio.Event  # Set whenever a node is added to `changed`
     watch: WorkWatch  # Liveness check of the cycle, which hangs if a file, a disk or a device does not answer

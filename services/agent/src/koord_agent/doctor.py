@@ -24,7 +24,7 @@ _USAGE: Final = 2
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
     node: str
-    kernel: str  # Version of the kernel
+    kernel: str
     cgroup_version: int  # 1 or 2
     cgroup_driver: str  # systemd or cgroupfs
     # Findings: feature, whether it can be used, the file that decides it, and the reason if not.

@@ -40,6 +40,13 @@ SAMPLE_STEP_SECONDS = 15.0
 MAX_SAMPLES = 8
 ROUNDING_GUARD = 1.0 - 1e-12
 """Factor that keeps the sum of rounded shares below their cap."""
+KNEE = 0.6
+MIN_DELAY_MS = 0.05
+DELAY_AT_FULL_PRESSURE_MS = 8.0
+CACHE_COST = 0.8
+QUEUE_COST = 3.0
+CYCLES_PER_SECOND = 2.5e9
+WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 
 
 class ProfileKind(IntEnum):
@@ -275,15 +282,6 @@ def _scale(available: Floats, wanted: Floats) -> Floats:
     """
     short = wanted > available
     return np.where(short, available / np.where(short, wanted, 1.0) * ROUNDING_GUARD, 1.0)
-
-
-KNEE = 0.6
-MIN_DELAY_MS = 0.05
-DELAY_AT_FULL_PRESSURE_MS = 8.0
-CACHE_COST = 0.8
-QUEUE_COST = 3.0
-CYCLES_PER_SECOND = 2.5e9
-WINDOWS_SECONDS = (10.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

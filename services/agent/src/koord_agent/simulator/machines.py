@@ -33,6 +33,12 @@ from koord_agent.simulator.nodes import SimulatedNode
 PAGE_CACHE_FRACTION = 0.1
 """Page cache of a pod as a share of its memory request."""
 FIRST_ROWS = 256
+NANOSECONDS = 1_000_000_000
+PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000
+SYSTEM_CPU_FRACTION = 0.01
+SYSTEM_MEMORY_FRACTION = 0.02
+SLICE_NS = 4_000_000
+"""Length of a time slice in nanoseconds."""
 
 
 @dataclass(slots=True)
@@ -168,14 +174,6 @@ class PodColumns:
         self.cpu_request[old:] = 0.0
         self.memory_bytes[old:] = self.page_cache_bytes[old:] = 0
         self.free.extend(range(self.rows - 1, old - 1, -1))
-
-
-NANOSECONDS = 1_000_000_000
-PERIOD_SECONDS = CFS_PERIOD_US / 1_000_000
-SYSTEM_CPU_FRACTION = 0.01
-SYSTEM_MEMORY_FRACTION = 0.02
-SLICE_NS = 4_000_000
-"""Length of a time slice in nanoseconds."""
 
 
 class SimulatedMachines:

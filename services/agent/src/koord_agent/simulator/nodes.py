@@ -13,25 +13,24 @@ from koordcore.values.quantity import parse_milli, parse_value
 
 from koord_agent.domain.kernel.cgroup_layout import Driver
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedNode:
-    name: str
-    cpu_milli: int  # CPU of the whole node in milli-cores
-    memory_bytes: int  # Memory of the whole node
-    gpus: int = 0  # Number of GPUs
-    gpu_model: str = ""  # Model of the GPUs; "" means unknown
-    gpu_memory_bytes: int = 16 << 30
-    rdma_functions: int = 0  # Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters
-    driver: Driver = Driver.SYSTEMD  # Cgroup driver
-
-
 GPUS: Final = "koordstream.io/simulated-gpus"
 """Label of a Node with the number of its GPUs. The label of their model is Koordinator's."""
 RDMA_FUNCTIONS: Final = "koordstream.io/simulated-rdma-functions"
 """Label of a Node with the number of virtual functions of the RDMA adapter at each of its PCIe switches with GPUs."""
 MOST_RDMA_FUNCTIONS: Final = 7
 """Functions of one PCI device besides the adapter itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedNode:
+    name: str
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int = 0
+    gpu_model: str = ""  # Model of the GPUs; "" means unknown
+    gpu_memory_bytes: int = 16 << 30
+    rdma_functions: int = 0  # Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters
+    driver: Driver = Driver.SYSTEMD
 
 
 class _Line(msgspec.Struct, kw_only=True):

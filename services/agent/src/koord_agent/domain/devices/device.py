@@ -17,6 +17,12 @@ from koordcore.values.quantity import Quantity
 HEALTHY: Final = "Healthy"
 UNKNOWN_ID: Final = -1
 """Number of a socket or NUMA node that is not known."""
+KEPT_MS: Final = 600_000
+"""Time during which a device that vanished is reported as not healthy, before it is left out."""
+VANISHED: Final = "DeviceVanished"
+INACTIVE: Final = "PortInactive"
+_UNHEALTHY: Final = {"rdma": (INACTIVE, "the device has no port, or not all of its ports are active")}
+"""Code and sentence for a type whose health is read without a reason."""
 
 
 class DeviceTopology(msgspec.Struct, frozen=True):
@@ -93,14 +99,6 @@ def fault_condition(code: str, message: str) -> Condition:
 
 def topology_at(location: PciLocation, bus_id: str) -> DeviceTopology:
     return DeviceTopology(socket_id=UNKNOWN_ID, node_id=location.numa_node, pcie_id=location.root, bus_id=bus_id)
-
-
-KEPT_MS: Final = 600_000
-"""Time during which a device that vanished is reported as not healthy, before it is left out."""
-VANISHED: Final = "DeviceVanished"
-INACTIVE: Final = "PortInactive"
-_UNHEALTHY: Final = {"rdma": (INACTIVE, "the device has no port, or not all of its ports are active")}
-"""Code and sentence for a type whose health is read without a reason."""
 
 
 def device_inventory(found: DeviceReport) -> DeviceInventoryChanged:

@@ -18,6 +18,10 @@ from koord_agent.domain.devices.device import Device, fault_condition, topology_
 _BRAND: Final = "NVIDIA "
 APPLICATION_XIDS: Final = frozenset((13, 31, 43, 45, 68, 109))
 """Xid errors that an application causes. They say nothing about the GPU."""
+NETWORK_CLASS: Final = 0x02
+"""Base class of network controllers in PCI."""
+_NAME: Final = re.compile(r"mlx[0-9]+_([0-9]+)")
+_ACTIVE: Final = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +79,6 @@ def gpu_labels(names: Sequence[str], driver: str | None) -> dict[str, str]:
         labels[keys.GPU_MODEL] = names[0].removeprefix(_BRAND).replace(" ", "-")
         labels[keys.GPU_DRIVER_VERSION] = driver
     return labels
-
-
-NETWORK_CLASS: Final = 0x02
-"""Base class of network controllers in PCI."""
-_NAME: Final = re.compile(r"mlx[0-9]+_([0-9]+)")
-_ACTIVE: Final = "ACTIVE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ Callback = Callable[[StateKind, object, Target], None]
 class Surroundings:
     """The inputs of an extension's collector or state: the pods of the node, and its cgroup files."""
 
-    now_ms: int  # Time in milliseconds
+    now_ms: int
     node: str
     layout: CgroupLayout
     cgroup_version: int  # 1 or 2

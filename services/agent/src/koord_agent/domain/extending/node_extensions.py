@@ -33,6 +33,11 @@ from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Strategy
 
+T = TypeVar("T")
+MOST_VALUES: Final = 1_000
+"""Largest number of values of one collection; further values are left out and reported."""
+SLO_EXTENSIONS: Final = "extensions"
+
 
 def amendment(report: NodeTopologyReported, added: TopologyAdditions) -> tuple[TopologyAdditions, NodeTopologyReported]:
     """Return the additions of a hook with checked types, and the report with them.
@@ -67,12 +72,6 @@ def _with_resources(zone: TopologyZone, more: Mapping[str, int]) -> TopologyZone
     if taken:
         raise ValueError(f"the agent itself reports of {zone.name}: {', '.join(taken)}")
     return msgspec.structs.replace(zone, capacity={**zone.capacity, **more}, allocatable={**zone.allocatable, **more})
-
-
-T = TypeVar("T")
-MOST_VALUES: Final = 1_000
-"""Largest number of values of one collection; further values are left out and reported."""
-SLO_EXTENSIONS: Final = "extensions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +288,7 @@ class NodeExtensions:
         return injected
 
     def _policy(self, pod: AgentPod, key: str) -> tuple[str | None, bool]:
-        """JSON of the first extension by name that has a policy, and whether all extensions that were asked answered."""
+        """JSON of the first extension by name that has a policy, and whether all that were asked answered."""
         all_answered = True
         for name, policies in sorted(self._all.policies.items()):
             ask = policies.cpu_burst if key == keys.CPU_BURST else policies.memory_qos

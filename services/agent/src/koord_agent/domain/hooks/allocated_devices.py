@@ -34,14 +34,14 @@ class BindMount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CharDevice:
     path: str  # Path of the device node, outside and inside of the container
-    major: int  # Major number
-    minor: int  # Minor number
-    file_mode: int = _READ_WRITE_ALL  # Permission bits
+    major: int
+    minor: int
+    file_mode: int = _READ_WRITE_ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInjection:
-    envs: Mapping[str, str] = field(default_factory=dict[str, str])  # Name of an environment variable -> its value
+    envs: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: tuple[BindMount, ...] = ()  # Paths of the machine, each with its path in the container
     # Folder to create on the machine with mode 0777, for one of the mounts. If it exists, it is deleted with its
     # contents first. "" for none.

@@ -64,7 +64,7 @@ class HookValues:
     # Environment variables to add or replace: name -> value.
     envs: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: tuple[BindMount, ...] = ()  # Paths of the machine to add, each with its path in the container
-    devices: tuple[CharDevice, ...] = ()  # Character devices to add
+    devices: tuple[CharDevice, ...] = ()
     # Folder to create on the machine. If it exists, it is deleted with its contents first. "" for none.
     host_dir: str = ""
     # Why a value could not be decided and stays unset, as a sentence; the other values count. "" for no problem.
@@ -131,15 +131,15 @@ class ResctrlMachine:
 class HookRules:
     """The rules and facts of the node that plug-ins use, parsed once for all calls until the next snapshot."""
 
-    bvt: BvtRule = field(default_factory=BvtRule)  # Group identities of the QoS classes
+    bvt: BvtRule = field(default_factory=BvtRule)
     # Whether this kernel supports group identity.
     bvt_kernel: BvtKernel = field(default_factory=lambda: BvtKernel(has_file=False))
     cpuset: CpusetRule | None = None  # CPUs that each kind of pods may use. None if not known.
     ratio: float | None = None  # CPU normalization ratio of the node. None if there is none.
     # Whether best-effort pods get no CPU quota, because CPU suppression limits their class by one.
     be_unlimited: bool = False
-    options: HookOptions = field(default_factory=HookOptions)  # Flags of the agent
-    devices: DeviceFiles = NO_DEVICES  # Device nodes of the machine
+    options: HookOptions = field(default_factory=HookOptions)
+    devices: DeviceFiles = NO_DEVICES
     resctrl: ResctrlMachine | None = None  # Caches of the machine. None without resctrl.
     # UID -> pod, for the pods that the agent knows.
     pods: Mapping[str, AgentPod] = field(default_factory=dict[str, AgentPod])

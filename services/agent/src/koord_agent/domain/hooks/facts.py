@@ -20,6 +20,17 @@ from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.plans.plan import CgroupFile
 
+PLUGINS: Final = {
+    "CPUQOS": "GroupIdentity",
+    "CPUSetAllocator": "CPUSetAllocator",
+    "BatchResource": "BatchResource",
+    "CPUNormalization": "CPUNormalization",
+}
+"""Strategy that sets a value of hooks -> plug-in that computes it."""
+_LARGEST_MEMORY: Final = 16_384
+"""Largest number of remembered files of directories that are gone."""
+_OF_THE_SERVER: Final = "nats-"
+
 
 def facts_of(
     call: HookCall, result: StageResult, policy: FailurePolicy
@@ -76,23 +87,12 @@ def changed_values(call: HookCall, result: StageResult) -> tuple[HookedValue, ..
     )
 
 
-PLUGINS: Final = {
-    "CPUQOS": "GroupIdentity",
-    "CPUSetAllocator": "CPUSetAllocator",
-    "BatchResource": "BatchResource",
-    "CPUNormalization": "CPUNormalization",
-}
-"""Strategy that sets a value of hooks -> plug-in that computes it."""
-_LARGEST_MEMORY: Final = 16_384
-"""Largest number of remembered files of directories that are gone."""
-
-
 class SetValue(NamedTuple):
     """A value that a strategy wanted for a file in this cycle, for a strategy whose values hooks also set."""
 
     file: CgroupFile
-    strategy: str  # Name of the strategy
-    before: str  # Text of the file before
+    strategy: str
+    before: str
     after: str | None  # Value that was written; None if the file had the value already
 
 
@@ -141,9 +141,6 @@ def _facts(look: NodeLook, written: dict[str, list[HookedValue]]) -> Iterable[Co
                     mode=Mode.RECONCILER,
                     values=written[directory],
                 )
-
-
-_OF_THE_SERVER: Final = "nats-"
 
 
 def aggregate_of_proxy(node: str) -> AggregateRef:

@@ -19,6 +19,25 @@ from koordcore.values.quantity import quantity_from_json
 
 BITS_PER_BYTE: Final = 8
 ALL_PERCENT: Final = 100
+TERWAY_POLICY: Final = "terway-qos"
+NET_CLS: Final = "/sys/fs/cgroup/net_cls"
+GLOBAL_FILE: Final = "global_bps_config"
+PODS_FILE: Final = "pod.json"
+_PRIORITY_OF_LABEL: Final = {
+    QosClass.SYSTEM: 0,
+    QosClass.LSE: 1,
+    QosClass.LSR: 1,
+    QosClass.LS: 1,
+    QosClass.BE: 2,
+}
+_PRIORITY_OF_KUBE_QOS: Final = {KubeQos.GUARANTEED: 1, KubeQos.BURSTABLE: 1, KubeQos.BEST_EFFORT: 2}
+_FIELDS: Final = (
+    ("tx_bps_min", "egressRequest"),
+    ("tx_bps_max", "egressLimit"),
+    ("rx_bps_min", "ingressRequest"),
+    ("rx_bps_max", "ingressLimit"),
+)
+"""Line of the file -> field of `networkQOS`."""
 
 
 class _Limits(msgspec.Struct, rename="camel"):
@@ -81,27 +100,6 @@ def _bytes_of_limit(value: str | int | float | None) -> int:
     if bits < 0:
         raise InvalidInput("a bandwidth of at least 0", value, f"[{keys.NETWORK_QOS}]")
     return bits // BITS_PER_BYTE
-
-
-TERWAY_POLICY: Final = "terway-qos"
-NET_CLS: Final = "/sys/fs/cgroup/net_cls"
-GLOBAL_FILE: Final = "global_bps_config"
-PODS_FILE: Final = "pod.json"
-_PRIORITY_OF_LABEL: Final = {
-    QosClass.SYSTEM: 0,
-    QosClass.LSE: 1,
-    QosClass.LSR: 1,
-    QosClass.LS: 1,
-    QosClass.BE: 2,
-}
-_PRIORITY_OF_KUBE_QOS: Final = {KubeQos.GUARANTEED: 1, KubeQos.BURSTABLE: 1, KubeQos.BEST_EFFORT: 2}
-_FIELDS: Final = (
-    ("tx_bps_min", "egressRequest"),
-    ("tx_bps_max", "egressLimit"),
-    ("rx_bps_min", "ingressRequest"),
-    ("rx_bps_max", "ingressLimit"),
-)
-"""Line of the file -> field of `networkQOS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,10 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.hooks.call import HookValues
 
+DEFAULT_EVENTS: Final = ("RunPodSandbox", "RemovePodSandbox", "CreateContainer", "UpdateContainer")
+_GROUPS: Final = {"pod": "pod", "podsandbox": "pod", "container": "container", "all": ""}
+"""Name of a group -> text that the names of its events contain."""
+
 
 def container_adjustment(values: HookValues) -> dict[str, Any]:
     """Return the fields of NRI's ContainerAdjustment message for the values of hooks, as nested dictionaries.
@@ -86,10 +90,7 @@ class NriEvent(IntEnum):
         return 1 << (self - 1)
 
 
-DEFAULT_EVENTS: Final = ("RunPodSandbox", "RemovePodSandbox", "CreateContainer", "UpdateContainer")
 _BY_NAME: Final = {event.name.replace("_", "").lower(): event for event in NriEvent}
-_GROUPS: Final = {"pod": "pod", "podsandbox": "pod", "container": "container", "all": ""}
-"""Name of a group -> text that the names of its events contain."""
 
 
 def event_mask(events: Iterable[str]) -> int:

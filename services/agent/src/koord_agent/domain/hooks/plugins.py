@@ -33,14 +33,17 @@ from koord_agent.domain.strategies.pod_resources import (
 
 Decide = Callable[[HookCall, HookRules], HookValues]
 """Returns what a plug-in sets. Raises InvalidInput if it fails; then it sets nothing."""
+_CONTAINER: Final = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER)
+_POD_AND_CONTAINER: Final = (Stage.PRE_RUN_POD_SANDBOX, *_CONTAINER)
+REGISTRATION_FILE: Final = "koordlet.json"
 
 
 @dataclass(frozen=True, slots=True)
 class HookPlugin:
     name: str  # Name of the plug-in. Plug-ins of a stage run in the order of their names, by byte.
-    gate: str  # Feature gate that enables it
-    stages: tuple[Stage, ...]  # Stages at which it runs
-    decide: Decide  # Returns the values that the plug-in sets
+    gate: str
+    stages: tuple[Stage, ...]
+    decide: Decide
 
 
 def _batch_resource(call: HookCall, rules: HookRules) -> HookValues:
@@ -115,8 +118,6 @@ def _rdma_device(call: HookCall, rules: HookRules) -> HookValues:
     return HookValues(devices=rdma_devices(call.annotations(rules), rules.devices))
 
 
-_CONTAINER: Final = (Stage.PRE_CREATE_CONTAINER, Stage.PRE_UPDATE_CONTAINER)
-_POD_AND_CONTAINER: Final = (Stage.PRE_RUN_POD_SANDBOX, *_CONTAINER)
 PLUGINS: Final = (
     HookPlugin("BatchResource", gates.BATCH_RESOURCE, _POD_AND_CONTAINER, _batch_resource),
     HookPlugin("CPUNormalization", gates.CPU_NORMALIZATION, _CONTAINER, _cpu_normalization),
@@ -143,8 +144,8 @@ class FailurePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookDone:
-    plugin: str  # Name of the plug-in
-    values: HookValues  # Values that the plug-in set
+    plugin: str
+    values: HookValues
     error: str = ""  # Why it failed; "" for success. A plug-in that fails sets nothing.
     seconds: float = 0.0  # How long it ran, by the clock of the caller
 
@@ -199,9 +200,6 @@ def run_stage(
         done.append(HookDone(plugin.name, decided, seconds=clock() - began))
         values = values.then(decided)
     return StageResult(values, tuple(done))
-
-
-REGISTRATION_FILE: Final = "koordlet.json"
 
 
 def registration(

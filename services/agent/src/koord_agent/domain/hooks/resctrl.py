@@ -24,6 +24,8 @@ GROUP_OF_QOS: Mapping[str, str] = {QosClass.LSE: "LSR", QosClass.LSR: "LSR", Qos
 CLASS_OF_GROUP: Mapping[str, str] = {"LSR": "lsrClass", "LS": "lsClass", "BE": "beClass"}
 AMD_UNLIMITED = 2048
 AMD_GBPS_AT_100 = 160
+GROUP_PREFIX: Final = "koordlet-"
+RANGE_ENDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +137,6 @@ def missing_tasks(wanted: Iterable[int], current: str) -> tuple[int, ...]:
     """
     present = {int(line) for line in current.split() if line.isdecimal()}
     return tuple(sorted(set(wanted) - present))
-
-
-GROUP_PREFIX: Final = "koordlet-"
-RANGE_ENDS: Final = 2
 
 
 class _Schemata(msgspec.Struct, rename={"cache_id": "cacheID"}):

@@ -22,6 +22,10 @@ TC_POLICY: Final = "tc"
 ROOT_CLASS: Final = "1:1"
 SMALLEST_RATE: Final = 125
 """Smallest rate in bytes per second; htb refuses 0."""
+FIRST_OWN_MINOR: Final = 0x10
+"""Smallest minor number of a class that belongs to one pod."""
+_LAST_MINOR: Final = 0xFFFF
+_MAJOR: Final = 0x10000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +128,6 @@ def _htb(classid: str, parent: str, rate_bits: int, ceil_bits: int, prio: int) -
 
 
 NET_CLASSES: Final = (SYSTEM_CLASS, LS_CLASS, BE_CLASS)
-FIRST_OWN_MINOR: Final = 0x10
-"""Smallest minor number of a class that belongs to one pod."""
-_LAST_MINOR: Final = 0xFFFF
-_MAJOR: Final = 0x10000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,15 +36,24 @@ _MEMORY_LINES: Final = {
     version: re.compile(rf"^({'|'.join(keys)}) ([0-9]{{1,20}})[ \t]*$", re.MULTILINE)
     for version, keys in _MEMORY_OF_VERSION.items()
 }
+_THROTTLING_LINES: Final = re.compile(
+    r"^(nr_periods|nr_throttled|throttled_time|throttled_usec) ([0-9]{1,20})[ \t]*$", re.MULTILINE
+)
+_FIRST_COUNTER: Final = 3
+_LEAST_FIELDS: Final = 11
+_TCP: Final = "Tcp:"
+_DEVICE: Final = re.compile(r"\d+:\d+")
+RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
+"""Name of the resource in series -> file."""
+DEGREES: Final = ("some", "full")
+_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"
+_LINE: Final = re.compile(
+    rf"(some|full)[ \t]+avg10={_NUMBER}[ \t]+avg60={_NUMBER}[ \t]+avg300={_NUMBER}[ \t]+total=([0-9]+)[ \t]*"
+)
 
 
 class MalformedCounter(ValueError):
     """Raised if a text of the kernel lacks a field. The message has the field and the text."""
-
-
-_THROTTLING_LINES: Final = re.compile(
-    r"^(nr_periods|nr_throttled|throttled_time|throttled_usec) ([0-9]{1,20})[ \t]*$", re.MULTILINE
-)
 
 
 def whole_number(text: str) -> int | None:
@@ -273,12 +282,6 @@ def sched_delay_ms(previous: SchedCounters, current: SchedCounters) -> float | N
     return wait / slices / 1e6
 
 
-_FIRST_COUNTER: Final = 3
-_LEAST_FIELDS: Final = 11
-_TCP: Final = "Tcp:"
-_DEVICE: Final = re.compile(r"\d+:\d+")
-
-
 class DiskCounters(NamedTuple):
     """Counters of a disk: finished reads and writes, and the milliseconds that they took together.
 
@@ -345,16 +348,6 @@ def common_disks(
 
 def _sum(counters: list[DiskCounters]) -> DiskCounters:
     return DiskCounters(*(sum(column) for column in zip(DiskCounters(0, 0, 0, 0), *counters, strict=True)))
-
-
-RESOURCES: Final = {"cpu": "cpu.pressure", "mem": "memory.pressure", "io": "io.pressure"}
-"""Name of the resource in series -> file."""
-DEGREES: Final = ("some", "full")
-
-_NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)"
-_LINE: Final = re.compile(
-    rf"(some|full)[ \t]+avg10={_NUMBER}[ \t]+avg60={_NUMBER}[ \t]+avg300={_NUMBER}[ \t]+total=([0-9]+)[ \t]*"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from koord_agent.domain.kernel.counters import whole_number
 
 COLUMNS = "CPU,NODE,SOCKET,CORE,CACHE,ONLINE"
 OFFLINE = "no"
+L3: Final = "3"
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
@@ -35,10 +37,6 @@ def parse_lscpu(text: str) -> tuple[CpuPlace, ...]:
             cpu_id, node_id, socket_id, core_id = (number or 0 for number in numbers)
             places.append(CpuPlace(cpu=cpu_id, core=core_id, socket=socket_id, node=node_id))
     return tuple(sorted(places, key=lambda p: (p.node, p.socket, p.core, p.cpu)))
-
-
-L3: Final = "3"
-_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ class StorageInfo:
     vg_disk: Mapping[str, str] = field(default_factory=dict[str, str])
     lv_mapper_vg: Mapping[str, str] = field(default_factory=dict[str, str])  # /dev/mapper/<vg>-<lv> -> volume group
     mountpoint_device: Mapping[str, str] = field(default_factory=dict[str, str])  # Mount point -> device
-    kubelet_dir: str = KUBELET_DIR  # Folder of the kubelet
+    kubelet_dir: str = KUBELET_DIR
 
     def disk_of_device(self, device: str) -> str | None:
         """MAJ:MIN of the disk that contains a disk, partition or logical volume; None if it is unknown."""

@@ -76,7 +76,7 @@ class CpiSample:
 class Baseline:
     """The usual CPI (cycles per instruction) of a workload. Samples are compared only with robust baselines."""
 
-    mean: float  # Weighted mean
+    mean: float
     stddev: float  # Weighted standard deviation
     robust: bool  # Whether enough tasks have enough samples
 
@@ -158,7 +158,7 @@ class Cap:
     name: str  # UID of the pod
     correlation: float  # How well its usage coincides with the victim's high CPI
     cfs_quota_us: int  # The quota in microseconds per period
-    seconds: int  # Duration of the cap
+    seconds: int
 
 
 def choose_antagonist(

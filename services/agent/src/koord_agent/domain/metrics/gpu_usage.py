@@ -26,10 +26,10 @@ class GpuProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    minor: int  # Its minor number
+    minor: int
     uuid: str
-    memory_bytes: int  # Its whole memory
-    processes: tuple[GpuProcess, ...] = ()  # Processes that use it
+    memory_bytes: int
+    processes: tuple[GpuProcess, ...] = ()
 
 
 class GpuOwner(NamedTuple):

@@ -37,13 +37,21 @@ from koord_agent.domain.metrics.usage import (
 KEEP_INTERVALS = 20
 OUTDATED_MS = 10_000
 LAST_LOOKBACK_INTERVALS = 2
+_BANDWIDTH: Final = {"mbm_local_bytes": "local", "mbm_total_bytes": "total"}
+_OCCUPANCY: Final = "llc_occupancy"
+_COLD_KINDS: Final = {
+    "node": (Kind.NODE_MEMORY_COLD_PAGE, Kind.NODE_MEMORY_WITH_HOT_PAGE),
+    "pod": (Kind.POD_MEMORY_COLD_PAGE, Kind.POD_MEMORY_WITH_HOT_PAGE),
+    "container": (Kind.CONTAINER_MEMORY_COLD_PAGE, Kind.CONTAINER_MEMORY_WITH_HOT_PAGE),
+    "host application": (Kind.HOST_APP_MEMORY_COLD_PAGE, Kind.HOST_APP_MEMORY_WITH_HOT_PAGE),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestEffortReading:
     counters: CgroupCounters | None  # Counters of its cgroup; None if unreadable
     quota_us: int | None  # CPU quota in microseconds per period; -1 unlimited, None if unreadable
-    period_us: int = 100_000  # Length of a period in microseconds
+    period_us: int = 100_000
     # Number of CPUs in the CPU lists of its root and of its containers. Pods are left out.
     cpuset_sizes: tuple[int, ...] = ()
 
@@ -59,7 +67,7 @@ class NumaReading:
 class HostReading:
     """None means that the part was unreadable this time."""
 
-    node: NodeCounters | None  # Counters of the whole machine
+    node: NodeCounters | None
     pods: Mapping[str, CgroupCounters | None]  # UID -> counters, for all pods that the agent knows
     # Container id -> counters.
     containers: Mapping[str, CgroupCounters | None] = field(default_factory=dict[str, CgroupCounters | None])
@@ -323,10 +331,6 @@ class NodeMonitor:
         self._last = {key: entry for key, entry in self._last.items() if entry[0] >= oldest}
 
 
-_BANDWIDTH: Final = {"mbm_local_bytes": "local", "mbm_total_bytes": "total"}
-_OCCUPANCY: Final = "llc_occupancy"
-
-
 def pressure_samples(
     found: Mapping[str, Pressure], at_ms: int, uid: str, container_id: str | None = None
 ) -> Iterator[Sample]:
@@ -362,14 +366,6 @@ def resctrl_samples(groups: Mapping[str, Mapping[int, Mapping[str, int]]], at_ms
             for file, name in _BANDWIDTH.items():
                 if file in counters:
                     yield Sample(Kind.RESCTRL_MB, at_ms, counters[file], (group, str(cache), name))
-
-
-_COLD_KINDS: Final = {
-    "node": (Kind.NODE_MEMORY_COLD_PAGE, Kind.NODE_MEMORY_WITH_HOT_PAGE),
-    "pod": (Kind.POD_MEMORY_COLD_PAGE, Kind.POD_MEMORY_WITH_HOT_PAGE),
-    "container": (Kind.CONTAINER_MEMORY_COLD_PAGE, Kind.CONTAINER_MEMORY_WITH_HOT_PAGE),
-    "host application": (Kind.HOST_APP_MEMORY_COLD_PAGE, Kind.HOST_APP_MEMORY_WITH_HOT_PAGE),
-}
 
 
 def cold_page_samples(

@@ -30,13 +30,14 @@ DEFAULT_MAX_BYTES = 100 * 1024 * 1024
 
 Of: TypeAlias = str | tuple[str, ...]
 """Labels that identify one series of a kind. See `SeriesStore`."""
+LAST_LOOKBACK_INTERVALS = 2
 
 
 class Sample(NamedTuple):
     """One value of one time series."""
 
-    kind: Kind  # Kind of the metric
-    at_ms: int  # Time in milliseconds
+    kind: Kind
+    at_ms: int
     value: float
     of: Of = ""  # Key of the measured object, such as a UID; "" for the node
 
@@ -341,9 +342,6 @@ class SeriesStore:
             yield from tuple(held.values())
 
 
-LAST_LOOKBACK_INTERVALS = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """The time series of one node at the time `now_ms`.
@@ -354,7 +352,7 @@ class Metrics:
     """
 
     store: SeriesStore
-    now_ms: int  # Time in milliseconds
+    now_ms: int
     interval_ms: int  # Interval of the collectors. A "last" value is at most two intervals old.
 
     def last(self, kind: Kind, of: Of = "", *, within_ms: int | None = None) -> float | None:

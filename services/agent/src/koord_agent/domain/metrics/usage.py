@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from koord_agent.domain.kernel.counters import CgroupCounters, NodeCounters, Throttling
 
+UNLIMITED = -1
+NANOSECONDS_PER_MILLISECOND = 1_000_000
+
 
 def node_cpu_cores(previous_ticks: int, current_ticks: int, *, interval_ns: int, jiffy_ns: int) -> float | None:
     """Return ticks / (interval / jiffy) of the used jiffies.
@@ -113,10 +116,6 @@ def system_usage(parts: SystemParts, *, now_ms: int, outdated_ms: int = 10_000) 
         cpu_cores=max(node_cpu - pods_cpu - apps_cpu, 0.0),
         memory_bytes=max(node_memory - pods_memory - apps_memory, 0.0),
     )
-
-
-UNLIMITED = -1
-NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 def be_usage_milli(previous_ns: int | None, current_ns: int, interval_ms: int) -> int | None:

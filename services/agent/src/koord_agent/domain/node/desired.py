@@ -48,9 +48,9 @@ class DesiredView:
     # Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
     policy: SuppressPolicy | None
     policy_problem: str  # Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
-    collect: CollectPolicy  # Collect policy of the node
-    capacity_milli: int  # CPU of the node object in milli-cores
-    reserved_milli: int  # Milli-cores that are reserved for the system
+    collect: CollectPolicy
+    capacity_milli: int
+    reserved_milli: int
     collect_problem: str = ""  # Reason why the newest collect policy was refused; "": it was accepted
     slo: Mapping[str, Any] | None = None  # NodeSLO as JSON with defaults; None if there was no valid one so far
     # Processes outside Kubernetes that the NodeSLO names; empty without a NodeSLO (D-1).

@@ -32,6 +32,10 @@ STATIC: Final = "static"
 DEFAULT_SCOPE: Final = "container"
 _LEVELS: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
 _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
+STALE_MS = 60_000
+"""Age of the last list above which pods that only the kubelet knows are frozen."""
+CpuEntries = Mapping[str, Mapping[str, str]]
+"""Pod UID -> container -> CPU list."""
 
 
 class KubeletConfiguration(msgspec.Struct, frozen=True, rename="camel"):
@@ -160,10 +164,6 @@ def kubelet_allocations(
     return tuple(found), frozenset(taken)
 
 
-STALE_MS = 60_000
-"""Age of the last list above which pods that only the kubelet knows are frozen."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class KnownPods:
     """The pods in the last list of the kubelet."""
@@ -241,10 +241,6 @@ class HeldByPod:
     namespace: str
     name: str
     cpus: Mapping[str, CpuSet]  # Container -> exclusive CPUs. Containers on shared CPUs are absent.
-
-
-CpuEntries = Mapping[str, Mapping[str, str]]
-"""Pod UID -> container -> CPU list."""
 
 
 def pinned_cpus(of_file: CpuEntries, held: Sequence[HeldByPod], pods: Iterable[AgentPod]) -> CpuEntries:

@@ -49,7 +49,7 @@ class Winner:
     value: str
     # Names of the strategies, sorted. They proposed the same value, or their CPU lists were intersected.
     plugins: tuple[str, ...]
-    band: Band  # Priority of their plans
+    band: Band
     reason: str  # Reason of one of their plans, of the newest if it won
     asked: str  # Value before it was limited by the parent's value. Equal to `value` if it was not limited.
     causes: tuple[str, ...] = ()  # Ids of the contentions that caused the plans

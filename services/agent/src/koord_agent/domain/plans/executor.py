@@ -29,7 +29,7 @@ class Update:
     value: str
     merge: Merge = Merge.NONE  # How the first pass loosens it
     cacheable: bool = True  # Whether the write may be skipped while `WriteCache` knows that the file has the value
-    reason: str = "UpdateCgroups"  # Reason for the audit log
+    reason: str = "UpdateCgroups"
     # Proposed value before the current value of the parent's file limited it. None if that did not limit it, also if a
     # value planned for the parent did.
     asked: str | None = None
@@ -56,12 +56,12 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    update: Update  # The update to which the write belongs
+    update: Update
     value: str
     before: str  # Present text of the file
     # Whether the value is the exact value of the update. If False, it is the looser value of the first pass.
     final: bool
-    half: Pass = Pass.LOOSEN  # Pass in which the value is written
+    half: Pass = Pass.LOOSEN
 
     def needs(self, other: CgroupFile) -> bool:
         """Return whether this write must be skipped if the write to the other file was refused.
@@ -81,7 +81,7 @@ class Write:
 class WritePlan:
     """The writes of one cycle in order, and the updates that need none."""
 
-    writes: tuple[Write, ...]  # Writes in order
+    writes: tuple[Write, ...]
     skipped: tuple[tuple[Update, Why], ...]  # Updates that need no write, with the reason
     settled: tuple[Update, ...]  # Updates whose files have their exact value if all writes succeed
 

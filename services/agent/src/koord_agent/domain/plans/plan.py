@@ -71,13 +71,13 @@ class CgroupFile:
 class Plan:
     """A value that a QoS strategy proposes for one file, with a limited lifetime."""
 
-    plugin: str  # Name of the strategy
-    band: Band  # Priority of the plan
+    plugin: str
+    band: Band
     file: CgroupFile
     value: str  # The value in the style of cgroup v1
-    created_ms: int  # Time of the proposal in milliseconds
+    created_ms: int
     ttl_ms: int  # Lifetime in milliseconds. A strategy that still wants the value renews the plan.
-    reason: str = ""  # Reason of the write in the audit log
+    reason: str = ""
     cause: str = ""  # Id of the contention that caused it; "" without one
 
     def is_expired(self, now_ms: int) -> bool:

@@ -46,8 +46,8 @@ class HalfLives:
 
 class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = msgspec.field(name="UID")
-    cpu: HistogramCheckpoint = msgspec.field(name="CPU")  # Histogram of CPU usage
-    memory: HistogramCheckpoint = msgspec.field(name="Memory")  # Histogram of memory usage
+    cpu: HistogramCheckpoint = msgspec.field(name="CPU")
+    memory: HistogramCheckpoint = msgspec.field(name="Memory")
     last_updated: float = msgspec.field(name="LastUpdated")  # Unix time of the last sample in seconds
     # Unix time of the first sample in seconds; None in checkpoints of older versions.
     learning_since: float | None = msgspec.field(default=None, name="LearningSince")

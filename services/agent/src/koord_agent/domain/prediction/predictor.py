@@ -29,6 +29,8 @@ NODE: Final = "__node__"
 SYSTEM: Final = "__node-sys__"
 CLASSES: Final = (*(str(band) for band in PriorityBand), "")
 """Priority classes that have a model; "" stands for pods without class."""
+TRAINING_WINDOW_MS: Final = 60_000
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 def class_uid(priority_class: str) -> str:
@@ -93,10 +95,6 @@ def training_samples(node: Used | None, pods: Iterable[PodUsed]) -> dict[str, Us
 
 def _add(left: Used, right: Used) -> Used:
     return Used(left.cpu_cores + right.cpu_cores, left.memory_bytes + right.memory_bytes)
-
-
-TRAINING_WINDOW_MS: Final = 60_000
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

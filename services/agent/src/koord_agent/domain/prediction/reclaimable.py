@@ -20,7 +20,7 @@ COUNTED_CLASSES: Final = (SYSTEM_CLASS, str(PriorityBand.PROD), "")
 class ProdPod:
     """A pod of priority class prod, or without a class, with its predicted usage."""
 
-    request: Peak  # Requested amount
+    request: Peak
     age_seconds: float
     prediction: Peak | None  # Predicted peak usage; None if the pod has no model yet, is young, or is over
     is_over: bool = False  # Whether the pod is terminating or has finished
@@ -38,7 +38,7 @@ class Prediction:
 class ProdPrediction:
     """The predictions for prod pods by two methods."""
 
-    by_pod: Prediction  # Prediction with the models of pods
+    by_pod: Prediction
     # Prediction with the models of priority classes. None while a class has no model; then no prediction is reported.
     by_priority: Prediction | None
 

@@ -27,6 +27,7 @@ READER_IDLE_SECONDS = 600.0
 FLUSH_SECONDS = 5.0
 _ROTATED = re.compile(r"audit-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}-\d\.log")
 _NUMBER = re.compile(r"[+-]?\d{1,18}")
+DEFAULT_REASON = "UpdateCgroups"
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -36,13 +37,13 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     type: str = ""  # Kind of the object: `node`, `pod`, `group` or `unknown`
     level: str = ""  # `info` or `warning`
     namespace: str = ""
-    name: str = ""  # Name of the pod, node or group
+    name: str = ""
     container: str = ""
     reason: str = ""  # Reason in one word
-    message: str = ""  # Sentence
-    old_value: str = ""  # Text of a written file before the write
-    new_value: str = ""  # Text of a written file after the write
-    strategy: str = ""  # Strategies that proposed the write
+    message: str = ""
+    old_value: str = ""
+    new_value: str = ""
+    strategy: str = ""
 
 
 def is_written(verbosity: int, verbose: int) -> bool:
@@ -55,7 +56,7 @@ class Rotation:
     """Renames and deletions of files of the audit log, when the present file is full."""
 
     rename_to: str | None  # New name of the full file; None if all names of this second are in use
-    remove: tuple[str, ...]  # Names of the files to delete
+    remove: tuple[str, ...]
 
 
 def is_rotated(name: str) -> bool:
@@ -92,9 +93,6 @@ def page_size(text: str, *, default: int = DEFAULT_PAGE, largest: int = LARGEST_
     if size < 0 or size > largest:
         raise BadRequest(f"size: must be 0..{largest}, is {size}")
     return size
-
-
-DEFAULT_REASON = "UpdateCgroups"
 
 
 def write_event(look: NodeLook, write: KnobWrite) -> AuditEvent:

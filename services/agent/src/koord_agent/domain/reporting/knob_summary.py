@@ -22,8 +22,8 @@ MOST_CHANGES = 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobWrite:
     file: CgroupFile
-    before: str  # Text of the file before the write
-    after: str  # Text of the file after the write
+    before: str
+    after: str
     winner: Winner | None = None  # The plan that was written, with its strategies; None for a write without a plan
 
 
@@ -43,7 +43,7 @@ class KnobSummary:
 
     silent: frozenset[CgroupFile] = frozenset()  # Files that have facts of their own and are left out here
     said_ms: int | None = None  # Time of the last fact in milliseconds; None before the first cycle
-    writes: int = 0  # Number of successful writes
+    writes: int = 0
     failed: int = 0  # Number of writes that the kernel refused
     _knobs: dict[CgroupFile, _Gathered] = field(default_factory=dict[CgroupFile, _Gathered])
     _lost: dict[CgroupFile, dict[str, LostPlan]] = field(default_factory=dict[CgroupFile, dict[str, LostPlan]])

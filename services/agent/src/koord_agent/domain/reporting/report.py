@@ -20,6 +20,27 @@ from koord_agent.domain.prediction.model import Peak
 from koord_agent.domain.prediction.reclaimable import Prediction
 
 AGGREGATES = ("avg", "p50", "p90", "p95", "p99")
+_NODE_MEMORY = {
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.NODE_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.NODE_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.NODE_MEMORY_WITH_HOT_PAGE,
+}
+_POD_MEMORY = {
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.POD_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.POD_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.POD_MEMORY_WITH_HOT_PAGE,
+}
+_CONTAINER_MEMORY = {
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.CONTAINER_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_HOT_PAGE,
+}
+_HOST_APP_MEMORY = {
+    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.HOST_APP_MEMORY,
+    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE,
+    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_HOT_PAGE,
+}
+UNLIMITED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +53,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatedUsage:
-    duration_seconds: int  # Length of the window
+    duration_seconds: int
     # Aggregate, such as `p95` -> usage. None if the samples cover less than half of the window.
     usage: Mapping[str, Usage | None]
 
@@ -83,28 +104,6 @@ class NodeReport:
     pods: tuple[PodMetric, ...]
     host_applications: tuple[HostApplicationMetric, ...]
     gpus: tuple[GpuUsage, ...] = ()
-
-
-_NODE_MEMORY = {
-    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.NODE_MEMORY,
-    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.NODE_MEMORY_WITH_PAGE_CACHE,
-    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.NODE_MEMORY_WITH_HOT_PAGE,
-}
-_POD_MEMORY = {
-    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.POD_MEMORY,
-    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.POD_MEMORY_WITH_PAGE_CACHE,
-    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.POD_MEMORY_WITH_HOT_PAGE,
-}
-_CONTAINER_MEMORY = {
-    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.CONTAINER_MEMORY,
-    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_PAGE_CACHE,
-    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.CONTAINER_MEMORY_WITH_HOT_PAGE,
-}
-_HOST_APP_MEMORY = {
-    MemoryCollectPolicy.WITHOUT_PAGE_CACHE: Kind.HOST_APP_MEMORY,
-    MemoryCollectPolicy.WITH_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_PAGE_CACHE,
-    MemoryCollectPolicy.WITH_HOT_PAGE_CACHE: Kind.HOST_APP_MEMORY_WITH_HOT_PAGE,
-}
 
 
 def node_report(
@@ -194,9 +193,6 @@ def _usage(cpu: Points, memory: Points, name: str) -> Usage | None:
     if not len(cpu.values) or not len(memory.values):
         return None
     return Usage(cpu_milli=int(aggregate(cpu, name) * 1000), memory_bytes=int(aggregate(memory, name)))
-
-
-UNLIMITED = -1
 
 
 def usage_reported(

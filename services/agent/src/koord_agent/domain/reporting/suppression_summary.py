@@ -63,11 +63,11 @@ class SuppressionSummary:
     """The last fact about the CPU quota of best effort, and the changes since then."""
 
     said_us: int | None = None  # Quota in the last fact; None if there was no fact since the agent started
-    said_ms: int = 0  # Time of the last fact in milliseconds
+    said_ms: int = 0
     said_causes: tuple[str, ...] = ()  # Contentions that the last fact named
-    writes: int = 0  # Number of writes since the last fact
-    lowest_us: int = 0  # Lowest quota since the last fact
-    highest_us: int = 0  # Highest quota since the last fact
+    writes: int = 0
+    lowest_us: int = 0
+    highest_us: int = 0
     _last: Decision | None = None
     _causes: tuple[str, ...] = ()
 

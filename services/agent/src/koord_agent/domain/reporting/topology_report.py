@@ -96,7 +96,7 @@ MANAGED_BY: Final = {keys.MANAGED_BY: keys.MANAGED_BY_KOORDINATOR}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTopology:
     topology: CpuTopology
-    memory: Sequence[NumaMemory]  # Memory of each NUMA node, in order
+    memory: Sequence[NumaMemory]
     basic: Mapping[str, str | bool]  # cpuModel, hyperThreadEnabled and so on; empty and false values are left out
     # Configuration of the kubelet; None if there is no kubelet or it has not answered yet.
     kubelet: KubeletConfiguration | None = None

@@ -30,6 +30,7 @@ WEIGHT = "blkio.cost.weight"
 COST_QOS, COST_MODEL = "blkio.cost.qos", "blkio.cost.model"
 DEFAULT_WEIGHT = 100
 DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
+ROOT_FILES = (COST_QOS, COST_MODEL)
 
 
 class BlockType(StrEnum):
@@ -114,7 +115,6 @@ THROTTLES: tuple[tuple[str, Callable[[IoConfig], int | None]], ...] = (
     ("blkio.throttle.write_bps_device", lambda io: io.writeBPS),
 )
 LIMIT_FILES = (*(file for file, _ in THROTTLES), WEIGHT)
-ROOT_FILES = (COST_QOS, COST_MODEL)
 
 
 def io_plan(

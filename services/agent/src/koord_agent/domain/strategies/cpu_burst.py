@@ -28,6 +28,12 @@ from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal
 CONSUMES_FROM_PERCENT = 100
 SAVES_BELOW_PERCENT = 60
 LARGEST_START_FRACTION = 0.5
+BURST = "cpu.cfs_burst_us"
+LONGEST_WINDOW_MS = 10_000
+WINDOW_INTERVALS = 5
+UNKNOWN_USAGE_PERCENT = 100
+MOST_SCALED = 2_000
+"""Number of remembered files above which those of ended pods are dropped."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,14 +86,6 @@ def new_limiter(period_seconds: int, percent: int, *, start_fraction: float, now
     """
     tokens = int(capacity_tokens(period_seconds, percent) * min(max(start_fraction, 0.0), LARGEST_START_FRACTION))
     return BurstLimiter(period_seconds=period_seconds, percent=percent, tokens=tokens, updated_ms=now_ms)
-
-
-BURST = "cpu.cfs_burst_us"
-LONGEST_WINDOW_MS = 10_000
-WINDOW_INTERVALS = 5
-UNKNOWN_USAGE_PERCENT = 100
-MOST_SCALED = 2_000
-"""Number of remembered files above which those of ended pods are dropped."""
 
 
 class _Target(NamedTuple):

@@ -56,8 +56,8 @@ class BeCgroup:
 class NodeView:
     """Inputs of a suppression decision, read once per cycle."""
 
-    now_ms: int  # Time in milliseconds
-    capacity_milli: int  # CPU of the whole node in milli-cores
+    now_ms: int
+    capacity_milli: int
     reserved_milli: int  # Milli-cores: max(capacity - allocatable, annotated reservation)
     node_cpu_used_cores: float | None  # Last CPU usage of the node in cores; None if there is no sample
     pods: tuple[PodCpu, ...]  # Last CPU usage of each pod

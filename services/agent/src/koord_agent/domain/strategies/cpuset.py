@@ -29,6 +29,13 @@ from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Readings
 
+PLUGIN = "CPUSetAllocator"
+CPUSET = "cpuset.cpus"
+RENEW_AFTER_MS = 10_000
+AUDIT_REASON = "UpdateCPUSet"
+_WITHOUT_QUOTA = (QosClass.LSE, QosClass.LSR)
+_Value = tuple[CgroupFile, str]
+
 
 class ResourceStatus(NamedTuple):
     cpuset: str = ""  # CPU list that the pod owns; "" means none
@@ -155,15 +162,6 @@ def owned_quota_us(status: ResourceStatus, *, unsets: bool = True) -> int | None
 
 def _joined(pools: Sequence[SharedPool]) -> str:
     return ",".join(pool.cpuset for pool in pools)
-
-
-PLUGIN = "CPUSetAllocator"
-CPUSET = "cpuset.cpus"
-RENEW_AFTER_MS = 10_000
-AUDIT_REASON = "UpdateCPUSet"
-_WITHOUT_QUOTA = (QosClass.LSE, QosClass.LSR)
-
-_Value = tuple[CgroupFile, str]
 
 
 @dataclass(slots=True)

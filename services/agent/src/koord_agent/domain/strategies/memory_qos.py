@@ -33,6 +33,29 @@ PLUGIN = "CgroupReconcile"
 UNLIMITED = -1
 Values = dict[str, int]
 """File name -> value. INT64_MAX stands for `max`. An absent file is not written."""
+CLASS_OF_QOS: Mapping[str, str] = {
+    QosClass.LSE: "lsrClass",
+    QosClass.LSR: "lsrClass",
+    QosClass.LS: "lsClass",
+    QosClass.BE: "beClass",
+    QosClass.SYSTEM: "systemClass",
+}
+CLASS_OF_KUBE_QOS: Mapping[KubeQos, str] = {
+    KubeQos.GUARANTEED: "lsrClass",
+    KubeQos.BURSTABLE: "lsClass",
+    KubeQos.BEST_EFFORT: "beClass",
+}
+STATIC_FILES = (
+    ("memory.wmark_ratio", "wmark_ratio"),
+    ("memory.wmark_scale_factor", "wmark_scale_permill"),
+    ("memory.wmark_min_adj", "wmark_min_adj"),
+    ("memory.priority", "priority"),
+    ("memory.use_priority_oom", "priority_enable"),
+    ("memory.oom.group", "oom_kill_group"),
+)
+CLASS_FILES = STATIC_FILES[3:]
+RENEW_AFTER_MS = 30_000
+AUDIT_REASON = "UpdateMemory"
 
 
 class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,27 +91,6 @@ NONE_VALUES = MemoryQos(
     oom_kill_group=0,
 )
 """Values of the policy `none` (agent spec, 4.2)."""
-CLASS_OF_QOS: Mapping[str, str] = {
-    QosClass.LSE: "lsrClass",
-    QosClass.LSR: "lsrClass",
-    QosClass.LS: "lsClass",
-    QosClass.BE: "beClass",
-    QosClass.SYSTEM: "systemClass",
-}
-CLASS_OF_KUBE_QOS: Mapping[KubeQos, str] = {
-    KubeQos.GUARANTEED: "lsrClass",
-    KubeQos.BURSTABLE: "lsClass",
-    KubeQos.BEST_EFFORT: "beClass",
-}
-STATIC_FILES = (
-    ("memory.wmark_ratio", "wmark_ratio"),
-    ("memory.wmark_scale_factor", "wmark_scale_permill"),
-    ("memory.wmark_min_adj", "wmark_min_adj"),
-    ("memory.priority", "priority"),
-    ("memory.use_priority_oom", "priority_enable"),
-    ("memory.oom.group", "oom_kill_group"),
-)
-CLASS_FILES = STATIC_FILES[3:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,10 +291,6 @@ def _page_cache_base(pod: AgentPod) -> int:
     if not known or (resource == BATCH_MEMORY and len(known) < len(limits)):
         return UNLIMITED
     return sum(known)
-
-
-RENEW_AFTER_MS = 30_000
-AUDIT_REASON = "UpdateMemory"
 
 
 @dataclass(slots=True)

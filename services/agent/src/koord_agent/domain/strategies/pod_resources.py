@@ -32,6 +32,19 @@ from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
 
+CFS_QUOTA_POLICY = "cfsQuota"
+BATCH_PLUGIN = "BatchResource"
+NORMALIZATION_PLUGIN = "CPUNormalization"
+SHARES = "cpu.shares"
+MEMORY_LIMIT = "memory.limit_in_bytes"
+RENEW_AFTER_MS = 10_000
+SMALLEST_CHANGE = 0.01
+"""Smallest change of the normalization ratio that counts."""
+AUDIT_REASON = "UpdatePodResources"
+RESTORING = 1.0
+"""Ratio at which quotas are those of the limits."""
+_Value = tuple[str, CgroupFile, int]
+
 
 def normalization_ratio(annotations: Mapping[str, str]) -> float | None:
     """None if it is absent or invalid."""
@@ -62,9 +75,6 @@ def normalized_quota_us(
     if not qos_label and status.cpuset:
         return None
     return scaled_quota_us(quota_us, ratio)
-
-
-CFS_QUOTA_POLICY = "cfsQuota"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,20 +189,6 @@ def _amounts(written: Mapping[str, str | int | float | None]) -> dict[str, int]:
         for name in (BATCH_CPU, BATCH_MEMORY)
         if written.get(name) is not None
     }
-
-
-BATCH_PLUGIN = "BatchResource"
-NORMALIZATION_PLUGIN = "CPUNormalization"
-SHARES = "cpu.shares"
-MEMORY_LIMIT = "memory.limit_in_bytes"
-RENEW_AFTER_MS = 10_000
-SMALLEST_CHANGE = 0.01
-"""Smallest change of the normalization ratio that counts."""
-AUDIT_REASON = "UpdatePodResources"
-RESTORING = 1.0
-"""Ratio at which quotas are those of the limits."""
-
-_Value = tuple[str, CgroupFile, int]
 
 
 @dataclass(slots=True)

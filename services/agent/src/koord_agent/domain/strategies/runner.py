@@ -15,6 +15,8 @@ from koord_agent.domain.plans.plan import Plan
 from koord_agent.domain.strategies.group_identity import BVT
 from koord_agent.domain.strategies.strategy import CycleState, EvictionTask, Pace, Proposal, Strategy
 
+_NOTHING: Mapping[str, Any] = {}
+
 
 @dataclass(slots=True)
 class Interval:
@@ -48,9 +50,6 @@ class Interval:
             return False
         self._next_ms = now_ms + self.every_ms
         return True
-
-
-_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

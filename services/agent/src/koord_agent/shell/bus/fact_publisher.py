@@ -34,6 +34,8 @@ from koord_agent.shell.bus.desired_state import DesiredStates
 from koord_agent.shell.store.local_store import LocalStore
 
 KIND = "nodestate"
+REFUSED_FACTS: Final = 1_000
+"""Largest number of refused facts that are kept, apart from facts about pods. The oldest are dropped."""
 
 
 class Fact(NamedTuple):
@@ -97,15 +99,11 @@ def _pods(facts: Sequence[Fact], kind: type[PodsStarted] | type[PodsStopped]) ->
     return found
 
 
-REFUSED_FACTS: Final = 1_000
-"""Largest number of refused facts that are kept, apart from facts about pods. The oldest are dropped."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FactPublisher:
     """Publishes the facts of the nodes of one process through the outbox. Only one task uses it."""
 
-    outbox: Outbox  # Queue of facts on disk
+    outbox: Outbox
     states: DesiredStates  # Desired states, which know why a pod was placed
     tracer: Tracer
     clock: Clock

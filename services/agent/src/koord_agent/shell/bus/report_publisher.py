@@ -23,8 +23,8 @@ from koord_agent.shell.node.threads import finished_in_thread
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReportPublisher:
     link: BusLink  # The bus. Without a connection, no report is made.
-    facts: FactPublisher  # Creates the headers
-    is_on: bool  # Whether usage is reported
+    facts: FactPublisher
+    is_on: bool
     problems: ProblemLog  # Logs why a report could not be made
     in_thread: bool  # Whether reports are made in a thread, because they read files of a machine
     _slots: dict[str, int] = field(default_factory=dict[str, int])

@@ -60,8 +60,8 @@ class _Slow(NamedTuple):
 
     always: bool  # Whether it runs even if interference is not detected
     feature: Feature  # Feature of the machine without which it does not run
-    every_ms: int  # Its interval in milliseconds
-    collect: _Collect  # Reads the machine and appends samples
+    every_ms: int
+    collect: _Collect
     visits: PodCollector  # Group of collectors by which pod filters exclude pods
 
 

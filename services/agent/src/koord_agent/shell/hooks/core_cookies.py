@@ -31,6 +31,10 @@ from koord_agent.shell.host.kernel_files import put, read_kernel_file
 KEPT_MS: Final = 300_000
 """Time for which a group or container is remembered after it was seen last."""
 PROCESSES: Final = "cgroup.procs"
+PR_SCHED_CORE: Final = 62
+GET, CREATE, SHARE_TO, SHARE_FROM = range(4)
+THREAD: Final = 0
+THREAD_GROUP: Final = 1
 
 
 class CookieKernel(Protocol):
@@ -206,12 +210,6 @@ class CoreCookies:
         for group in self._groups.values():
             for process in container.processes:
                 group.processes.pop(process, None)
-
-
-PR_SCHED_CORE: Final = 62
-GET, CREATE, SHARE_TO, SHARE_FROM = range(4)
-THREAD: Final = 0
-THREAD_GROUP: Final = 1
 
 
 class CoreSchedKernel:

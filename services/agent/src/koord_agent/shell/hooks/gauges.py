@@ -11,5 +11,5 @@ class Gauge(NamedTuple):
     """A sample of a metric, without the label of the node."""
 
     name: str  # Name of the metric without its prefix
-    labels: Mapping[str, str]  # Label -> value
+    labels: Mapping[str, str]
     value: float

@@ -48,10 +48,10 @@ class ProtocolBroken(Exception):
 
 
 class TtrpcMessage(NamedTuple):
-    connection: int  # Connection of the service
-    stream: int  # Id of the call
+    connection: int
+    stream: int
     kind: int  # REQUEST, RESPONSE, or another type, which NRI does not use
-    body: bytes  # Protobuf bytes
+    body: bytes
 
 
 @dataclass(slots=True)

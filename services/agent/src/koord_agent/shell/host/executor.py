@@ -44,8 +44,8 @@ class Result(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     file: CgroupFile
-    value: str  # The value of the winning plan
-    result: Result  # What happened
+    value: str
+    result: Result
     before: str | None = None  # Text of the file before; None if not read
     after: str | None = None  # Text of the file after the write; None if nothing was written, or the file vanished
     held: bool = True  # Whether the text after the write has the wanted value; True if nothing was written

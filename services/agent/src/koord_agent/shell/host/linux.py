@@ -44,6 +44,11 @@ from koord_agent.shell.host.numa import NumaReader
 from koord_agent.shell.host.perf import CountersAbsent, CycleCounters, open_cgroup_counters
 from koord_agent.shell.host.probe import HostRoots, cgroup_layout, cgroup_version, jiffy_ns
 
+LSCPU_TIMEOUT_SECONDS: Final = 5
+GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
+_KEPT_PATHS: Final = 8192
+
 
 def disk_counters(proc: Path, devices_file: str) -> Mapping[str, DiskCounters] | None:
     """MAJ:MIN -> counters of the whole device, for the devices that a cgroup has used; None if unknown.
@@ -104,12 +109,6 @@ def read_resctrl_counters(root: Path) -> Mapping[str, Mapping[int, Mapping[str, 
         if counters := parse_monitoring(texts):
             found[group] = counters
     return found
-
-
-LSCPU_TIMEOUT_SECONDS: Final = 5
-GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
-KIDLED_SETTINGS: Final = {"scan_period_in_seconds": "5", "use_hierarchy": "1"}
-_KEPT_PATHS: Final = 8192
 
 
 class LinuxHost:

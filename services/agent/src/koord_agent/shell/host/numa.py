@@ -16,6 +16,7 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 
 _PREFIX = "node"
 _PAGES_PREFIX, _PAGES_SUFFIX = "hugepages-", "kB"
+CPUS = "devices/system/cpu"
 
 
 class NumaReader:
@@ -94,9 +95,6 @@ def _listed(text: str | None) -> frozenset[int]:
         if low is not None and high is not None and high - low < 4096:
             found.update(range(low, high + 1))
     return frozenset(found)
-
-
-CPUS = "devices/system/cpu"
 
 
 def read_l3_caches(sys: Path) -> list[CpuCache]:

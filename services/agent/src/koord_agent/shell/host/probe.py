@@ -17,19 +17,30 @@ from koord_agent.shell.host.kernel_files import read_kernel_file
 CGROUP2_MAGIC = 0x63677270
 STATFS_BYTES = 256
 DEFAULT_JIFFY_NS = 10_000_000
+POD_RESOURCES_SOCKET: Final = "pod-resources/kubelet.sock"
+"""Path of the pod-resources socket below the folder of the kubelet."""
+CONTAINERD: Final = "containerd"
+DOCKER: Final = "docker"
+RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
+    CONTAINERD: "containerd/containerd.sock",
+    DOCKER: "docker.sock",
+    "pouch": "pouchcri.sock",
+    "cri-o": "crio/crio.sock",
+}
+"""Runtime -> path of its socket below /run or /var/run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRoots:
     """In a container, the file systems of the machine are mounted at other places."""
 
-    cgroup: Path = Path("/sys/fs/cgroup")  # Root of the cgroup file system
-    proc: Path = Path("/proc")  # procfs
-    sys: Path = Path("/sys")  # sysfs
+    cgroup: Path = Path("/sys/fs/cgroup")
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
     filesystems: Path | None = None  # Path of /sys/fs (resctrl); None: `fs` below sys
     # Folders that contain sockets of runtimes, such as /run and /var/run.
     sockets: tuple[Path, ...] = (Path("/run"), Path("/var/run"))
-    kubelet: Path = Path("/var/lib/kubelet")  # Folder of the kubelet
+    kubelet: Path = Path("/var/lib/kubelet")
     # Whether the agent runs in a container. Commands then run in the mount namespace of process 1.
     in_container: bool = False
 
@@ -114,19 +125,6 @@ def jiffy_ns() -> int:
     except (ValueError, OSError):
         return DEFAULT_JIFFY_NS
     return 1_000_000_000 // ticks if ticks > 0 else DEFAULT_JIFFY_NS
-
-
-POD_RESOURCES_SOCKET: Final = "pod-resources/kubelet.sock"
-"""Path of the pod-resources socket below the folder of the kubelet."""
-CONTAINERD: Final = "containerd"
-DOCKER: Final = "docker"
-RUNTIME_SOCKETS: Final[Mapping[str, str]] = {
-    CONTAINERD: "containerd/containerd.sock",
-    DOCKER: "docker.sock",
-    "pouch": "pouchcri.sock",
-    "cri-o": "crio/crio.sock",
-}
-"""Runtime -> path of its socket below /run or /var/run."""
 
 
 def host_roots(settings: AgentSettings) -> HostRoots:

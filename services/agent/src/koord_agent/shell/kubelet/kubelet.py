@@ -27,6 +27,25 @@ SERVICE_ACCOUNT_TOKEN: Final = Path("/var/run/secrets/kubernetes.io/serviceaccou
 DEFAULT_PORT: Final = 10250
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 _OK: Final = 200
+Observe = Callable[[str, str, int, float], None]
+"""Function that gets each request: verb, path, status (0: no answer), seconds."""
+SERVICE: Final = "v1.PodResourcesLister"
+LIST: Final = f"/{SERVICE}/List"
+_MESSAGES: Final[dict[str, Fields]] = {
+    "ListPodResourcesRequest": {},
+    "ListPodResourcesResponse": {"pod_resources": (1, "repeated PodResources")},
+    "PodResources": {
+        "name": (1, "string"),
+        "namespace": (2, "string"),
+        "containers": (3, "repeated ContainerResources"),
+    },
+    "ContainerDevices": {"resource_name": (1, "string"), "device_ids": (2, "repeated string")},
+    "ContainerResources": {
+        "name": (1, "string"),
+        "devices": (2, "repeated ContainerDevices"),
+        "cpu_ids": (3, "repeated int64"),
+    },
+}
 
 
 class _PodList(msgspec.Struct):
@@ -47,10 +66,6 @@ class KubeletAddress:
     # File with the token, read for each request because tokens are rotated; None: send no token.
     token_file: Path | None = SERVICE_ACCOUNT_TOKEN
     timeout_seconds: float = 3.0  # Longest time to wait for an answer
-
-
-Observe = Callable[[str, str, int, float], None]
-"""Function that gets each request: verb, path, status (0: no answer), seconds."""
 
 
 class Kubelet:
@@ -130,25 +145,6 @@ class Kubelet:
             # http.client would put the whole token into its message
             raise ValueError(f"{self._address.token_file}: not a token")
         return {"Authorization": f"Bearer {token}"}
-
-
-SERVICE: Final = "v1.PodResourcesLister"
-LIST: Final = f"/{SERVICE}/List"
-_MESSAGES: Final[dict[str, Fields]] = {
-    "ListPodResourcesRequest": {},
-    "ListPodResourcesResponse": {"pod_resources": (1, "repeated PodResources")},
-    "PodResources": {
-        "name": (1, "string"),
-        "namespace": (2, "string"),
-        "containers": (3, "repeated ContainerResources"),
-    },
-    "ContainerDevices": {"resource_name": (1, "string"), "device_ids": (2, "repeated string")},
-    "ContainerResources": {
-        "name": (1, "string"),
-        "devices": (2, "repeated ContainerDevices"),
-        "cpu_ids": (3, "repeated int64"),
-    },
-}
 
 
 @cache

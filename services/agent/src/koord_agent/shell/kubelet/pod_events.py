@@ -24,6 +24,8 @@ _CREATE, _DELETE, _ONLY_DIRECTORY = 0x100, 0x200, 0x1000000
 _IGNORED, _OVERFLOW, _IS_DIRECTORY = 0x8000, 0x4000, 0x40000000
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 64 * 1024
+LOOK_AGAIN_SECONDS: Final = 30.0
+"""Delay before missing class directories or a failed watch are tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +160,6 @@ class PodWatcher:
             if container_id is not None:
                 return [CgroupEvent(appeared=appeared, pod_id=self._pods[watch][1], container_id=container_id)]
         return []
-
-
-LOOK_AGAIN_SECONDS: Final = 30.0
-"""Delay before missing class directories or a failed watch are tried again."""
 
 
 class PodEvents:

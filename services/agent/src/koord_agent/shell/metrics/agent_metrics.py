@@ -31,6 +31,25 @@ MOST_EVICTED: Final = 500
 
 MOST_DISTURBED: Final = 1_000
 """Largest number of interference states (by pod and signal)."""
+BUCKETS = tuple(0.01 * 4**power for power in range(8))
+"""Upper ends of the buckets in milliseconds."""
+EXTERNAL: Final = frozenset(
+    f"koordlet_{name}"
+    for name in (
+        "node_resource_allocatable",
+        "node_priority_resource_reclaimable",
+        "node_resource_priority_reclaimable_status",
+        "container_resource_requests",
+        "container_resource_limits",
+        "container_cpi",
+        "container_psi",
+        "pod_psi",
+        "resctrl_llc_occupancy",
+        "resctrl_memory_bandwidth",
+        "tsdb_series",
+        "tsdb_size_bytes",
+    )
+)
 
 
 class AgentMetrics:
@@ -175,10 +194,6 @@ class ResourceUpdates:
         self._milliseconds.labels(resource, "success" if written else "failed").observe(seconds * 1000)
 
 
-BUCKETS = tuple(0.01 * 4**power for power in range(8))
-"""Upper ends of the buckets in milliseconds."""
-
-
 class ReconcilerMetrics:
     """Prometheus metric: duration of the reconcilers that set what other modes of runtime hooks missed."""
 
@@ -242,25 +257,6 @@ class ProblemLog:
             if problem not in last:
                 self.metrics.problems.inc()
                 self.logger.warning("node_problem", node=node, source=of, problem=problem)
-
-
-EXTERNAL: Final = frozenset(
-    f"koordlet_{name}"
-    for name in (
-        "node_resource_allocatable",
-        "node_priority_resource_reclaimable",
-        "node_resource_priority_reclaimable_status",
-        "container_resource_requests",
-        "container_resource_limits",
-        "container_cpi",
-        "container_psi",
-        "pod_psi",
-        "resctrl_llc_occupancy",
-        "resctrl_memory_bandwidth",
-        "tsdb_series",
-        "tsdb_size_bytes",
-    )
-)
 
 
 class _Half(Collector):

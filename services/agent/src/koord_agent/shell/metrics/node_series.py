@@ -35,6 +35,7 @@ from koord_agent.shell.node.node_agent import NodeAgent
 SLOW_MS: Final = 150_000
 """Age above which a value of a slow collector is not exported: slightly more than two of the longest intervals."""
 _SCALED: Final = (("container_scaled_cfs_burst_us", BURST), ("container_scaled_cfs_quota_us", QUOTA))
+_UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 def add_pod(families: Families, look: NodeLook, pod: AgentPod, scaled: Mapping[CgroupFile, int]) -> None:
@@ -101,9 +102,6 @@ def _scaled(
     }
     for family, resource in _SCALED:
         families.add(family, labels, scaled.get(CgroupFile(directory, resource)))
-
-
-_UNIT_OF: Final = {CPU: "core", MEMORY: "byte"}
 
 
 class NodeSeries(Collector):

@@ -42,6 +42,9 @@ from koord_agent.shell.host.kernel_files import put, read_kernel_file
 from koord_agent.shell.host.probe import HostRoots
 from koord_agent.shell.store.audit_log import AuditSink
 
+MOUNT_SECONDS = 5
+GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
 
 class RootBlockIo:
     def __init__(
@@ -82,10 +85,6 @@ class RootBlockIo:
                 except OSError as error:
                     problems.append(f"{line.file}: {line.value!r} not written: {error.strerror}")
         return problems
-
-
-MOUNT_SECONDS = 5
-GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
 
 class NodeSettings:

@@ -36,6 +36,9 @@ from koord_agent.shell.host.host import Host
 from koord_agent.shell.node.predicting import Predicting
 from koord_agent.shell.store.series_archive import SeriesArchive
 
+OBJECT_MARGIN_MS = 60_000
+"""Time for which samples are kept beyond the window of a report, because a report may be late."""
+
 
 def report_of(
     host: Host,
@@ -77,14 +80,10 @@ def report_of(
     )
 
 
-OBJECT_MARGIN_MS = 60_000
-"""Time for which samples are kept beyond the window of a report, because a report may be late."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     monitor: NodeMonitor  # Monitor with its time series. Their retention determines the memory usage.
-    predicting: Predicting | None = None  # Prediction; None means no prediction
+    predicting: Predicting | None = None
     # Archive that keeps the time series over a restart. None means that they are lost.
     archive: SeriesArchive | None = None
     topology: TopologyReporter | None = None  # Reports the CPUs of each kind of pods. None means they are not reported.

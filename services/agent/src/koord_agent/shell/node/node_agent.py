@@ -24,6 +24,10 @@ from koord_agent.shell.node.measure import Kubelet, Measurement, NodeMeasuring
 from koord_agent.shell.node.pods import BY_KUBELET, NodePods, PodControl, PodsRun
 from koord_agent.shell.node.protect import DEFAULT_PROTECTION, Protection, QosCycle
 
+SHORTEST_COLLECTION_SECONDS = 1.0
+"""Shortest valid collect interval of a real node. Below it, nothing is measured and protected (agent spec, 2.2)."""
+CYCLE_FAILED = "the cycle failed, what is set stays"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:
@@ -31,7 +35,7 @@ class CycleResult:
     sentence: str  # One line for the operator
     problems: tuple[str, ...]  # Present problems of measuring and protecting the node, one sentence each
     decision: Decision | None  # Decision of CPU suppression. None means no decision was made.
-    outcomes: tuple[Outcome, ...]  # Outcome for each planned value
+    outcomes: tuple[Outcome, ...]
     pod_problems: tuple[str, ...] = ()  # Present problems of starting and ending pods, one sentence each
     # (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.
     plans: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -47,11 +51,6 @@ def nothing_done(
     return CycleResult(
         facts=facts, sentence=sentence, problems=problems, decision=None, outcomes=(), pod_problems=pod_problems
     )
-
-
-SHORTEST_COLLECTION_SECONDS = 1.0
-"""Shortest valid collect interval of a real node. Below it, nothing is measured and protected (agent spec, 2.2)."""
-CYCLE_FAILED = "the cycle failed, what is set stays"
 
 
 class NodeAgent:
@@ -70,14 +69,14 @@ class NodeAgent:
         extensions: Extensions | None = None,
     ) -> None:
         self.node = node
-        self.host = host  # The machine of the node
+        self.host = host
         self.desired: DesiredView | None = None  # Desired state of the node. None means not known yet.
         self.known = KnownPods()  # Pods in the list of the kubelet. Empty without a kubelet.
         self.kubelet_static = False
         self.asks_kubelet = False  # Whether the kubelet will list its pods
         # Snapshot of the node of the last cycle. It is immutable and replaced as a whole, so other threads may read it.
         self.last_look: NodeLook | None = None
-        self.last_decision: Decision | None = None  # The last decision of CPU suppression
+        self.last_decision: Decision | None = None
         # Last known CPU quota of the best-effort class, microseconds per 100 ms. -1 means unlimited.
         self.be_quota_us = -1
         settings = settings or AgentSettings.model_validate({})

@@ -59,6 +59,9 @@ from koord_agent.shell.node.machine_settings import MachineSettings
 from koord_agent.shell.node.record import QosRecord, count_plans
 from koord_agent.shell.store.audit_log import AuditSink, no_audit
 
+TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
+IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
+
 
 class HostReadings:
     """Files come from `host`, settings outside of cgroups from `machine`.
@@ -95,10 +98,6 @@ class HostReadings:
         return None if self.machine is None else self.machine.disks(now_ms)
 
 
-TROUBLE = (Result.REFUSED, Result.FAILED, Result.HELD_BACK)
-IN_PLACE = (Result.WRITTEN, Result.UNCHANGED)
-
-
 def _no_observer(_resource: str, _written: bool, _seconds: float) -> None:
     return
 
@@ -128,7 +127,7 @@ DEFAULT_PROTECTION: Final = Protection()
 class QosOutcome:
     problems: tuple[str, ...]  # Problems of the cycle, one sentence each
     decision: Decision
-    outcomes: tuple[Outcome, ...]  # Outcome for each planned value
+    outcomes: tuple[Outcome, ...]
     # CPU quota of the best-effort class after the cycle, microseconds per 100 ms. None if unreadable.
     quota_us: int | None
     # (strategy, result) -> number of plans; results are applied, expired, overridden and conflict.

@@ -26,6 +26,7 @@ from koord_agent.domain.reporting.audit import BadRequest
 BLOCK_BYTES = 64 * 1024
 IDENTIFYING_BYTES = 256
 """Number of first bytes that tell a file from a later one with its inode. Events have their time."""
+NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
 class AuditSink(Protocol):
@@ -323,9 +324,6 @@ def _decode(line: bytes) -> audit.AuditEvent | None:
 def text_of(events: Sequence[audit.AuditEvent]) -> str:
     """One JSON line per event."""
     return "".join(codec.encode(event).decode() + "\n" for event in events)
-
-
-NEXT_PAGE_TOKEN = "Next-Page-Token"  # noqa: S105 - a header's name
 
 
 def audit_routes(log: AuditLog, queries: AuditQueries, monotonic: Callable[[], float]) -> list[Route]:

@@ -21,6 +21,7 @@ create table if not exists announced (node text, uid text, primary key (node, ui
 create table if not exists topology (node text primary key, digest text) without rowid;
 create table if not exists desired (node text primary key, at_ms integer, digest text, body blob) without rowid;
 """
+SAVED_PER_CYCLE: Final = 200
 
 
 class LocalStore(FactFile):
@@ -105,12 +106,9 @@ def _digest(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 
-SAVED_PER_CYCLE: Final = 200
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DesiredSaver:
-    store: LocalStore  # Local store to save to
+    store: LocalStore
     # Returns up to the given number of states that changed since the last call.
     unsaved: Callable[[int], Sequence[DesiredNode]]
     not_saved: Callable[[Iterable[DesiredNode]], None]  # Called with the states that the disk refused

@@ -25,6 +25,11 @@ from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.strategy import NO_EFFECTS, Effects
 
 LEAVE_FRACTION = 0.8
+VICTIMS = frozenset((QosClass.LS, QosClass.LSR, QosClass.LSE))
+POINTS_PER_CONTENTION = 5
+MOST_SUSPECTS = 5
+_BEST_EFFORT_WEIGHT = 2.0
+"""Factor on the suspicion of best-effort pods, because they can be suppressed."""
 
 
 class Signal(StrEnum):
@@ -59,7 +64,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    state: State = State.NORMAL  # Normal or contended
+    state: State = State.NORMAL
     above: int = 0  # Number of consecutive values at or above the threshold, while normal
     below: int = 0  # Number of consecutive values below 0.8 of the threshold, while contended
 
@@ -168,13 +173,6 @@ def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
     """
     extensions: Mapping[str, Any] = slo.get("extensions") or {}
     return convert(extensions.get("interference"), InterferenceSettings)
-
-
-VICTIMS = frozenset((QosClass.LS, QosClass.LSR, QosClass.LSE))
-POINTS_PER_CONTENTION = 5
-MOST_SUSPECTS = 5
-_BEST_EFFORT_WEIGHT = 2.0
-"""Factor on the suspicion of best-effort pods, because they can be suppressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ SIGNAL_EVERY_MS = 10_000
 class Detection:
     """Detects disturbed pods on one node by all signals. Only the node's `QosCycle` uses it."""
 
-    contentions: Contentions = field(default_factory=Contentions)  # State of each pressure signal of each pod
-    cpi: CpiDetection = field(default_factory=CpiDetection)  # State of the cycles per instruction of each container
+    contentions: Contentions = field(default_factory=Contentions)
+    cpi: CpiDetection = field(default_factory=CpiDetection)
     _due_ms: int = 0
 
     def detect(

@@ -25,6 +25,9 @@ from koordcore.values.resources import Amounts
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.strategy import EvictionTask, Target
 
+BY_ALLOCATABLE = "evictByAllocatable"
+"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVictim:
@@ -189,10 +192,6 @@ def _label_priority(pod: AgentPod) -> int:
         return parse_literal(text, 32)
     except InvalidInput:
         return pod.priority_value
-
-
-BY_ALLOCATABLE = "evictByAllocatable"
-"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
 
 
 class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):

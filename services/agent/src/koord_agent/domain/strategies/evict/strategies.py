@@ -30,6 +30,8 @@ from koord_agent.domain.strategies.evict.thresholds import (
 )
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, EvictionTask, Needs, Pace, Proposal
 
+EVICTED_LATELY_MS = 120_000
+
 
 class _EvictionStrategy(ABC):
     """Each of its features has a gate of its own. Nothing is evicted unless the policy has `enable`."""
@@ -149,9 +151,6 @@ def _be_history(look: NodeLook, window_ms: int) -> BeCpuHistory | None:
         last=BeCpu(usage_milli=known[3], request_milli=known[4], real_limit_milli=known[5]),
         count=min(look.metrics.count(kind, window_ms) for kind in kinds),
     )
-
-
-EVICTED_LATELY_MS = 120_000
 
 
 @dataclass(slots=True)

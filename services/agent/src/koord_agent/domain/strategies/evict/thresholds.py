@@ -17,6 +17,12 @@ from koord_agent.domain.strategies.evict.eviction import EvictionPolicy, Judgeme
 from koord_agent.domain.strategies.strategy import Target
 
 DEFAULT_LOWER_GAP = 2
+CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
+MEMORY_ALLOCATABLE_EVICT = "MemoryAllocatableEvict"
+CPU_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_CPU, PriorityBand.BATCH: BATCH_CPU}
+MEMORY_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_MEMORY, PriorityBand.BATCH: BATCH_MEMORY}
+"""Priority class -> resource that its pods request."""
+HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +65,6 @@ def judge_usage(
         {uid: {usage.resource: used} for uid, used in releases.items()},
         f"node uses {percent}% of its {name}, threshold {threshold}%: release {amount} down to {lower}%",
     )
-
-
-CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
-MEMORY_ALLOCATABLE_EVICT = "MemoryAllocatableEvict"
-CPU_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_CPU, PriorityBand.BATCH: BATCH_CPU}
-MEMORY_RESOURCES: Mapping[str, str] = {PriorityBand.MID: MID_MEMORY, PriorityBand.BATCH: BATCH_MEMORY}
-"""Priority class -> resource that its pods request."""
-HIGHEST_PRIORITY_THRESHOLD = 7999
 
 
 def running_request(pod: AgentPod, resource: str) -> int | None:
