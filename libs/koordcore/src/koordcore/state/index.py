@@ -1,0 +1,183 @@
+"""Indexes of a folded state that the services' decisions read: pods, custom resources, usage reports, priorities.
+
+Each one is kept current from the event that changes it. No change costs work that grows with the cluster.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+from koordcore.events.objects.custom import plural_of
+from koordcore.protocol.kube_struct import KubeStruct
+from koordcore.protocol.objects import object_from_json
+from koordcore.state.aggregates import CustomObjectState, NodeSpecState, PriorityClassState
+from koordcore.state.cluster import ClusterState
+from koordcore.values import codec
+from koordcore.values.invalid import InvalidInput
+
+R = TypeVar("R")
+T = TypeVar("T")
+MOST_UNKNOWN_NODES: Final = 1024
+"""Largest number of nodes that do not exist whose usage reports are kept."""
+_NONE: Final[dict[str, None]] = {}
+
+
+class PodKeys(NamedTuple):
+    """What a pod is found by. The service says which node and which owners count."""
+
+    namespace: str
+    name: str
+    node: str  # "" for none
+    owners: tuple[str, ...]  # uids
+
+
+class PodIndex:
+    """Uids of pods by name, by node and by owner.
+
+    The caller gives the keys before a change, because it has the pod before it. So the index has no keys of its own.
+    """
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
+        self._of_owner: dict[str, dict[str, None]] = {}
+
+    def change(self, uid: str, before: PodKeys | None, after: PodKeys | None) -> None:
+        """Move a pod. None: it did not exist before, or does not exist any more.
+
+        Of two pods with one name, the one that changed last is found by it.
+        """
+        if before is not None and before != after:
+            _drop(self._on_node, before.node, uid)
+            for owner in before.owners:
+                _drop(self._of_owner, owner, uid)
+            if self._by_name.get((before.namespace, before.name)) == uid:
+                del self._by_name[before.namespace, before.name]
+        if after is not None:
+            self._by_name[after.namespace, after.name] = uid
+            if before != after:
+                if after.node:
+                    self._on_node.setdefault(after.node, {})[uid] = None
+                for owner in after.owners:
+                    self._of_owner.setdefault(owner, {})[uid] = None
+
+    def named(self, namespace: str, name: str) -> str | None:
+        return self._by_name.get((namespace, name))
+
+    def on_node(self, node: str) -> Collection[str]:
+        return self._on_node.get(node, _NONE).keys()
+
+    def of_owner(self, owner: str) -> Collection[str]:
+        return self._of_owner.get(owner, _NONE).keys()
+
+    def owners(self) -> Collection[str]:
+        """Return the uids of all objects that own at least one pod."""
+        return self._of_owner.keys()
+
+
+class CustomObjects:
+    """The custom resources of a state, by the plural name of their kind. Each version is decoded once.
+
+    Args:
+        state: The folded state. After each event about a custom resource, `changed` is called.
+        unreadable: Gets "customspec.<id>" -> reason of the objects that are not valid.
+    """
+
+    def __init__(self, state: ClusterState, unreadable: dict[str, str]) -> None:
+        self._state = state
+        self._unreadable = unreadable
+        self._ids: dict[str, dict[str, None]] = {}
+        self._decoded: dict[str, tuple[object, object]] = {}
+        """Id -> its last object as JSON, and the decoded object; None: it is not valid."""
+        self._versions: dict[str, int] = {}
+        self._loaded_at = state.position
+        for id_ in state.of_kind(CustomObjectState):
+            self._ids.setdefault(plural_of(id_), {})[id_] = None
+
+    def changed(self, id_: str) -> None:
+        """Note that an event about a custom resource was applied."""
+        plural = plural_of(id_)
+        self._decoded.pop(id_, None)
+        self._unreadable.pop(f"customspec.{id_}", None)
+        self._versions[plural] = self._state.position
+        if id_ in self._state.of_kind(CustomObjectState):
+            self._ids.setdefault(plural, {})[id_] = None
+        else:
+            _drop(self._ids, plural, id_)
+
+    def version(self, plural: str) -> int:
+        """Return a number that grows with each change of an object of a kind, so that caches can be checked."""
+        return self._versions.get(plural, self._loaded_at)
+
+    def ids(self, plural: str) -> Collection[str]:
+        return self._ids.get(plural, _NONE).keys()
+
+    def documents(self, plural: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield id and object of the custom resources of a kind, as JSON."""
+        states = self._state.of_kind(CustomObjectState)
+        for id_ in self.ids(plural):
+            state = states.get(id_)
+            if state is not None:
+                yield id_, state.object
+
+    def decoded(self, plural: str, kind: type[T], read: Callable[[object], T] | None = None) -> Iterator[T]:
+        """Yield the custom resources of a kind, decoded. Those that are not valid are left out.
+
+        Args:
+            kind: Type of the decoded objects, one per plural.
+            read: Decodes a JSON object, or raises InvalidInput or codec.DecodeError. None: `kind` is a KubeStruct.
+        """
+        for id_, document in self.documents(plural):
+            known = self._decoded.get(id_)
+            if known is None or known[0] is not document:
+                known = self._decoded[id_] = document, self._read(id_, document, kind, read)
+            if isinstance(known[1], kind):
+                yield known[1]
+
+    def _read(self, id_: str, document: object, kind: type[T], read: Callable[[object], T] | None) -> object:
+        try:
+            return object_from_json(document, cast("type[KubeStruct]", kind)) if read is None else read(document)
+        except (InvalidInput, codec.DecodeError) as error:
+            self._unreadable[f"customspec.{id_}"] = str(error)
+            return None
+
+
+class NewestReports(Generic[R]):
+    """The newest report of each node, by its token.
+
+    A report may come before the first event about its node, or after its deletion. Reports of nodes that do not exist
+    are forgotten when there are too many.
+    """
+
+    def __init__(self) -> None:
+        self._of_node: dict[str, R] = {}
+
+    def put(self, token: str, report: R, state: ClusterState) -> None:
+        if len(self._of_node) > len(state.of_kind(NodeSpecState)) + MOST_UNKNOWN_NODES:
+            self.forget_gone(state)
+        self._of_node[token] = report
+
+    def forget_gone(self, state: ClusterState) -> None:
+        nodes = state.of_kind(NodeSpecState)
+        self._of_node = {token: report for token, report in self._of_node.items() if token in nodes}
+
+    def forget(self, token: str) -> None:
+        self._of_node.pop(token, None)
+
+    @property
+    def of_node(self) -> Mapping[str, R]:
+        """Node token -> its report. It changes with the next report."""
+        return self._of_node
+
+
+def priority_classes(state: ClusterState) -> dict[str, int]:
+    """Return name of a PriorityClass -> its value."""
+    return {each.object.metadata.name: each.object.value for each in state.of_kind(PriorityClassState).values()}
+
+
+def _drop(ids: dict[str, dict[str, None]], key: str, id_: str) -> None:
+    """Remove an id from its group, and the group once it is empty."""
+    group = ids.get(key)
+    if group is not None:
+        group.pop(id_, None)
+        if not group:
+            del ids[key]
