@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_descheduler.domain.view.building import MOST_UNKNOWN_NODES, ViewBuilder
+from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import SharedParts
 from koord_descheduler.shell import folding
@@ -31,6 +31,7 @@ from koordcore.protocol.objects import Pod, node_from_json, pod_from_json
 from koordcore.protocol.priority import BANDS, PriorityBand
 from koordcore.service.telemetry.logging import logger
 from koordcore.state import ClusterState
+from koordcore.state.index import MOST_UNKNOWN_NODES
 from structlog.testing import capture_logs
 from support.depth import examples
 from support.histories.recording import stored
@@ -261,7 +262,7 @@ def test_an_instance_that_does_not_lead_forgets_the_usage_of_nodes_that_are_gone
         folded.tell(ref, NodeSpecAdded(object=node(number)))
         folded.builder.observe(ref.id, usage(100), number)
         folded.tell(ref, NodeSpecDeleted(name=ref.id))
-    assert container_sizes(folded.builder)["._metrics"] <= MOST_UNKNOWN_NODES + 1
+    assert container_sizes(folded.builder)["._metrics._of_node"] <= MOST_UNKNOWN_NODES + 1
 
 
 async def test_report_whose_time_cannot_be_compared_is_told_and_left_out() -> None:

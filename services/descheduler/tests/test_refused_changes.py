@@ -284,7 +284,7 @@ async def test_a_job_neither_asks_nor_logs_at_each_look(monkeypatch: pytest.Monk
 
 
 async def test_a_pass_says_once_that_old_jobs_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_control, "INTERVAL", 0.0)
+    monkeypatch.setattr(job_control, "COLLECTION_SECONDS", 0.0)
     world = World()
     await crowded(world)
     world.refuses = frozenset({"j", "k"})

@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from koordcore.bus.factory import Bus
+from koordcore.bus.folds.runner import FoldRunner
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
+from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
-from koordcore.service.component import add_bus, serve_as_component
+from koordcore.service.component import serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
-from koordcore.service.web.debugging import PROFILING, VERBOSITY
+from koordcore.service.web.profiling import PROFILING
+from koordcore.service.web.verbosity import VERBOSITY
+from koordcore.state.index import priority_classes
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -24,7 +29,7 @@ from koord_descheduler.domain.config.document import API_VERSION, KIND, Deschedu
 from koord_descheduler.domain.config.loading import decode, load
 from koord_descheduler.domain.config.profiles import eviction_limits, makeable_profiles, proving_profiles
 from koord_descheduler.domain.config.validation import settings_without_effect
-from koord_descheduler.domain.drain.policy import drain_policy
+from koord_descheduler.domain.drain.passes import drain_policy
 from koord_descheduler.domain.framework.eviction import EvictionLimiter
 from koord_descheduler.domain.framework.registry import Registry, SharedState, installed_kinds, registry_of
 from koord_descheduler.domain.jobs.controller import job_controller
@@ -35,7 +40,7 @@ from koord_descheduler.settings import DeschedulerSettings
 from koord_descheduler.shell.commands import Commands
 from koord_descheduler.shell.drain_control import DrainControl
 from koord_descheduler.shell.facts import FactWriter, RoundFacts
-from koord_descheduler.shell.folding import follow_reports, keep_views_current, view_runner, views_are_current
+from koord_descheduler.shell.folding import ViewFold, follow_reports, keep_views_current, view_runner, views_are_current
 from koord_descheduler.shell.job_control import JobControl
 from koord_descheduler.shell.leading import Leading
 from koord_descheduler.shell.metrics import AuditCounter, DeschedulerMetrics, FoldMetrics
@@ -99,6 +104,29 @@ def writer_of(bus: Bus) -> ObjectWriter:
     return ManagerWriter(bus.connection, bus.names)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What most components of the descheduler need."""
+
+    shell: Shell[DeschedulerSettings]
+    bus: Bus
+    configuration: DeschedulerConfiguration
+    registry: Registry
+    builder: ViewBuilder
+    leading: Leading
+    facts: FactWriter
+    effects: RoundEffects
+    metrics: DeschedulerMetrics
+    actor: str  # name of this instance in the facts that it writes
+    shared: SharedState
+    drains_wanted: asyncio.Event
+
+    def with_priorities(self) -> SharedState:
+        """Return the state that plugins share, with the PriorityClasses of this moment."""
+        self.shared.priority_classes = priority_classes(self.builder.state)
+        return self.shared
+
+
 def assemble(
     shell: Shell[DeschedulerSettings],
     bus: Bus,
@@ -107,26 +135,16 @@ def assemble(
     writer: ObjectWriter,
     registry: Registry = BUILT_IN,
 ) -> Rounds:
-    """Add fold, reports, rounds, jobs, drains and pages of the descheduler to a service, and return its main loop.
-
-    Args:
-        shell: Settings, metrics and logger of the service.
-        bus: Connection to the log.
-        leadership: Whether this instance leads.
-        configuration: The effective configuration.
-        writer: Changes objects.
-        registry: Plugins that it can name.
-    """
+    """Add fold, reports, rounds, jobs, drains and pages of the descheduler to a service, and return its main loop."""
     builder = ViewBuilder(replaces_priority=shell.settings.feature_gates.enabled("PriorityTransformer"))
     metrics = DeschedulerMetrics(shell.metrics.registry, builder, SystemClock())
+    shell.metrics.registry.register(FoldMetrics(builder))
     audit = AuditCounter(leadership, metrics)
     runner = view_runner(builder, bus, shell.metrics.bus, audit)
     leading = Leading(leadership, runner, bus.events, shell.log)
     leading.at_each_beginning(audit.begin)
     actor = f"descheduler/{shell.settings.instance}"
     facts = FactWriter(builder, leading, bus.events, shell.clock, shell.log, actor)
-    shared = SharedState(interval=configuration.descheduling_interval)
-    shell.metrics.registry.register(FoldMetrics(builder))
     effects = RoundEffects(
         leading=leading,
         facts=facts,
@@ -135,99 +153,34 @@ def assemble(
         installation=shell.settings.cluster,
         logger=shell.log,
     )
-    drains_wanted = asyncio.Event()
-    round_facts = RoundFacts(builder=builder, leading=leading, writer=facts)
-    limiter = EvictionLimiter(eviction_limits(configuration))
-    decider = RoundDecider(
+    parts = _Parts(
+        shell=shell,
+        bus=bus,
+        configuration=configuration,
+        registry=registry,
         builder=builder,
-        facts=round_facts,
-        effects=effects,
-        clock=shell.clock,
-        logger=shell.log,
-        metrics=metrics,
-        shared=shared,
-        nodes=selector_or_all(configuration.node_selector),
-        limiter=limiter,
-        prover=Prover(
-            proving_profiles(configuration),
-            None if bus.connection is None else scheduler_on(bus.connection, bus.names),
-            shell.log,
-        ),
-        watch=shell.health.watch_work("round", shell.clock.real_seconds(configuration.descheduling_interval)),
-        is_dry_run=configuration.dry_run,
-    )
-    rounds = Rounds(
-        builder=builder,
-        runner=runner,
         leading=leading,
-        clock=shell.clock,
-        logger=shell.log,
-        interval=configuration.descheduling_interval,
-        make=lambda shared: makeable_profiles(configuration, registry, shared),
-        shared=shared,
-        facts=round_facts,
-        decider=decider,
-        execution=RoundExecution(
-            builder=builder,
-            facts=round_facts,
-            effects=effects,
-            clock=shell.clock,
-            logger=shell.log,
-            drains_wanted=drains_wanted,
-        ),
-        reporter=RoundReporter(
-            facts=round_facts,
-            explanations=RoundExplanations(bus.explanations, shell.clock, actor),
-            metrics=metrics,
-            logger=shell.log,
-            limiter=limiter,
-            is_dry_run=configuration.dry_run,
-        ),
+        facts=facts,
+        effects=effects,
+        metrics=metrics,
+        actor=actor,
+        shared=SharedState(interval=configuration.descheduling_interval),
+        drains_wanted=asyncio.Event(),
     )
+    rounds, jobs, drains = _rounds(parts, runner), _jobs(parts), _drains(parts)
+    leading.at_each_beginning(jobs.begin)
 
     async def reports() -> None:
         await runner.caught_up()
         await follow_reports(builder, bus.observations, shell.log)
 
-    async def show(_: Request) -> JSONResponse:
-        return JSONResponse(configuration.as_json())
-
-    def with_priorities() -> SharedState:
-        shared.priority_classes = builder.priority_classes()
-        return shared
-
     shell.health.add_readiness("fold", runner.trouble)
-    shell.http.audit.publish_to(bus.audit)
-    profiling = PROFILING if configuration.enable_profiling else ()
-    shell.http.routes.extend((Route("/configz", show), VERBOSITY, *profiling))
+    _add_pages(shell, bus, configuration)
     # Stopped in reverse: first no more rounds, at last the fold.
     shell.service.add(Component(name="fold", run=runner.run))
     shell.service.add(Component(name="snapshot", stop=runner.save_at_end))
     shell.service.add(Component(name="reports", run=reports))
     shell.service.add(Component(name="rounds", run=rounds.run))
-    jobs = JobControl(
-        builder=builder,
-        leading=leading,
-        facts=facts,
-        clock=shell.clock,
-        logger=shell.log,
-        metrics=metrics,
-        writer=writer,
-        make=lambda: job_controller(configuration, registry, with_priorities(), effects.installation),
-        without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),
-    )
-    leading.at_each_beginning(jobs.begin)
-    drains = DrainControl(
-        builder=builder,
-        leading=leading,
-        log=bus.events,
-        clock=shell.clock,
-        logger=shell.log,
-        actor=actor,
-        writer=writer,
-        make_policy=lambda: drain_policy(configuration, registry, with_priorities()),
-        wanted=drains_wanted,
-    )
     operation = OperationRecorder(builder, leading, facts, configuration, shell.settings.config)
     after_the_fold = {
         "views": lambda: keep_views_current(builder, shell.log),
@@ -254,6 +207,97 @@ def assemble(
     for name, run in after_the_fold.items():
         shell.service.add(Component(name=name, run=_after(runner.caught_up, run)))
     return rounds
+
+
+def _rounds(parts: _Parts, runner: FoldRunner[ViewFold]) -> Rounds:
+    shell, bus, configuration = parts.shell, parts.bus, parts.configuration
+    facts = RoundFacts(builder=parts.builder, leading=parts.leading, writer=parts.facts)
+    limiter = EvictionLimiter(eviction_limits(configuration))
+    question = None if bus.connection is None else scheduler_on(bus.connection, bus.names)
+    decider = RoundDecider(
+        builder=parts.builder,
+        facts=facts,
+        effects=parts.effects,
+        clock=shell.clock,
+        logger=shell.log,
+        metrics=parts.metrics,
+        shared=parts.shared,
+        nodes=selector_or_all(configuration.node_selector),
+        limiter=limiter,
+        prover=Prover(proving_profiles(configuration), question, shell.log),
+        watch=shell.health.watch_work("round", shell.clock.real_seconds(configuration.descheduling_interval)),
+        is_dry_run=configuration.dry_run,
+    )
+    execution = RoundExecution(
+        builder=parts.builder,
+        facts=facts,
+        effects=parts.effects,
+        clock=shell.clock,
+        logger=shell.log,
+        drains_wanted=parts.drains_wanted,
+    )
+    reporter = RoundReporter(
+        facts=facts,
+        explanations=RoundExplanations(bus.explanations, shell.clock, parts.actor),
+        metrics=parts.metrics,
+        logger=shell.log,
+        limiter=limiter,
+        is_dry_run=configuration.dry_run,
+    )
+    return Rounds(
+        builder=parts.builder,
+        runner=runner,
+        leading=parts.leading,
+        clock=shell.clock,
+        logger=shell.log,
+        interval=configuration.descheduling_interval,
+        make=lambda: makeable_profiles(configuration, parts.registry, parts.with_priorities()),
+        facts=facts,
+        decider=decider,
+        execution=execution,
+        reporter=reporter,
+    )
+
+
+def _jobs(parts: _Parts) -> JobControl:
+    shell = parts.shell
+    return JobControl(
+        builder=parts.builder,
+        leading=parts.leading,
+        facts=parts.facts,
+        clock=shell.clock,
+        logger=shell.log,
+        metrics=parts.metrics,
+        writer=parts.effects.writer,
+        make=lambda: job_controller(
+            parts.configuration, parts.registry, parts.with_priorities(), parts.effects.installation
+        ),
+        without_claims=shell.settings.feature_gates.enabled("DisablePVCReservation"),
+    )
+
+
+def _drains(parts: _Parts) -> DrainControl:
+    shell = parts.shell
+    return DrainControl(
+        builder=parts.builder,
+        leading=parts.leading,
+        log=parts.bus.events,
+        clock=shell.clock,
+        logger=shell.log,
+        actor=parts.actor,
+        writer=parts.effects.writer,
+        make_policy=lambda: drain_policy(parts.configuration, parts.registry, parts.with_priorities()),
+        wanted=parts.drains_wanted,
+    )
+
+
+def _add_pages(shell: Shell[DeschedulerSettings], bus: Bus, configuration: DeschedulerConfiguration) -> None:
+    async def show(_: Request) -> JSONResponse:
+        return JSONResponse(configuration.as_json())
+
+    shell.http.audit.publish_to(bus.audit)
+    profiling = PROFILING if configuration.enable_profiling else ()
+    shell.http.routes.extend((Route("/configz", show), VERBOSITY, *profiling))
 
 
 def _after(

@@ -16,7 +16,6 @@ from koordcore.ports.leadership import Term
 from koordcore.service.telemetry.logging import Logger
 
 from koord_descheduler.domain.config.profiles import MadeProfiles
-from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, RoundOutcome
 from koord_descheduler.domain.rounds.memory import seconds_until_next
 from koord_descheduler.domain.view.building import ViewBuilder
@@ -41,7 +40,6 @@ class Rounds:
         logger: Logger of the service.
         interval: Seconds from the start of a round to the start of the next; 0: one round per term.
         make: Makes the profiles before the first round. Until all can be made, it tries again before each round.
-        shared: State that all plugins share.
         facts: Appends the facts of rounds.
         decider: Decides rounds.
         execution: Carries out what was decided.
@@ -56,8 +54,7 @@ class Rounds:
     clock: Clock
     logger: Logger
     interval: float
-    make: Callable[[SharedState], MadeProfiles]
-    shared: SharedState
+    make: Callable[[], MadeProfiles]
     facts: RoundFacts
     decider: RoundDecider
     execution: RoundExecution
@@ -142,8 +139,7 @@ class Rounds:
 
     def _profiles(self) -> Sequence[Profile]:
         """Return the profiles that can be made now. Log the problems of the others when they change."""
-        self.shared.priority_classes = self.builder.priority_classes()
-        made = self.make(self.shared)
+        made = self.make()
         if made.problems != self._left_out:
             self._left_out = made.problems
             if made.problems:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koord_descheduler.domain.jobs.arguments import MigrationControllerArgs
-from koord_descheduler.domain.jobs.passes import Availability
+from koord_descheduler.domain.jobs.limits import Availability
 from koord_descheduler.domain.view.building import ViewBuilder
 from koordcore.events.envelope import AggregateRef, Draft, Event
 from koordcore.events.gateway import PodEvicted, PodEvictionFailed, PodEvictionRequested

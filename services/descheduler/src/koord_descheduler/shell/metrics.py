@@ -193,7 +193,7 @@ class FoldMetrics(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the metrics as of the last applied event."""
         facts = self._builder.state.of_kind(MigrationState)
-        uids = [str(document["metadata"].get("uid", "")) for _, document in self._builder.documents(JOBS)]
+        uids = [str(document["metadata"].get("uid", "")) for _, document in self._builder.customs.documents(JOBS)]
         of_jobs = [facts.get(uid) for uid in uids]
         jobs, drained = _jobs(), _drained()
         for phase, number in Counts((each.progress.phase if each else "") or "Pending" for each in of_jobs).items():

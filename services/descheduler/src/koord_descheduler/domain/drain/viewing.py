@@ -36,13 +36,13 @@ Refusals = Callable[[PodView], tuple[str, ...]]
 
 def drains(builder: ViewBuilder) -> dict[str, DrainNode]:
     """Return name -> DrainNode, oldest first, then by name."""
-    found = sorted(builder.customs(DRAINS, DrainNode), key=_age)
+    found = sorted(builder.customs.decoded(DRAINS, DrainNode), key=_age)
     return {drain.metadata.name: drain for drain in found}
 
 
 def groups(builder: ViewBuilder) -> dict[str, DrainNodeGroup]:
     """Return name -> DrainNodeGroup, oldest first, then by name."""
-    found = sorted(builder.customs(GROUPS, DrainNodeGroup), key=_age)
+    found = sorted(builder.customs.decoded(GROUPS, DrainNodeGroup), key=_age)
     return {group.metadata.name: group for group in found}
 
 

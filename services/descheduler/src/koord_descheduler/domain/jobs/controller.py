@@ -5,6 +5,7 @@ Source:
 """
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -61,6 +62,10 @@ class EvictionBudget:
         self._second = 1 / per_second
         self._full = Bucket(tokens=burst, at=0.0, most=1, capacity=burst)
         self._bucket = self._full
+
+    def trial(self) -> "EvictionBudget":
+        """Return a copy of the budget. Tokens that are taken from the copy stay in this one."""
+        return copy(self)
 
     def rebuild(self, times: Iterable[float]) -> None:
         """Compute the tokens of the budget again from recorded evictions, for example after a restart.

@@ -138,7 +138,7 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
     return looked if (again.options or {}).get("dryRun") else replace(looked, effects=(again,))
 
 
-def concluded(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
+def concluded_look(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
     """Return the result of a look, with the job and the events after the changes and the eviction of its plan.
 
     If the Reservation was refused, or the soft-eviction annotation was not written, the job gets the reason. A

@@ -4,8 +4,9 @@ Source:
     descheduler spec, 6.2, 7.3
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from koordcore.events.descheduling import Inputs, Number
@@ -13,7 +14,9 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.jobs.arguments import Gate, MigrationControllerArgs, workload_limit
 from koord_descheduler.domain.jobs.in_flight import JobsInFlight
+from koord_descheduler.domain.view.building import ViewBuilder
 from koord_descheduler.domain.view.cluster import ClusterView
+from koord_descheduler.domain.view.disruptions import Disruptions
 from koord_descheduler.domain.view.pods import PodView
 from koord_descheduler.domain.view.workloads import WorkloadView
 
@@ -199,3 +202,56 @@ def limit_of(replicas: int, value: int | str | None) -> int | None:
         return workload_limit(replicas, value)
     except InvalidInput:
         return None
+
+
+class Availability:
+    """The last check before an eviction: whether the workload of the pod can spare it at this moment.
+
+    Arbitration has checked this when the job began. Since then, others may have taken pods of the same workload. It
+    looks only at the pods of the workloads in question.
+
+    Args:
+        builder: The folded cluster.
+        args: Arguments of the MigrationController.
+        leaving: Uids of the pods that are evicted in this pass. They count as unavailable. The caller adds to it.
+    """
+
+    def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs, leaving: Collection[str]) -> None:
+        self._builder = builder
+        self._args = args
+        self._leaving = leaving
+
+    def refusal(self, pod: PodView) -> CountedLimit | None:
+        """Return the limit that forbids to make a pod unavailable now; None if its workload can spare it.
+
+        None also if no limit applies: the pod has no controller or has the evict annotation, arbitration is off, or the
+        check is switched off. The pod of an unknown workload is refused.
+
+        Pods that are unavailable now, and replicas without a pod, count against the limit. Jobs that wait for their
+        Reservation do not count, so that two jobs of a workload cannot wait for each other.
+        """
+        counted = self._counted(pod)
+        return counted if counted is not None and counted.is_reached else None
+
+    def _counted(self, pod: PodView) -> CountedLimit | None:
+        """Return the unavailable pods of a pod's workload, and the limit; None if no limit applies."""
+        if (
+            pod.controller is None
+            or pod.has_evict_annotation
+            or not self._args.arbitration_args.enabled
+            or self._args.skips(Gate.MAX_UNAVAILABLE_PER_WORKLOAD)
+        ):
+            return None
+        workload = self._builder.workloads().get(pod.controller.uid)
+        if workload is None:
+            return CountedLimit(MAX_UNAVAILABLE, 0, 0)
+        limit = limit_of(workload.replicas, self._args.max_unavailable_per_workload)
+        pods = [each for owner in workload.owners for each in self._builder.pods_of(owner)]
+        others = (each for each in pods if each.uid != pod.uid)
+        unavailable = sum(each.uid in self._leaving or self._disruptions.takes(each) for each in others)
+        missing = self._disruptions.missing(workload.replicas, len(pods))
+        return CountedLimit(MAX_UNAVAILABLE, unavailable + missing, limit)
+
+    @cached_property
+    def _disruptions(self) -> Disruptions:
+        return self._builder.disruptions()

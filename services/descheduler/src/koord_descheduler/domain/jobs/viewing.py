@@ -17,7 +17,6 @@ from koordcore.state.aggregates import CustomObjectState
 from koordcore.state.migrations import MigrationState, RepackState
 from koordcore.state.reservations import reservation_of_log
 from koordcore.values import codec
-from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.jobs.job import Condition, MigrationJob, PodRef, job_from_json
 from koord_descheduler.domain.jobs.object_limiter import ObjectLimiter, Shortage
@@ -31,40 +30,11 @@ JOBS: Final = "podmigrationjobs"
 _EVERY_PLACE: Final = ("podspec", "pod")
 
 
-class JobReader:
-    """Reads migration jobs from the folded state, and decodes an object once for each of its versions.
-
-    Args:
-        builder: The folded cluster.
-    """
-
-    def __init__(self, builder: ViewBuilder) -> None:
-        self._builder = builder
-        self._decoded: dict[str, tuple[object, MigrationJob | None]] = {}
-
-    def jobs(self) -> list[MigrationJob]:
-        """Return all jobs with their facts, by name. Objects that are not valid are left out."""
-        state = self._builder.state
-        facts = state.of_kind(MigrationState)
-        before, self._decoded = self._decoded, {}
-        found: list[MigrationJob] = []
-        for id_, document in self._builder.documents(JOBS):
-            known = before.get(id_)
-            job = known[1] if known is not None and known[0] is document else self._decode(id_, document)
-            self._decoded[id_] = (document, job)
-            if job is not None:
-                found.append(with_facts(job, facts.get(job.uid)))
-        return sorted(found, key=lambda job: job.name)
-
-    def _decode(self, id_: str, document: Mapping[str, Any]) -> MigrationJob | None:
-        where = f"customspec.{id_}"
-        try:
-            job = job_from_json(document)
-        except (InvalidInput, codec.DecodeError) as error:
-            self._builder.unreadable[where] = str(error)
-            return None
-        self._builder.unreadable.pop(where, None)
-        return job
+def all_jobs(builder: ViewBuilder) -> list[MigrationJob]:
+    """Return all jobs with their facts, by name. Objects that are not valid are left out."""
+    facts = builder.state.of_kind(MigrationState)
+    jobs = builder.customs.decoded(JOBS, MigrationJob, job_from_json)
+    return sorted((with_facts(job, facts.get(job.uid)) for job in jobs), key=lambda job: job.name)
 
 
 class JobWorld:

@@ -9,9 +9,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from koordcore.events.descheduling import ROUNDS, RoundMove
-from koordcore.state.descheduling import RoundsState
+from koordcore.events.descheduling.decisions import ROUNDS, RoundMove
+from koordcore.state.index import priority_classes
 from koordcore.state.migrations import MigrationState
+from koordcore.state.rounds import RoundsState
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.config.arguments import selector_or_all
@@ -28,7 +29,7 @@ from koord_descheduler.domain.jobs.object_limiter import OBJECT_LIMITER
 from koord_descheduler.domain.jobs.plugin import NAME as MIGRATION_CONTROLLER
 from koord_descheduler.domain.jobs.plugin import JobRequest, JobRequests
 from koord_descheduler.domain.jobs.recording import recorded_evictions
-from koord_descheduler.domain.jobs.viewing import JobReader
+from koord_descheduler.domain.jobs.viewing import all_jobs
 from koord_descheduler.domain.plugins.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.rounds.effects import migrating_profiles
 from koord_descheduler.domain.rounds.memory import detectors_of, moves_of
@@ -179,11 +180,11 @@ def start_of_round(
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
     """
-    shared = SharedState(priority_classes=builder.priority_classes(), interval=configuration.descheduling_interval)
+    shared = SharedState(priority_classes=priority_classes(builder.state), interval=configuration.descheduling_interval)
     shared.of(Detectors).states = detectors_of(builder.state.of_kind(RoundsState).get(ROUNDS.id))
     controller = job_controller(configuration, registry, shared, "")
     controller.limiter.rebuild(recorded_evictions(builder.state.of_kind(MigrationState).values()))
-    return _start(builder, now, JobReader(builder).jobs(), frozenset(builder.evictions()), shared)
+    return _start(builder, now, all_jobs(builder), frozenset(builder.evictions()), shared)
 
 
 def later_round(start: Start, builder: ViewBuilder, now: float) -> Start:
@@ -197,7 +198,7 @@ def later_round(start: Start, builder: ViewBuilder, now: float) -> Start:
         now: Unix seconds.
     """
     begun = {job.uid for job in start.jobs}
-    jobs = [job for job in JobReader(builder).jobs() if job.uid in begun] if begun else []
+    jobs = [job for job in all_jobs(builder) if job.uid in begun] if begun else []
     return _start(builder, now, jobs, start.evictions & frozenset(builder.evictions()), start.shared)
 
 

@@ -9,21 +9,23 @@ server the objects have these themselves; without one only the log has them (des
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import msgspec
+from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
-from koordcore.events.gateway import PodEvicted
-from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted, plural_of
-from koordcore.events.observation import NodeUsageReported
+from koordcore.events.objects.custom import plural_of
+from koordcore.events.objects.gateway import PodEvicted
+from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.protocol.annotations.allocation import allocation_annotations
-from koordcore.protocol.objects import KubeStruct, Node, Pod, object_from_json
+from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.priority import priority_value
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
-from koordcore.protocol.storage import PersistentVolumeClaim
+from koordcore.protocol.storage.objects import PersistentVolumeClaim
 from koordcore.state import ClusterState, aggregates
-from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState, policy_annotations, policy_resources
-from koordcore.values import codec
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
+from koordcore.state.index import CustomObjects, NewestReports, PodIndex, PodKeys, priority_classes
+from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 
@@ -95,11 +97,8 @@ KINDS: Final = (
     "descheduler",
 )
 """Aggregate kinds that the descheduler folds."""
-C = TypeVar("C", bound=KubeStruct)
 BUDGETS: Final = "poddisruptionbudgets"
 CLAIMS: Final = "persistentvolumeclaims"
-MOST_UNKNOWN_NODES: Final = 1024
-"""Largest number of nodes that do not exist whose usage reports are kept."""
 
 
 class ViewBuilder:
@@ -122,38 +121,29 @@ class ViewBuilder:
         self._nodes: dict[str, NodeView] = {}
         self._changed_pods: set[str] = set()
         self._changed_nodes: set[str] = set()
-        self._ids_of: dict[str, dict[str, None]] = {}
-        self._on_node: dict[str, dict[str, None]] = {}
-        self._of_owner: dict[str, dict[str, None]] = {}
-        self._by_name: dict[tuple[str, str], str] = {}
+        self.customs = CustomObjects(self.state, self.unreadable)
+        self._index = PodIndex()
         self._evicted: set[str] = set()
         """Uids of the pods whose eviction has succeeded, but whose deletion is not folded yet."""
         self._order = PodOrder()
-        self._metrics: dict[str, NodeMetric] = {}
+        self._metrics = NewestReports[NodeMetric]()
         self._workloads = WorkloadIndex()
         self._parts = SharedParts()
         self._is_restored = False
         """Whether pods of a snapshot have not been viewed yet. They share no parts."""
-        self._decoded: dict[str, tuple[object, KubeStruct | None]] = {}
-        """Id of a custom resource -> its last object as JSON, and the decoded object; None: it is not valid."""
 
     def load(self, state: ClusterState) -> None:
         """Replace the folded state, and drop all views. All objects count as changed. Usage reports stay."""
         self.state = state
         self._pods.clear()
         self._nodes.clear()
-        self._on_node.clear()
-        self._of_owner.clear()
-        self._by_name.clear()
         self._evicted.clear()
         self.unreadable.clear()
-        self._ids_of.clear()
-        for id_ in state.of_kind(aggregates.CustomObjectState):
-            self._note_custom(id_)
+        self.customs = CustomObjects(state, self.unreadable)
+        self._index = PodIndex()
         self._changed_pods = set(state.of_kind(aggregates.PodSpecState))
         self._changed_nodes = set(state.of_kind(aggregates.NodeSpecState))
         self._order = PodOrder()
-        self._decoded.clear()
         self._workloads = workload_index(state)
         self._is_restored = True
 
@@ -176,7 +166,7 @@ class ViewBuilder:
         elif ref.kind in ("nodespec", "nodepolicy"):
             self._changed_nodes.add(ref.id)
         elif ref.kind == "customspec":
-            self._note_custom(ref.id)
+            self.customs.changed(ref.id)
             if plural_of(ref.id) in WITH_REPLICAS:
                 self._workloads.note_custom(ref.id, self.state.of_kind(aggregates.CustomObjectState).get(ref.id))
         elif ref.kind == "workloadspec":
@@ -202,19 +192,12 @@ class ViewBuilder:
             position: Its position in the stream of observations.
         """
         metric = metric_of_report(report, position)
-        if len(self._metrics) > len(self.state.of_kind(aggregates.NodeSpecState)) + MOST_UNKNOWN_NODES:
-            self._forget_gone_metrics()  # an instance that does not lead makes no view
         if metric is not None:
-            self._metrics[name_from_token(node)] = metric
+            self._metrics.put(node, metric, self.state)
 
     def node_refs(self) -> list[AggregateRef]:
         """Return the aggregates of the usage reports of all nodes."""
         return [AggregateRef("node", token) for token in self.state.of_kind(aggregates.NodeSpecState)]
-
-    def priority_classes(self) -> dict[str, int]:
-        """Return name of a PriorityClass -> its value."""
-        states = self.state.of_kind(aggregates.PriorityClassState).values()
-        return {each.object.metadata.name: each.object.value for each in states}
 
     def evictions(self) -> Mapping[str, aggregates.EvictionState]:
         """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
@@ -235,9 +218,9 @@ class ViewBuilder:
             migrating: Uids of the pods with a migration job in flight. Pods whose eviction is requested are added.
         """
         self._refresh()
-        self._forget_gone_metrics()
+        self._metrics.forget_gone(self.state)
         budgets: dict[str, list[PodDisruptionBudget]] = {}
-        for budget in self.customs(BUDGETS, PodDisruptionBudget):
+        for budget in self.customs.decoded(BUDGETS, PodDisruptionBudget):
             budgets.setdefault(budget.metadata.namespace, []).append(budget)
         return ClusterView(
             now=now,
@@ -249,18 +232,18 @@ class ViewBuilder:
             },
             claims={
                 (claim.metadata.namespace, claim.metadata.name): claim
-                for claim in self.customs(CLAIMS, PersistentVolumeClaim)
+                for claim in self.customs.decoded(CLAIMS, PersistentVolumeClaim)
             },
             budgets=budgets,
-            priority_classes=self.priority_classes(),
-            metrics=dict(self._metrics),
+            priority_classes=priority_classes(self.state),
+            metrics={name_from_token(token): metric for token, metric in self._metrics.of_node.items()},
             migrating=frozenset([*self.leaving(), *migrating]),
             workloads=dict(self.workloads()),
             disruptions=self.disruptions(),
             gpus=gpu_inventory(
                 self.state,
-                (document for _, document in self.documents(DEVICES)),
-                (document for _, document in self.documents(POD_GROUPS)),
+                (document for _, document in self.customs.documents(DEVICES)),
+                (document for _, document in self.customs.documents(POD_GROUPS)),
             ),
         )
 
@@ -276,23 +259,18 @@ class ViewBuilder:
     def pods_on(self, node: str) -> list[PodView]:
         """Return all pods of a node, ordered by namespace and name. It looks at the pods of this node only."""
         self._refresh()
-        pods = [self._pods[uid] for uid in self._on_node.get(node, ())]
+        pods = [self._pods[uid] for uid in self._index.on_node(node)]
         return sorted(pods, key=lambda pod: (pod.namespace, pod.name))
 
     def pods_of(self, owner: str) -> list[PodView]:
         """Return all pods with this owner, by the uid of the owner. It looks at these pods only."""
         self._refresh()
-        return [self._pods[uid] for uid in self._of_owner.get(owner, ())]
-
-    def _forget_gone_metrics(self) -> None:
-        """Forget the usage of nodes that do not exist. A report may come after the deletion of its node."""
-        nodes = self.state.of_kind(aggregates.NodeSpecState)
-        self._metrics = {name: metric for name, metric in self._metrics.items() if name_token(name) in nodes}
+        return [self._pods[uid] for uid in self._index.of_owner(owner)]
 
     def pod_named(self, namespace: str, name: str) -> PodView | None:
         """Return a pod; None if it does not exist."""
         self._refresh()
-        uid = self._by_name.get((namespace, name))
+        uid = self._index.named(namespace, name)
         return None if uid is None else self._pods.get(uid)
 
     def has_node(self, name: str) -> bool:
@@ -302,15 +280,6 @@ class ViewBuilder:
     def has_namespace(self, name: str) -> bool:
         """Return whether a namespace exists, or has pods. Without an API server, it may have pods and no object."""
         return name_token(name) in self.state.of_kind(aggregates.NamespaceState) or self._order.has_namespace(name)
-
-    def _note_custom(self, id_: str) -> None:
-        """Remember the id of a custom resource by its kind, or forget it if the object does not exist any more."""
-        self._decoded.pop(id_, None)
-        self.unreadable.pop(f"customspec.{id_}", None)
-        if id_ in self.state.of_kind(aggregates.CustomObjectState):
-            self._ids_of.setdefault(plural_of(id_), {})[id_] = None
-        else:
-            _drop(self._ids_of, plural_of(id_), id_)
 
     def refresh(self, most: int) -> bool:
         """Make the views of changed objects. Return whether the views of all objects are current.
@@ -346,18 +315,9 @@ class ViewBuilder:
     def _renew_pod(self, uid: str, spec: aggregates.PodSpecState | None, placed: aggregates.PodState | None) -> None:
         view = None if spec is None else self._pod(uid, spec, placed)
         before = self._pods.pop(uid, None)
-        if before is not None:
-            _drop(self._on_node, before.node, uid)
-            for owner in before.owners:
-                _drop(self._of_owner, owner.uid, uid)
-            if self._by_name.get((before.namespace, before.name)) == uid:
-                del self._by_name[before.namespace, before.name]
         if view is not None:
             self._pods[uid] = view
-            self._on_node.setdefault(view.node, {})[uid] = None
-            for owner in view.owners:
-                self._of_owner.setdefault(owner.uid, {})[uid] = None
-            self._by_name[view.namespace, view.name] = uid
+        self._index.change(uid, _keys(before), _keys(view))
         self._order.change(before, view)
 
     def _pod(self, uid: str, spec: aggregates.PodSpecState, placed: aggregates.PodState | None) -> PodView | None:
@@ -391,42 +351,11 @@ class ViewBuilder:
         agent = self.state.of_kind(aggregates.NodeAgentState).get(node)
         return frozenset() if agent is None else frozenset(agent.running)
 
-    def customs(self, plural: str, kind: type[C]) -> Iterator[C]:
-        """Yield the custom resources of a kind, decoded. Those that are not valid are left out.
 
-        Args:
-            plural: Plural name of the kind.
-            kind: Type to decode to.
-        """
-        for id_, document in self.documents(plural):
-            known = self._decoded.get(id_)
-            if known is None or known[0] is not document:
-                known = self._decoded[id_] = (document, self._read(id_, document, kind))
-            if isinstance(known[1], kind):
-                yield known[1]
-
-    def _read(self, id_: str, document: Mapping[str, Any], kind: type[C]) -> C | None:
-        try:
-            return object_from_json(cast("object", document), kind)
-        except codec.DecodeError as error:
-            self.unreadable[f"customspec.{id_}"] = str(error)
-            return None
-
-    def documents(self, plural: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield id and object of the custom resources of a kind, as JSON."""
-        states = self.state.of_kind(aggregates.CustomObjectState)
-        for id_ in self._ids_of.get(plural, ()):
-            state = states.get(id_)
-            if state is not None:
-                yield id_, state.object
-
-
-def _drop(ids: dict[str, dict[str, None]], key: str, id_: str) -> None:
-    """Remove an id from its group, and the group once it is empty."""
-    group = ids.get(key, {})
-    group.pop(id_, None)
-    if not group:
-        ids.pop(key, None)
+def _keys(pod: PodView | None) -> PodKeys | None:
+    if pod is None:
+        return None
+    return PodKeys(pod.namespace, pod.name, pod.node, tuple(owner.uid for owner in pod.owners))
 
 
 def _taken(names: set[str], most: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ from koord_descheduler.domain.framework.registry import SharedState
 from koord_descheduler.domain.framework.round import Profile, run_round
 from koord_descheduler.domain.jobs.in_flight import JobsInFlight, counted_jobs, migrating_pods
 from koord_descheduler.domain.jobs.plugin import JobRequests
-from koord_descheduler.domain.jobs.viewing import JobReader
+from koord_descheduler.domain.jobs.viewing import all_jobs
 from koord_descheduler.domain.plugins.low_node_load.anomaly import Detectors
 from koord_descheduler.domain.rounds.effects import closed_nodes, is_to_carry_out, plan_drafts
 from koord_descheduler.domain.rounds.memory import (
@@ -70,11 +70,9 @@ class RoundDecider:
     prover: Prover
     watch: WorkWatch
     is_dry_run: bool
-    _reader: JobReader = field(init=False)
     _too_small: Problem = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = JobReader(self.builder)
         self._too_small = Problem("round_refused", self.logger)
 
     async def begin(self) -> RoundStart:
@@ -83,7 +81,7 @@ class RoundDecider:
         The plugins find the jobs in flight and the anomaly detectors in the state that they share.
         """
         await views_are_current(self.builder)
-        now, jobs = self.clock.now().timestamp(), self._reader.jobs()
+        now, jobs = self.clock.now().timestamp(), all_jobs(self.builder)
         unseen = list(self.effects.unseen({job.name for job in jobs}, now))
         migrating = [*migrating_pods(jobs, self.builder), *(job.pod_uid for job in unseen)]
         cluster = self.builder.view(now, migrating)

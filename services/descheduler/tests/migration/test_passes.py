@@ -1,0 +1,264 @@
+"""What a pass over the jobs decides, without the service that carries it out."""
+
+from typing import Any
+
+from koord_descheduler.domain.config.document import API_VERSION, KIND, DeschedulerConfiguration
+from koord_descheduler.domain.config.loading import load
+from koord_descheduler.domain.framework.registry import SharedState
+from koord_descheduler.domain.jobs import passes
+from koord_descheduler.domain.jobs.controller import JobController, job_controller
+from koord_descheduler.domain.jobs.effects import FIRST_SECONDS
+from koord_descheduler.domain.jobs.job import PASSED, Phase
+from koord_descheduler.domain.jobs.passes import Agenda, Looks
+from koord_descheduler.domain.jobs.viewing import all_jobs
+from koord_descheduler.domain.jobs.world import RETRY_SECONDS
+from koord_descheduler.domain.plugins.registry import BUILT_IN
+from koord_descheduler.domain.view.building import ViewBuilder
+from koordcore.events.descheduling.migration import (
+    SOFT_EVICTION_REFUSED,
+    TOO_MANY_EVICTIONS,
+    MigrationAdvanced,
+    MigrationArbitrated,
+    MigrationEnded,
+    MigrationForgotten,
+    MigrationHeld,
+)
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import Draft as Written
+from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
+from koordcore.events.objects.gateway import PodEvictionRequested
+from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.protocol import keys
+from koordcore.protocol.objects import node_from_json, pod_from_json
+from koordcore.requests.objects import ChangeOutcome, ChangeResult
+from koordcore.state.migrations import MigrationState
+from koordcore.values import codec
+from koordcore.values.timestamps import unix_seconds
+from support.histories.recording import stored
+
+CREATED = "2026-05-04T10:00:00Z"
+NOW = unix_seconds(CREATED) + 10
+REPLICAS = 20
+DONE, REFUSED = (ChangeOutcome(result=each, message="no") for each in (ChangeResult.DONE, ChangeResult.REFUSED))
+
+
+def configuration(**arguments: Any) -> DeschedulerConfiguration:
+    args: dict[str, Any] = {
+        "defaultJobMode": "EvictDirectly",
+        "maxMigratingPerNode": 0,
+        "objectLimiters": {},
+        **arguments,
+    }
+    profile: dict[str, Any] = {"name": "p", "pluginConfig": [{"name": "MigrationController", "args": args | arguments}]}
+    return load(codec.encode({"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]}), BUILT_IN)
+
+
+class Cluster:
+    """Pods of one workload on node "a", in the fold of a descheduler."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.builder = ViewBuilder()
+        self.agenda = Agenda()
+        self.controller: JobController = job_controller(configuration(**arguments), BUILT_IN, SharedState(), "me")
+        for name in "ab":
+            node = {"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64"}}}
+            self.tell(AggregateRef("nodespec", name), NodeSpecAdded(object=node_from_json(node)))
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+        workload = {"kind": "ReplicaSet", "metadata": {"namespace": "d", "name": "r", "uid": "r"}}
+        self.custom("replicasets", "d", {**workload, "spec": {"replicas": REPLICAS}})
+        for number in range(REPLICAS):
+            metadata = {"namespace": "d", "name": f"p{number}", "uid": f"u{number}", "ownerReferences": [owner]}
+            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            spec = {"nodeName": "a", "schedulerName": "koord-scheduler"}
+            pod = pod_from_json({"metadata": metadata, "spec": spec, "status": status})
+            self.tell(AggregateRef("podspec", f"u{number}"), PodSpecAdded(object=pod))
+
+    def tell(self, ref: AggregateRef, event: Event) -> None:
+        self.builder.apply(stored(self.builder.state.position + 1, Written(ref, event, 0)))
+
+    def custom(self, plural: str, namespace: str, document: dict[str, Any]) -> None:
+        ref = custom_ref(plural, namespace, document["metadata"]["name"])
+        self.tell(ref, CustomObjectObserved(object=document))
+
+    def job(self, name: str, pod: int, *, passed: bool = True, **spec: Any) -> None:
+        annotations = {keys.PASSED_ARBITRATION: PASSED} if passed else {}
+        metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": CREATED, "annotations": annotations}
+        reference = {"namespace": "d", "name": f"p{pod}", "uid": f"u{pod}"}
+        document = {"kind": "PodMigrationJob", "metadata": metadata, "spec": {"podRef": reference, **spec}}
+        self.custom("podmigrationjobs", "", document)
+
+    def looks(self, now: float = NOW) -> Looks:
+        return passes.look_at_due(
+            all_jobs(self.builder), self.builder, self.controller, self.agenda, now, without_claims=False
+        )
+
+    def store(self, steps: Any) -> list[Event]:
+        """Fold facts, and return their events."""
+        drafts = [draft for step in steps for draft in step]
+        for draft in drafts:
+            self.tell(draft.ref, draft.event)
+        return [draft.event for draft in drafts]
+
+    def conclude(self, looks: Looks, outcome: ChangeOutcome = DONE) -> list[Event]:
+        """Fold the facts of looks whose changes all had one outcome, and return their events."""
+        steps = [*looks.held]
+        for each in looks.plans:
+            step, _ = passes.concluded(each, [outcome] * len(each.changes), self.builder, lambda _: 0)
+            steps.append(step)
+        return self.store(steps)
+
+
+def test_an_eviction_and_the_step_of_its_job_are_stored_together() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    looks = cluster.looks()
+    (found,) = looks.plans
+    step, called = passes.concluded(found, [], cluster.builder, lambda _: 7)
+    assert [(type(each.event), each.expected_last) for each in step] == [
+        (PodEvictionRequested, 7),
+        (MigrationAdvanced, 0),
+    ]
+    assert (called, looks.held) == (None, [])
+
+
+def test_of_two_jobs_of_a_pod_only_one_asks_for_its_eviction() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    cluster.job("k", 0)
+    assert [each.before.name for each in cluster.looks().plans] == ["j"]
+
+
+def test_a_job_without_a_token_of_the_rate_is_held_once() -> None:
+    cluster = Cluster(evictQPS="1", evictBurst=1)
+    cluster.job("j", 0)
+    cluster.job("k", 1)
+    looks = cluster.looks()
+    assert [each.before.name for each in looks.plans] == ["j"]
+    held = [event for event in cluster.store(looks.held) if isinstance(event, MigrationHeld)]
+    assert [(each.job, each.limits) for each in held] == [("k", [TOO_MANY_EVICTIONS])]
+    assert not cluster.looks().held
+
+
+def test_a_look_takes_nothing_from_the_limits() -> None:
+    cluster = Cluster(evictQPS="1", evictBurst=1)
+    cluster.job("j", 0)
+    assert len(cluster.looks().plans) == len(cluster.looks().plans) == 1
+    assert cluster.controller.budget.take(NOW)
+    assert not cluster.looks().plans
+
+
+def test_a_workload_that_cannot_spare_a_pod_holds_its_job() -> None:
+    cluster = Cluster(maxUnavailablePerWorkload=1, evictBurst=10)
+    cluster.job("j", 0)
+    cluster.job("k", 1)
+    looks = cluster.looks()
+    assert [each.before.name for each in looks.plans] == ["j"]
+    (held,) = [event for event in cluster.store(looks.held) if isinstance(event, MigrationHeld)]
+    assert (held.limits, held.inputs["max_unavailable_per_workload"].value) == (["max_unavailable_per_workload"], 1)
+
+
+def test_a_refused_call_is_told_and_recorded_as_a_limit() -> None:
+    cluster = Cluster(evictionPolicy="SoftEviction")
+    cluster.job("j", 0)
+    assert [type(each) for each in cluster.conclude(cluster.looks(), REFUSED)] == [MigrationAdvanced]  # it runs now
+    (found,) = cluster.looks().plans
+    step, called = passes.concluded(found, [REFUSED], cluster.builder, lambda _: 0)
+    assert called is not None
+    assert (called.namespace, called.node, called.is_done) == ("d", "a", False)
+    assert [each.limits for each in cluster.store([step]) if isinstance(each, MigrationHeld)] == [
+        [SOFT_EVICTION_REFUSED]
+    ]
+
+
+def test_tokens_of_objects_are_taken_once_per_stored_eviction() -> None:
+    limit = {"workload": {"duration": "1h", "maxMigrating": 1}}
+    cluster = Cluster(objectLimiters=limit, evictBurst=10)
+    cluster.job("j", 0)
+    looks, pod = cluster.looks(), cluster.builder.pod_named("d", "p1")
+    assert pod is not None
+    facts, limiter = cluster.builder.state.of_kind(MigrationState), cluster.controller.limiter
+    passes.count_evictions(looks.plans, facts, limiter)
+    assert not limiter.is_limited(pod, NOW)
+    cluster.conclude(looks)
+    recorded = facts["uid-j"]
+    passes.count_evictions(looks.plans, facts, limiter)
+    assert limiter.is_limited(pod, unix_seconds(recorded.evicted_at))
+
+
+def test_a_job_is_due_again_when_its_objects_change_or_its_time_has_come() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    state = cluster.builder.state
+
+    def note(now: float) -> None:
+        for each in (looks := cluster.looks(now)).plans:
+            cluster.agenda.looked(each, state, now)
+        cluster.conclude(looks)
+
+    note(NOW)  # asks for the eviction
+    note(NOW)  # sees that it is asked for, and waits
+    (job,) = all_jobs(cluster.builder)
+    assert not cluster.agenda.is_due(job, state, NOW)
+    assert cluster.agenda.is_due(job, state, NOW + RETRY_SECONDS)
+    cluster.agenda.not_stored(job.uid)
+    assert cluster.agenda.is_due(job, state, NOW)
+
+
+def test_a_job_waits_longer_after_each_refused_change() -> None:
+    cluster = Cluster(defaultJobMode="ReservationFirst")
+    cluster.job("j", 0)
+    now, state = NOW, cluster.builder.state
+    for pause in (FIRST_SECONDS, 2 * FIRST_SECONDS):
+        looks = cluster.looks(now)
+        (found,) = looks.plans
+        cluster.agenda.looked(found, state, now)
+        cluster.conclude(looks, REFUSED)
+        cluster.agenda.changed(found, [REFUSED], state, now)
+        (job,) = all_jobs(cluster.builder)
+        assert not cluster.agenda.is_due(job, state, now + pause - 0.5)
+        assert cluster.agenda.is_due(job, state, now + pause)
+        now += pause
+    cluster.agenda.keep_only(set())
+    assert cluster.agenda == Agenda()
+
+
+def test_a_late_job_gives_back_the_reservation_that_its_user_named() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, passed=False, ttl="1s", reservationOptions={"reservationRef": {"name": "mine"}})
+    cluster.job("k", 1, passed=False)
+    decided = passes.arbitrated(all_jobs(cluster.builder), cluster.builder, cluster.controller, NOW)
+    assert [(each.kind, each.name) for each in decided.deletions] == [("Reservation", "mine")]
+    events = cluster.store(decided.steps)
+    assert {type(each) for each in events} == {MigrationEnded, MigrationArbitrated}
+
+
+def test_without_waiting_jobs_nothing_is_arbitrated() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0)
+    assert passes.arbitrated(all_jobs(cluster.builder), cluster.builder, cluster.controller, NOW) == passes.Decided()
+
+
+def test_facts_of_a_deleted_job_are_kept_while_a_limit_counts_its_eviction() -> None:
+    cluster = Cluster(objectLimiters={"workload": {"duration": "1h"}})
+    cluster.job("j", 0)
+    cluster.conclude(cluster.looks())
+    cluster.tell(
+        custom_ref("podmigrationjobs", "", "j"), CustomObjectDeleted(kind="PodMigrationJob", namespace="", name="j")
+    )
+    state, memory = cluster.builder.state, cluster.controller.limiter.memory_seconds
+    at = unix_seconds(state.of_kind(MigrationState)["uid-j"].evicted_at)
+    assert not passes.forgotten(set(), state, memory, at).steps
+    assert not passes.forgotten({"uid-j"}, state, memory, at + memory).steps
+    assert cluster.store(passes.forgotten(set(), state, memory, at + memory).steps) == [MigrationForgotten()]
+
+
+def test_an_old_job_is_aborted_and_deleted_with_its_reservation() -> None:
+    cluster = Cluster()
+    cluster.job("j", 0, ttl="1s", reservationOptions={"reservationRef": {"name": "mine"}})
+    jobs, state = all_jobs(cluster.builder), cluster.builder.state
+    assert passes.collected(jobs, state, NOW) == passes.Decided([], [])
+    decided = passes.collected(jobs, state, unix_seconds(CREATED) + 1 + passes.AFTER_TTL)
+    assert [(each.kind, each.name) for each in decided.deletions] == [("Reservation", "mine"), ("PodMigrationJob", "j")]
+    (ended,) = cluster.store(decided.steps)
+    assert isinstance(ended, MigrationEnded)
+    assert ended.progress.phase == Phase.ABORTED
