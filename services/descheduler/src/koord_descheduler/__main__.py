@@ -9,7 +9,6 @@ from koord_descheduler.settings import DeschedulerSettings
 
 
 def main() -> None:
-    """Run the descheduler until it is stopped."""
     sys.exit(run_service(DeschedulerSettings, compose))
 
 

@@ -55,7 +55,7 @@ _EMPTY = f"apiVersion: {API_VERSION}\nkind: {KIND}\n".encode()
 
 
 async def compose(shell: Shell[DeschedulerSettings]) -> None:
-    """Read the configuration, and add the connection to the log and all components of the descheduler to the service.
+    """Add the connection to the log and all components of the descheduler to the service.
 
     If the settings name a file for the effective configuration, write that file and stop the service instead.
 
@@ -80,7 +80,7 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
     rounds = assemble(shell, bus, leadership, configuration, writer_of(bus), registry)
 
     async def campaign() -> None:
-        """Apply for leadership, but not before the log is folded and the views are built."""
+        """Not before the log is folded and the views are built."""
         await rounds.runner.caught_up()
         await views_are_current(rounds.builder)
         await leadership.campaign()
@@ -89,7 +89,7 @@ async def compose(shell: Shell[DeschedulerSettings]) -> None:
 
 
 def load_configuration(file: Path | None, registry: Registry) -> DeschedulerConfiguration:
-    """Return the effective configuration of a file; without one, the defaults.
+    """The effective configuration of a file; without one, the defaults.
 
     Raises:
         ConfigurationRefused: The configuration is invalid. Its text has one line per problem.
@@ -99,7 +99,7 @@ def load_configuration(file: Path | None, registry: Registry) -> DeschedulerConf
 
 
 def writer_of(bus: Bus) -> ObjectWriter:
-    """Return a writer that changes objects by requests to the manager, over a bus that is connected to a server."""
+    """For a bus that is connected to a server."""
     assert bus.connection is not None, "a log in memory has no manager"
     return ManagerWriter(bus.connection, bus.names)
 
@@ -122,7 +122,7 @@ class _Parts:
     drains_wanted: asyncio.Event
 
     def with_priorities(self) -> SharedState:
-        """Return the state that plugins share, with the PriorityClasses of this moment."""
+        """The state that plugins share, with the PriorityClasses of this moment."""
         self.shared.priority_classes = priority_classes(self.builder.state)
         return self.shared
 

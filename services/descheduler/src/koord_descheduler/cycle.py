@@ -30,37 +30,22 @@ from koord_descheduler.shell.waiting import first_of
 
 @dataclass(slots=True, kw_only=True)
 class Rounds:
-    """Runs the rounds of a configuration.
-
-    Attributes:
-        builder: The folded cluster.
-        runner: Folds the log into `builder`.
-        leading: Whether this instance may decide.
-        clock: Clock of the run.
-        logger: Logger of the service.
-        interval: Seconds from the start of a round to the start of the next; 0: one round per term.
-        make: Makes the profiles before the first round. Until all can be made, it tries again before each round.
-        facts: Appends the facts of rounds.
-        decider: Decides rounds.
-        execution: Carries out what was decided.
-        reporter: Records and explains what happened.
-        done: Number of finished rounds.
-        begun: Number of rounds that have begun, also those of a cluster that is too small.
-    """
+    """Runs the rounds of a configuration."""
 
     builder: ViewBuilder
     runner: FoldRunner[ViewFold]
     leading: Leading
     clock: Clock
     logger: Logger
-    interval: float
+    interval: float  # Seconds from the start of a round to the start of the next; 0: one round per term
+    # Makes the profiles before the first round. Until all can be made, it tries again before each round.
     make: Callable[[], MadeProfiles]
     facts: RoundFacts
     decider: RoundDecider
     execution: RoundExecution
     reporter: RoundReporter
     done: int = 0
-    begun: int = 0
+    begun: int = 0  # Number of rounds that have begun, also those of a cluster that is too small
     _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"], init=False)
     _left_out: list[str] = field(default_factory=list[str], init=False)
@@ -120,10 +105,7 @@ class Rounds:
         return decided.outcome
 
     async def run_now(self) -> None:
-        """Run an extra round, besides the periodic ones, and wait until it has ended. Rounds never overlap.
-
-        If this instance does not lead, wait until it leads and has run a round.
-        """
+        """Run an extra round and wait until it has ended; without leadership, wait for it. Rounds never overlap."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wanted.set()
@@ -138,7 +120,7 @@ class Rounds:
         await first_of(pause, self._wanted.wait())
 
     def _profiles(self) -> Sequence[Profile]:
-        """Return the profiles that can be made now. Log the problems of the others when they change."""
+        """The profiles that can be made now. The problems of the others are logged when they change."""
         made = self.make()
         if made.problems != self._left_out:
             self._left_out = made.problems

@@ -38,12 +38,9 @@ class DeschedulerSettings(ComponentSettings):
     )
 
     def with_leader_election(self, configuration: DeschedulerConfiguration) -> "DeschedulerSettings":
-        """Return the settings with the leader election of a configuration file.
+        """Flags that were given keep their values.
 
-        Flags that were given keep their values. Without a file, the settings are returned unchanged.
-
-        Source:
-            descheduler spec, 2 (precedence)
+        Without a file, nothing changes (descheduler spec, 2 (precedence)).
         """
         if self.config is None:
             return self
@@ -59,16 +56,11 @@ class DeschedulerSettings(ComponentSettings):
     def plain_addresses_with(
         self, written: DeschedulerConfiguration, effective: DeschedulerConfiguration
     ) -> list[Address]:
-        """Return the addresses to serve on without TLS of their own; none if neither flags nor file have any.
+        """Addresses to serve on without TLS of their own; none if neither flags nor file have any (descheduler spec, 2
+        (flags)).
 
-        With a file, those of the flags do not count.
-
-        Args:
-            written: The configuration file as it was decoded.
-            effective: The same with all defaults.
-
-        Source:
-            descheduler spec, 2 (flags)
+        With a file, those of the flags do not count. `written`: the file as it was decoded. `effective`: with all
+        defaults.
         """
         if self.config is None or not (
             self.plain_addresses or {"metrics_bind_address", "healthz_bind_address"} & written.model_fields_set

@@ -66,19 +66,7 @@ _INTERVAL: Final = 10.0
 class Commands:
     """Carries out commands, and answers dry runs, while this instance leads.
 
-    Args:
-        connection: Connection of the process.
-        names: Names of the cluster's streams and subjects.
-        run_round: Runs a round besides those of the interval, and waits for its end.
-        builder: The folded cluster.
-        writer: Changes objects.
-        leading: Whether this instance may decide.
-        operation: Records who asked for what.
-        configuration: The running configuration.
-        registry: Plugins that configurations can name.
-        clock: Clock of the run.
-        logger: Logger of the service.
-        audit: Takes the audit records of requests and work.
+    `run_round` runs a round besides those of the interval, and waits for its end.
     """
 
     def __init__(
@@ -112,7 +100,7 @@ class Commands:
         self._audit = audit
 
     async def run(self) -> None:
-        """Take requests from the work queues and answer them while this instance leads. Runs until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             term = await self._leading.term()
             server = EndpointServer(self._connection, self._names, audit=self._audit)
@@ -184,10 +172,7 @@ class Commands:
         await self._change(changes)
 
     async def _abort_migration(self, request: descheduling.AbortMigration) -> None:
-        """Delete a migration job, then its Reservation.
-
-        Source: descheduler spec, 7.11.
-        """
+        """Delete a migration job, then its Reservation (descheduler spec, 7.11)."""
         reservation = reservation_of_job(self._builder.state, request.name)
         changes: list[ObjectChange] = [DeleteObject(kind="PodMigrationJob", name=request.name)]
         if reservation:
@@ -259,7 +244,7 @@ class Commands:
 
 
 def _record_of(queue: WorkQueue[Q], request: Q, item: WorkItem, status: int) -> RequestAudited:
-    """Return the audit record of a delivery of work; a delivery that fails is tried again and has its own record."""
+    """The audit record of a delivery. A delivery that fails is tried again and has its own record."""
     match request:
         case descheduling.StartDrain():
             objects: tuple[str, ...] = (f"Node {request.node}",)

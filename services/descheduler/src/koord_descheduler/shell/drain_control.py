@@ -37,13 +37,7 @@ _MOST_WAITS: Final = 1024
 
 @dataclass(slots=True, kw_only=True)
 class DrainControl:
-    """Leads drains of nodes and of groups to their end.
-
-    Attributes:
-        make_policy: Makes the policy when the first term begins. It raises InvalidInput while it cannot be made, for
-            example because a PriorityClass does not exist; then all drains wait.
-        wanted: Is set if a look is wanted before the next one is due.
-    """
+    """Leads drains of nodes and of groups to their end."""
 
     builder: ViewBuilder
     leading: Leading
@@ -52,8 +46,10 @@ class DrainControl:
     logger: Logger
     actor: str
     writer: ObjectWriter
+    # Makes the policy when the first term begins. It raises InvalidInput while it cannot be made, for example because a
+    # PriorityClass does not exist; then all drains wait.
     make_policy: Callable[[], DrainPolicy]
-    wanted: asyncio.Event
+    wanted: asyncio.Event  # Is set if a look is wanted before the next one is due
     _refused: Refusals = field(default_factory=Refusals, init=False)
     _waits: Newest[AggregateRef, str] = field(
         default_factory=lambda: Newest[AggregateRef, str](_MOST_WAITS), init=False
@@ -65,7 +61,7 @@ class DrainControl:
         self._without_policy = Problem("drains_wait", self.logger)
 
     async def run(self) -> None:
-        """Look at all drains every few seconds while this instance leads. Runs until it is cancelled."""
+        """Runs until it is cancelled."""
         policy: DrainPolicy | None = None
         while True:
             term = await self.leading.term()
@@ -76,7 +72,7 @@ class DrainControl:
             await first_of(self.clock.sleep(LOOK_INTERVAL), self.wanted.wait())
 
     def _policy(self) -> DrainPolicy | None:
-        """Return the policy; None if it cannot be made now. The reason is logged when it changes."""
+        """None if it cannot be made now. The reason is logged when it changes."""
         try:
             return self.make_policy()
         except InvalidInput as error:
@@ -108,11 +104,7 @@ class DrainControl:
             await self._record(look.ref, look.object_uid, event, term)
 
     async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
-        """Change objects if this instance still leads.
-
-        Raises:
-            NotWritten: It does not lead any more, or the manager does not answer.
-        """
+        """Raises NotWritten: this instance does not lead any more, or the manager does not answer."""
         if self.leading.is_over(term):
             raise NotWritten("this instance does not lead any more")
         return await self.writer.change(changes)

@@ -26,19 +26,7 @@ MOST_ENDED: Final = 1024
 
 
 class FactWriter:
-    """Appends facts in atomic batches, if this instance still leads.
-
-    Args:
-        builder: The folded cluster.
-        leading: Whether this instance may decide.
-        log: The log.
-        clock: Clock of the run.
-        logger: Logger of the service.
-        actor: Name of this instance in the facts that it writes.
-
-    Attributes:
-        takes_nothing: Whether the last append failed because the log is full or does not answer. Others would fail too.
-    """
+    """Appends facts in atomic batches, if this instance still leads. `actor`: its name in the facts."""
 
     def __init__(
         self,
@@ -57,25 +45,24 @@ class FactWriter:
         self._actor = actor
         self._ended = Newest[AggregateRef, int](MOST_ENDED)
         self._full = Problem("log_full", logger)
+        # Whether the last append failed because the log is full or does not answer. Others would fail too.
         self.takes_nothing = False
 
     def last_eviction(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an eviction that has ended before; 0 if none is known.
+        """Sequence of the last event of an eviction that has ended before; 0 if none is known.
 
         The fold drops an eviction that has ended. So the sequence is only known after the log refused an append.
         """
         return self._ended.get(ref, 0)
 
     async def append(self, drafts: Sequence[Draft], causation: str, position: int, term: Term) -> Appended | None:
-        """Append facts as one batch. None: this instance leads no more, or the log did not store them.
+        """Append facts, at least one, as one batch. None: this instance leads no more, or the log did not store them.
 
         That the log is full is logged once.
 
         Args:
-            drafts: The facts; at least one.
             causation: Id of their cause. Facts with the same causation id are stored once.
             position: Position of the log on which they are based.
-            term: The term in which they were decided.
         """
         self.takes_nothing = False
         if self._leading.is_over(term):
@@ -113,10 +100,8 @@ class FactWriter:
         Many steps make one batch. If the log refuses it, each step is appended alone, unless the log takes nothing.
 
         Args:
-            steps: The facts of each step; at least one.
             causation: Beginning of the ids of their causes.
             position: Position of the log on which they are based.
-            term: The term in which they were decided.
 
         Returns:
             Position of the last fact that was stored, 0 for none, and the steps that were not stored.
@@ -148,7 +133,7 @@ class FactWriter:
 
 
 def _batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]]:
-    """Yield the steps in batches that the log takes at once."""
+    """Yield steps in batches that the log takes at once."""
     batch: list[Sequence[Draft]] = []
     facts = 0
     for step in steps:
@@ -163,36 +148,19 @@ def _batches(steps: Sequence[Sequence[Draft]]) -> Iterator[list[Sequence[Draft]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFacts:
-    """The facts of rounds.
-
-    Attributes:
-        builder: The folded cluster.
-        leading: Whether this instance may decide.
-        writer: Appends facts.
-    """
-
     builder: ViewBuilder
     leading: Leading
     writer: FactWriter
 
     def memory(self, ref: AggregateRef = ROUNDS) -> RoundsState | None:
-        """Return the folded facts of an aggregate of rounds; None if there are none."""
+        """The folded facts of an aggregate of rounds; None if there are none."""
         return self.builder.state.of_kind(RoundsState).get(ref.id)
 
     async def record(self, events: Iterable[Event], position: int, term: Term, ref: AggregateRef = ROUNDS) -> bool:
-        """Append facts of a round one after the other, and wait until they are folded.
+        """Append facts of a round one after the other, and wait until they are folded. Return whether all are stored.
 
         Two facts of one aggregate cannot be one append. A kill in between leaves the pods of the later facts where they
         are.
-
-        Args:
-            events: The facts.
-            position: Position of the log on which the round is based.
-            term: The term of the leader.
-            ref: Aggregate of the facts.
-
-        Returns:
-            Whether all are stored.
         """
         last = self.builder.state.last_seq(ref)
         for event in events:
@@ -205,7 +173,7 @@ class RoundFacts:
         return True
 
     async def record_plans(self, drafts: Iterable[Draft], position: int, term: Term) -> frozenset[str]:
-        """Append the plans of a round, and return the ids of those that the log has stored."""
+        """Return the ids of the plans that the log has stored."""
         return frozenset(
             [
                 draft.ref.id

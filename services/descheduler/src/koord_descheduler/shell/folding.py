@@ -31,19 +31,14 @@ _REPORTS_AT_ONCE: Final = 50
 
 
 class ViewFold:
-    """The builder of views in the form that the runner of folds drives.
-
-    Args:
-        builder: Receives the facts.
-        audit: Counts the records of the audit; None: nobody counts.
-    """
+    """The builder of views in the form that the runner of folds drives. Without `audit`, nobody counts."""
 
     def __init__(self, builder: ViewBuilder, audit: AuditCounter | None = None) -> None:
         self._builder = builder
         self._audit = audit
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event of the log, and return it decoded; None if it was ignored."""
+        """None if the event was ignored."""
         state, ref = self._builder.state, stored.ref
         before = state.get(ref)
         event = self._builder.apply(stored)
@@ -52,20 +47,18 @@ class ViewFold:
         return event
 
     def skip(self, seq: int) -> None:
-        """Continue after an event that an operator ordered to skip; `seq` is its position."""
+        """Continue after an event that an operator ordered to skip."""
         self._builder.skip(seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Yield the folded state as chunks of bytes, for the snapshot store."""
         return self._builder.state.snapshot()
 
     def fresh(self) -> "ViewFold":
-        """Empty the state, so that the log is read from its first event, and return this object."""
+        """Empty the state, so that the log is read from its first event."""
         self._builder.load(ClusterState())
         return self
 
     def restore(self, data: bytes) -> "ViewFold":
-        """Load the state of a snapshot, and return this object."""
         self._builder.load(ClusterState.restore(data))
         return self
 
@@ -73,14 +66,6 @@ class ViewFold:
 def view_runner(
     builder: ViewBuilder, bus: Bus, metrics: BusMetrics = NO_METRICS, audit: AuditCounter | None = None
 ) -> FoldRunner[ViewFold]:
-    """Return a runner that folds the log into the builder of views.
-
-    Args:
-        builder: Receives the facts.
-        bus: Connection to the log.
-        metrics: Metrics of the bus.
-        audit: Counts the records of the audit; None: nobody counts.
-    """
     fold = ViewFold(builder, audit)
     return FoldRunner(
         FOLD,
@@ -96,12 +81,7 @@ def view_runner(
 async def follow_reports(builder: ViewBuilder, observations: ObservationLog, logger: Logger) -> None:
     """Read the newest usage report of every node, then follow all further reports, until cancelled.
 
-    A report that is not valid is skipped; then the node counts as silent.
-
-    Args:
-        builder: Receives the reports. Its nodes must be folded.
-        observations: The stream of reports.
-        logger: Logs reports that are skipped.
+    A report that is not valid is logged and skipped; then the node counts as silent. The nodes must be folded before.
     """
     # Before the newest reports: while they are read, a node that was read already may report again.
     head = await patiently(observations.head)
@@ -112,10 +92,7 @@ async def follow_reports(builder: ViewBuilder, observations: ObservationLog, log
 
 
 async def observe_all(builder: ViewBuilder, reports: Sequence[StoredEvent], logger: Logger) -> None:
-    """Store usage reports in the builder, and yield to other tasks in between.
-
-    Reports that are not valid are logged and skipped.
-    """
+    """Yield to other tasks in between. Reports that are not valid are logged and skipped."""
     for number, stored in enumerate(reports, start=1):
         _observe(builder, stored, logger)
         if number % _REPORTS_AT_ONCE == 0:
@@ -141,10 +118,7 @@ INTERVAL_SECONDS: Final = 0.5
 
 
 async def views_are_current(builder: ViewBuilder) -> None:
-    """Make the views of all changed objects, and yield to other tasks in between.
-
-    Objects that change meanwhile are included.
-    """
+    """Yield to other tasks in between. Objects that change meanwhile are included."""
     time = asyncio.get_running_loop().time
     until = time() + SLICE_SECONDS
     while not builder.refresh(PIECE):

@@ -41,13 +41,7 @@ _CHANGES_AT_ONCE: Final = 100
 
 @dataclass(slots=True, kw_only=True)
 class JobControl:
-    """Leads migration jobs to their end.
-
-    Attributes:
-        make: Makes the controller when the first term begins. Later terms keep it. It raises InvalidInput while it
-            cannot be made, for example because a PriorityClass does not exist; then the jobs wait.
-        without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
-    """
+    """Leads migration jobs to their end."""
 
     builder: ViewBuilder
     leading: Leading
@@ -56,8 +50,10 @@ class JobControl:
     logger: Logger
     metrics: DeschedulerMetrics
     writer: ObjectWriter
+    # Makes the controller when the first term begins. Later terms keep it. It raises InvalidInput while it cannot be
+    # made, for example because a PriorityClass does not exist; then the jobs wait.
     make: Callable[[], JobController]
-    without_claims: bool = False
+    without_claims: bool = False  # Whether Reservations leave out volumes with a claim (gate DisablePVCReservation)
     _controller: JobController | None = field(default=None, init=False)
     _agenda: Agenda = field(default_factory=Agenda, init=False)
     _collected_at: float = field(default=0.0, init=False)
@@ -92,7 +88,7 @@ class JobControl:
         self._made()
 
     def _made(self) -> JobController | None:
-        """Return the controller, with the recorded evictions. None if it cannot be made now; the reason is logged."""
+        """The controller, with the recorded evictions. None if it cannot be made now; the reason is logged."""
         try:
             controller = self._controller or self.make()
         except InvalidInput as error:
@@ -156,11 +152,7 @@ class JobControl:
         passes.count_evictions(looks.plans, builder.state.of_kind(MigrationState), controller.limiter)
 
     async def _append(self, steps: Sequence[Step], term: Term, position: int | None = None) -> None:
-        """Append facts, and wait until they are folded.
-
-        Args:
-            position: Position of the log on which they are based. None: the present one.
-        """
+        """Append facts, and wait until they are folded. They are based on `position`; None: the present one."""
         position = self.builder.state.position if position is None else position
         ended = [self._ended(draft) for step in steps for draft in step if isinstance(draft.event, MigrationEnded)]
         last, refused = await self.facts.append_steps(steps, f"jobs/{position}", position, term)
@@ -172,7 +164,7 @@ class JobControl:
                 self.metrics.job_seconds.labels(phase).observe(seconds)
 
     def _ended(self, draft: Draft) -> tuple[str, float]:
-        """Return the phase in which a job ends, and the seconds since it passed arbitration; 0 if it never did."""
+        """The phase in which a job ends, and the seconds since it passed arbitration; 0 if it never did."""
         assert isinstance(draft.event, MigrationEnded)
         before = self.builder.state.of_kind(MigrationState).get(draft.ref.id)
         begun = before.passed_at if before is not None else ""
@@ -183,11 +175,7 @@ class JobControl:
         log_refused_deletions(self.logger, deletions, await self._changed(deletions, term))
 
     async def _changed(self, changes: Sequence[ObjectChange], term: Term) -> list[ChangeOutcome]:
-        """Change objects if this instance still leads, and return one outcome per change.
-
-        Raises:
-            NotWritten: It does not lead any more, or the manager does not answer.
-        """
+        """Raises NotWritten: this instance does not lead any more, or the manager does not answer."""
         outcomes: list[ChangeOutcome] = []
         for begin in range(0, len(changes), _CHANGES_AT_ONCE):
             if self.leading.is_over(term):

@@ -17,14 +17,7 @@ FOLLOWER_SECONDS: Final = 0.5
 
 
 class Leading:
-    """Tells when this instance may decide.
-
-    Args:
-        leadership: Whether this instance leads.
-        runner: Folds the log.
-        log: The log.
-        logger: Logger of the service.
-    """
+    """Tells when this instance may decide."""
 
     def __init__(self, leadership: Leadership, runner: FoldRunner[ViewFold], log: EventLog, logger: Logger) -> None:
         self._leadership = leadership
@@ -50,11 +43,9 @@ class Leading:
             await asyncio.sleep(FOLLOWER_SECONDS)
 
     def is_over(self, term: Term) -> bool:
-        """Return whether a term is over."""
         return self._leadership.term != term
 
     async def lost(self, term: Term) -> None:
-        """Wait until a term is over."""
         await self._leadership.lost(term)
 
     async def folded(self, seq: int) -> None:

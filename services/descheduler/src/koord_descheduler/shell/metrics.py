@@ -41,14 +41,7 @@ _Labels: TypeAlias = tuple[str, str, str, str]
 
 
 class EvictionCounter(Collector):
-    """Counts requests for evictions by result, plugin, namespace and node.
-
-    The series of nodes and namespaces that are gone are dropped after `KEPT_SECONDS`.
-
-    Args:
-        builder: The folded cluster.
-        clock: Clock of the host.
-    """
+    """The series of nodes and namespaces that are gone are dropped after `KEPT_SECONDS`."""
 
     def __init__(self, builder: ViewBuilder, clock: Clock) -> None:
         def exists(labels: _Labels) -> bool:
@@ -64,30 +57,20 @@ class EvictionCounter(Collector):
         )
 
     def describe(self) -> Iterable[Metric]:
-        """Return the metric without values."""
         return self._counter.describe()
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metric, without the series of what is gone."""
+        """Without the series of what is gone."""
         self._lifetime.forget_gone()
         return self._counter.collect()
 
     def add(self, result: Result, strategy: str, namespace: str, node: str) -> None:
-        """Count a request for an eviction."""
         labels = (str(result), strategy, namespace, node)
         self._counter.labels(*labels).inc()
         self._lifetime.touch(labels)
 
 
 class DeschedulerMetrics:
-    """Counts evictions by result, plugin, namespace and node, shows classes of nodes, and measures rounds and jobs.
-
-    Args:
-        registry: Receives the metrics.
-        builder: The folded cluster.
-        clock: Clock of the host.
-    """
-
     def __init__(self, registry: CollectorRegistry, builder: ViewBuilder, clock: Clock) -> None:
         self._evicted = EvictionCounter(builder, clock)
         registry.register(self._evicted)
@@ -129,7 +112,6 @@ class DeschedulerMetrics:
         )
 
     def classify(self, classified: Iterable[ClassifiedNodes]) -> None:
-        """Set the number of nodes of each class in the last round."""
         for each in classified:
             for name, number in (
                 ("under", len(each.under)),
@@ -141,11 +123,7 @@ class DeschedulerMetrics:
     def count(self, attempts: Iterable[Attempt], refused: Set[str]) -> None:
         """Count the attempts of a round that did not succeed, by their result. Dry runs count here, too.
 
-        An attempt in `refused` counts as an error. Successful ones count when the eviction was called, see `called`.
-
-        Args:
-            attempts: The attempts.
-            refused: Uids of the pods whose eviction or job was not stored.
+        An attempt in `refused`, by uid of the pod, counts as an error. Successful ones count in `called`.
         """
         for attempt in attempts:
             result = Result.ERROR if attempt.pod.uid in refused else attempt.result
@@ -153,45 +131,31 @@ class DeschedulerMetrics:
                 self._evicted.add(result, attempt.plugin, attempt.pod.namespace, attempt.pod.node)
 
     def called(self, trigger: str, namespace: str, node: str, *, is_done: bool) -> None:
-        """Count the call of an eviction, by a migration job or without one.
-
-        Args:
-            trigger: Plugin or drain on whose behalf the pod is evicted; "" if a user asked for it.
-            namespace: Namespace of the pod.
-            node: Node of the pod.
-            is_done: Whether the call succeeded.
-        """
+        """Count the call of an eviction, by a migration job or without one. `trigger`: "" if a user asked for it."""
         self._evicted.add(Result.SUCCESS if is_done else Result.ERROR, trigger, namespace, node)
 
     def plugin(self, name: str) -> "AbstractContextManager[object]":
-        """Return a context that measures the run of one plugin in a round."""
         return self._plugin_seconds.labels(name).time()
 
     def audited(self, action: str, decision: str) -> None:
-        """Count a record of the audit."""
         self._audited.labels(action, decision).inc()
 
     def limited(self, kind: str) -> None:
-        """Count that the object limiter delayed a job, by the type of its bucket: workload or namespace."""
+        """`kind`: type of the bucket of the object limiter that delayed a job."""
         self._limited.labels(kind).inc()
 
 
 class FoldMetrics(Collector):
-    """Migration jobs and drained pods by phase, counted from the fold when somebody asks for the metrics.
-
-    Args:
-        builder: The folded cluster.
-    """
+    """Migration jobs and drained pods by phase, counted from the fold when somebody asks for the metrics."""
 
     def __init__(self, builder: ViewBuilder) -> None:
         self._builder = builder
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the metrics without values. The registry asks for it before the log is folded."""
+        """The registry asks for it before the log is folded."""
         return (_jobs(), _waiting(0), _drained())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics as of the last applied event."""
         facts = self._builder.state.of_kind(MigrationState)
         uids = [str(document["metadata"].get("uid", "")) for _, document in self._builder.customs.documents(JOBS)]
         of_jobs = [facts.get(uid) for uid in uids]
@@ -223,13 +187,8 @@ def _drained() -> GaugeMetricFamily:
 class AuditCounter:
     """Counts the audit records in facts that this instance folds while it leads.
 
-    Any instance may have written the facts.
-
-    The former leader counted the facts that were folded before this term, so that no record counts twice.
-
-    Args:
-        leadership: Whether this instance leads.
-        metrics: Metrics of the service.
+    Any instance may have written the facts. The former leader counted the facts that were folded before this term, so
+    that no record counts twice.
     """
 
     def __init__(self, leadership: Leadership, metrics: DeschedulerMetrics) -> None:
@@ -239,7 +198,7 @@ class AuditCounter:
         self._closing: dict[str, Closer] = {}
 
     def begin(self) -> None:
-        """Begin a term: facts that are folded from now on count."""
+        """Facts that are folded from now on count."""
         self._term = self._leadership.term
 
     def count(
@@ -247,11 +206,7 @@ class AuditCounter:
     ) -> None:
         """Count the records of a fact, by action and decision, and a call of the eviction API. No-op without a term.
 
-        Args:
-            stored: The fact.
-            event: The decoded fact.
-            before: State of its aggregate before the fact; None if it did not exist.
-            after: State of its aggregate after the fact; None if it no longer exists.
+        `before`, `after`: state of its aggregate; None if it did not exist, or no longer exists.
         """
         if stored.ref.kind not in KINDS or self._term is None or self._term != self._leadership.term:
             return

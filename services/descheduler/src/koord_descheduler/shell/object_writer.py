@@ -19,16 +19,8 @@ class NotWritten(Exception):
 
 
 class ObjectWriter(Protocol):
-    """Changes objects."""
-
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """Change objects.
-
-        Args:
-            changes: The changes, in the order in which they are made.
-
-        Returns:
-            One outcome per change, in the same order: done, it existed already, the object does not exist, or refused.
+        """One outcome per change, in the same order: done, it existed already, the object does not exist, or refused.
 
         Raises:
             NotWritten: There is no answer with outcomes. All, some or none of the changes may have been made.
@@ -37,7 +29,7 @@ class ObjectWriter(Protocol):
 
 
 def log_refused_deletions(logger: Logger, changes: Sequence[DeleteObject], outcomes: Sequence[ChangeOutcome]) -> None:
-    """Log in one line how many deletions were refused, with the first of them and its reason. No-op if none was."""
+    """In one line: how many, with the first of them and its reason. No-op if none was refused."""
     both = zip(changes, outcomes, strict=True)
     refused = [(change, outcome) for change, outcome in both if outcome.result is ChangeResult.REFUSED]
     for change, outcome in refused[:1]:
@@ -46,30 +38,12 @@ def log_refused_deletions(logger: Logger, changes: Sequence[DeleteObject], outco
 
 
 class ManagerWriter:
-    """Asks the leading manager to change objects.
-
-    Args:
-        connection: Connection of the process.
-        names: Names of the subjects of the cluster.
-    """
-
     def __init__(self, connection: BusConnection, names: BusNames) -> None:
         self._connection = connection
         self._names = names
 
     async def change(self, changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-        """Ask the leading manager to change objects, and wait up to `SECONDS` for its answer.
-
-        Args:
-            changes: The changes, in the order in which they are made.
-
-        Returns:
-            One outcome per change, in the same order: done, it existed already, the object does not exist, or refused.
-
-        Raises:
-            NotWritten: The manager did not answer in time, or refused the whole request. All, some or none of the
-                changes may have been made.
-        """
+        """Wait up to `SECONDS` for the answer of the leading manager."""
         request = ChangeRequest(changes=list(changes))
         try:
             answer = await ask(self._connection, self._names, MANAGER_CHANGE_OBJECTS, request, seconds=SECONDS)

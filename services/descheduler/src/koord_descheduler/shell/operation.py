@@ -24,15 +24,7 @@ _REF: Final = AggregateRef("descheduler", "default")
 
 
 class OperationRecorder:
-    """Appends facts about the descheduler itself.
-
-    Args:
-        builder: The folded cluster.
-        leading: Whether this instance may decide.
-        facts: Appends facts.
-        configuration: The running configuration.
-        source: File of the configuration; None for the defaults.
-    """
+    """Appends facts about the descheduler itself. `source`: file of the configuration; None for the defaults."""
 
     def __init__(
         self,
@@ -67,9 +59,9 @@ class OperationRecorder:
             await self._leading.lost(term)
 
     async def asked(self, event: DryRunAnswered) -> bool:
-        """Record that a dry run was answered. Return whether the log has stored the fact.
+        """Record that a dry run was answered. Without leadership, wait for it.
 
-        If this instance does not lead, wait until it does.
+        Return whether the log has stored the fact.
         """
         return await self._append(event, await self._leading.term())
 

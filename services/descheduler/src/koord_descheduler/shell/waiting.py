@@ -8,7 +8,7 @@ from koordcore.service.telemetry.logging import Logger
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of several coroutines ends, and cancel the others. If this one is cancelled, all are."""
+    """Wait for the first one and cancel the others. If this one is cancelled, all are."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -19,12 +19,7 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
 
 
 class Problem:
-    """A problem that lasts over many passes. It is logged when its reason changes.
-
-    Args:
-        event: Name of the log event.
-        logger: Logger of the service.
-    """
+    """A problem that lasts over many passes. It is logged when its reason changes."""
 
     def __init__(self, event: str, logger: Logger) -> None:
         self._event = event
@@ -32,11 +27,9 @@ class Problem:
         self._reason = ""
 
     def lasts(self, reason: str) -> None:
-        """Note that there is the problem, and log it if this was not its reason before."""
         if reason != self._reason:
             self._reason = reason
             self._logger.warning(self._event, reason=reason)
 
     def is_over(self) -> None:
-        """Note that there is no problem now. The next one is logged."""
         self._reason = ""

@@ -25,11 +25,10 @@ M = TypeVar("M", bound=WireModel)
 def native_args(raw: Mapping[str, object], kind: type[M]) -> M:
     """Return the arguments of a native plugin, with defaults. `null` counts as absent, an unknown field is an error.
 
+    See descheduler spec, 3.2 (1).
+
     Raises:
         InvalidConfiguration: Fields are unknown or have wrong types; it has all problems with their paths.
-
-    Source:
-        descheduler spec, 3.2 (1)
     """
     return read(kind, without_nulls(raw), "")
 
@@ -37,11 +36,10 @@ def native_args(raw: Mapping[str, object], kind: type[M]) -> M:
 def upstream_args(raw: Mapping[str, object], kind: type[M]) -> M:
     """Return the arguments of an upstream plugin, with defaults. `null` counts as absent, unknown fields are ignored.
 
+    See descheduler spec, 3.2 (4).
+
     Raises:
         InvalidConfiguration: Fields have wrong types; it has all problems with their paths.
-
-    Source:
-        descheduler spec, 3.2 (4)
     """
     return read(kind, without_nulls(raw), "", only_known=False)
 
@@ -53,13 +51,10 @@ class Namespaces(WireModel):
     exclude: tuple[Text, ...] = ()
 
     def passes(self, namespace: str) -> bool:
-        """Return whether pods of a namespace are considered."""
         return namespace in self.include if self.include else namespace not in self.exclude
 
 
 class Requirement(WireModel):
-    """A condition of a label selector: key, operator and values."""
-
     key: Text
     operator: Text
     values: tuple[Text, ...] = ()
@@ -72,11 +67,7 @@ class LabelSelectorArgs(WireModel):
     match_expressions: tuple[Requirement, ...] = ()
 
     def compiled(self) -> Selector:
-        """Return the selector in the form that can match labels.
-
-        Raises:
-            InvalidInput: The selector is invalid. The error has the path inside the selector.
-        """
+        """Raises InvalidInput: the selector is invalid. The error has the path inside the selector."""
         expressions = [
             LabelSelectorRequirement(key=each.key, operator=each.operator, values=[*each.values])
             for each in self.match_expressions
@@ -98,16 +89,12 @@ class PriorityThreshold(WireModel):
     name: Text = ""
 
     def resolved(self, priority_classes: Mapping[str, int]) -> int | None:
-        """Return the threshold as a value; None if neither value nor name is given.
+        """Return the threshold as a value; None if neither value nor name is given (descheduler spec, 6.1).
 
-        Args:
-            priority_classes: Name of a PriorityClass -> its value.
+        `priority_classes`: name of a PriorityClass -> its value.
 
         Raises:
             InvalidInput: There is no such PriorityClass, or the value exceeds that of critical pods.
-
-        Source:
-            descheduler spec, 6.1
         """
         value, path = self.value, "priorityThreshold.value"
         if value is None and self.name:
@@ -128,13 +115,11 @@ def check_choice(text: str, choices: Iterable[str], path: str) -> Iterator[Inval
 
 
 def check_namespaces(namespaces: Namespaces | None, path: str) -> Iterator[InvalidInput]:
-    """Yield an error if namespaces are both included and excluded."""
     if namespaces is not None and namespaces.include and namespaces.exclude:
         yield InvalidInput("either include or exclude, not both", list(namespaces.include), f"{path}.include")
 
 
 def check_selector(selector: LabelSelectorArgs | None, path: str) -> Iterator[InvalidInput]:
-    """Yield an error if a label selector is invalid."""
     if selector is not None:
         try:
             selector.compiled()
@@ -143,18 +128,25 @@ def check_selector(selector: LabelSelectorArgs | None, path: str) -> Iterator[In
 
 
 def check_pod_selectors(selectors: tuple[PodSelector, ...], path: str) -> Iterator[InvalidInput]:
-    """Yield an error for each pod selector in a list whose label selector is invalid.
-
-    Args:
-        selectors: The pod selectors.
-        path: Path of the list in the configuration, for example `podSelectors`.
-    """
+    """`path`: that of the list in the configuration, for example `podSelectors`."""
     for index, each in enumerate(selectors):
         yield from check_selector(each.selector, f"{path}[{index}].selector")
 
 
+class PodScopeArgs(WireModel):
+    """Arguments that most upstream plugins have. None: all pods."""
+
+    namespaces: Namespaces | None = None
+    label_selector: LabelSelectorArgs | None = None
+
+
+def check_pods(args: PodScopeArgs) -> Iterator[InvalidInput]:
+    yield from check_namespaces(args.namespaces, "namespaces")
+    yield from check_selector(args.label_selector, "labelSelector")
+
+
 def selector_or_all(selector: LabelSelectorArgs | None) -> Selector:
-    """Return a label selector in the form that can match labels; without one it matches everything.
+    """None matches everything.
 
     Raises:
         InvalidInput: The selector is invalid.
@@ -163,18 +155,10 @@ def selector_or_all(selector: LabelSelectorArgs | None) -> Selector:
 
 
 class PodScope:
-    """The pods that the common arguments of a plugin select: by namespaces and label selectors.
-
-    Args:
-        namespaces: Namespaces to consider; None for all.
-        selector: Label selector of the pods; None for all.
-        any_of: Selectors of which at least one must match; entries without selector are ignored.
+    """The pods that the common arguments of a plugin select. Entries of `any_of` without selector are ignored.
 
     Raises:
         InvalidInput: A selector is invalid.
-
-    Source:
-        descheduler spec, 1.7
     """
 
     __slots__ = ("_any_of", "_namespaces", "_selector")
@@ -191,7 +175,7 @@ class PodScope:
         self._any_of = [each.selector.compiled() for each in any_of if each.selector is not None]
 
     def admits(self, pod: PodView) -> bool:
-        """Return whether a pod is in the namespaces, and the label selector and one of `any_of` match it."""
+        """Whether a pod is in the namespaces, and the label selector and one of `any_of` match it."""
         if self._namespaces is not None and not self._namespaces.passes(pod.namespace):
             return False
         if self._selector is not None and not self._selector.matches(pod.labels):
@@ -199,7 +183,7 @@ class PodScope:
         return self.is_selected(pod)
 
     def is_selected(self, pod: PodView) -> bool:
-        """Return whether at least one of the selectors in `any_of` matches a pod; True if there are none."""
+        """Whether at least one of the selectors in `any_of` matches a pod; True if there are none."""
         return not self._any_of or any(selector.matches(pod.labels) for selector in self._any_of)
 
 
@@ -214,7 +198,7 @@ _RULE: Final = "a label selector such as a=b,c!=d,e in (f,g),h,!i"
 
 
 def parse_selector_text(text: str) -> Selector:
-    """Return the selector that a text describes. An empty text matches everything.
+    """An empty text matches everything.
 
     Raises:
         InvalidInput: The text has another form, or a key or value is not valid in labels.

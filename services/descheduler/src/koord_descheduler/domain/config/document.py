@@ -51,8 +51,6 @@ class ClientConnection(WireModel):
 
 
 class PluginName(WireModel):
-    """A plugin by its name."""
-
     name: Text
 
 
@@ -64,15 +62,12 @@ class PluginSet(WireModel):
 
 
 class Plugins(WireModel):
-    """Plugins of a profile for each extension point."""
-
     deschedule: PluginSet = PluginSet()
     balance: PluginSet = PluginSet()
     evict: PluginSet = PluginSet()
     filter: PluginSet = PluginSet()
 
     def at(self, point: Point) -> PluginSet:
-        """Return the plugins of one extension point."""
         found: PluginSet = getattr(self, point.value)
         return found
 
@@ -85,10 +80,8 @@ class PluginArguments(WireModel):
 
 
 class ProfileConfiguration(WireModel):
-    """A profile: its nodes, its plugins, and their arguments.
-
-    `prove` does not exist in Koordinator: a pod is moved only if the scheduler's placement of it makes the cluster
-    better.
+    """`prove` does not exist in Koordinator: a pod is moved only if that makes the cluster better, by the scheduler's
+    placement.
     """
 
     name: Text = ""
@@ -99,30 +92,20 @@ class ProfileConfiguration(WireModel):
 
 
 class DeschedulerConfiguration(WireModel):
-    """A DeschedulerConfiguration.
-
-    Attributes:
-        enable_contention_profiling: None: the value of `enable_profiling`.
-        healthz_bind_address: Host and port; "": the default. The same holds for `metrics_bind_address`.
-        descheduling_interval: Seconds from the start of a round to the start of the next; 0: one round per term.
-        dry_run: Whether evictions are counted and not carried out.
-        node_selector: Nodes of the rounds; None: all.
-        max_no_of_pods_to_evict_per_node: Limit of one round; None: no limit. The two limits after it are alike.
-        profiles: The profiles; empty: one default profile.
-    """
-
     api_version: Annotated[Text, _exactly(API_VERSION)]
     kind: Annotated[Text, _exactly(KIND)]
     leader_election: LeaderElection = LeaderElection()
     client_connection: ClientConnection = ClientConnection()
     enable_profiling: StrictBool = True
-    enable_contention_profiling: StrictBool | None = None
-    healthz_bind_address: Text = ""
+    enable_contention_profiling: StrictBool | None = None  # None: the value of `enable_profiling`
+    healthz_bind_address: Text = ""  # Host and port; "": the default. The same holds for `metrics_bind_address`.
     metrics_bind_address: Text = ""
+    # Seconds from the start of a round to the start of the next; 0: one round per term.
     descheduling_interval: SignedDuration = 0.0
-    dry_run: StrictBool = False
-    node_selector: LabelSelectorArgs | None = None
+    dry_run: StrictBool = False  # Whether evictions are counted and not carried out
+    node_selector: LabelSelectorArgs | None = None  # Nodes of the rounds; None: all
+    # Limit of one round; None: no limit. The two limits after it are alike.
     max_no_of_pods_to_evict_per_node: NotNegative | None = None
     max_no_of_pods_to_evict_per_namespace: NotNegative | None = None
     max_no_of_pods_to_evict_total: NotNegative | None = None
-    profiles: tuple[ProfileConfiguration, ...] = ()
+    profiles: tuple[ProfileConfiguration, ...] = ()  # The profiles; empty: one default profile

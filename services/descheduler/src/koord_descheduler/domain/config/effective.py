@@ -34,21 +34,13 @@ _DEFAULT_PLUGINS: Final[Mapping[Point, tuple[str, ...]]] = {
 
 
 def with_defaults(written: document.DeschedulerConfiguration, registry: Registry) -> document.DeschedulerConfiguration:
-    """Return the effective configuration of a document: a copy in which all defaults are filled in.
+    """Fill in all defaults. Without profiles, the configuration gets the default profile.
 
-    Without profiles, it gets the default profile. The plugins of each profile are merged with the default ones, and the
-    arguments of native plugins are complete.
-
-    Args:
-        written: The document.
-        registry: Plugins whose arguments are known.
+    The plugins of each profile are merged with the default ones.
 
     Raises:
         InvalidConfiguration: Arguments of native plugins have unknown fields or wrong types, or an entry of a known
             plugin has no arguments.
-
-    Source:
-        descheduler spec, 3.2
     """
     problems: list[InvalidInput] = []
     profiles = written.profiles or (document.ProfileConfiguration(name=DEFAULT_PROFILE),)
@@ -72,7 +64,7 @@ def with_defaults(written: document.DeschedulerConfiguration, registry: Registry
 
 
 def profile_args(profile: document.ProfileConfiguration, name: str, registry: Registry) -> Args:
-    """Return the decoded arguments of a plugin in a profile; its defaults if the profile has none.
+    """The decoded arguments of a plugin in a profile; its defaults if the profile has none.
 
     Raises:
         InvalidInput: The arguments are invalid. The error has the path inside the arguments.
@@ -110,13 +102,10 @@ def _connection(written: document.ClientConnection) -> document.ClientConnection
 
 
 def merged(defaults: Sequence[str], own: document.PluginSet) -> document.PluginSet:
-    """Return the plugins that are enabled at one extension point.
+    """The plugins that are enabled at one extension point (descheduler spec, 3.2 (3)).
 
     Defaults that are not disabled come first, then the plugins that the user enables, without the defaults among them.
     A name that the user enables twice stays twice, so that the validation can name it.
-
-    Source:
-        descheduler spec, 3.2 (3)
     """
     disabled = {each.name for each in own.disabled}
     kept = [] if document.ALL in disabled else [name for name in defaults if name not in disabled]
@@ -149,7 +138,7 @@ def _profile(
 
 
 def _arguments(entry: document.PluginArguments, registry: Registry) -> document.PluginArguments:
-    """Return the arguments of a native plugin with defaults; those of other plugins as they are written."""
+    """Those of plugins that are not native stay as they are written."""
     kind = registry.get(entry.name)
     if kind is None:
         return entry
@@ -180,18 +169,14 @@ _LONGEST: Final = 256
 
 
 def configuration_hash(configuration: DeschedulerConfiguration) -> str:
-    """Return the hash of an effective configuration, 16 hex digits. Equal configurations have equal hashes."""
+    """16 hex digits."""
     return hashlib.sha256(codec.encode_canonical(configuration.as_json())).hexdigest()[:_DIGITS]
 
 
 def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, ChangedField]:
-    """Return path -> values of the fields that differ between two configurations, the first 100 by path.
+    """Path -> values of the fields that differ between two effective configurations, the first 100 by path.
 
     The values are JSON texts, cut after 256 characters. "" means that one configuration does not have the field.
-
-    Args:
-        before: The effective configuration before, as JSON.
-        after: The effective configuration after.
     """
     old, new = dict(_fields(before, "")), dict(_fields(after, ""))
     changed = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]

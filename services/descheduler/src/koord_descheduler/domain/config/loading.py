@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 class ConfigurationRefused(InvalidConfiguration):
-    """Raised for an invalid configuration. It has all problems of the first stage that found any."""
+    """It has all problems of the first stage that found any."""
 
     def __init__(self, stage: Stage, problems: Sequence[InvalidInput]) -> None:
         super().__init__([problem if problem.path else problem.at("document") for problem in problems])
@@ -38,11 +38,7 @@ class ConfigurationRefused(InvalidConfiguration):
 
 
 def load(text: bytes, registry: Registry) -> DeschedulerConfiguration:
-    """Return the effective configuration in a text.
-
-    Args:
-        text: A DeschedulerConfiguration as YAML or JSON.
-        registry: Plugins that it can name.
+    """Return the effective configuration in a YAML or JSON text.
 
     Raises:
         ConfigurationRefused: The text is not a valid configuration.
@@ -59,7 +55,7 @@ def load(text: bytes, registry: Registry) -> DeschedulerConfiguration:
 
 
 def decode(text: bytes) -> DeschedulerConfiguration:
-    """Decode a DeschedulerConfiguration from YAML or JSON, without filling in defaults that depend on other fields.
+    """Without the defaults that depend on other fields.
 
     Raises:
         InvalidInput: The text is not one document, a key occurs twice, or a field is unknown or has a wrong type.

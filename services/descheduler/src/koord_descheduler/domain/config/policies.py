@@ -48,10 +48,7 @@ _BALANCE: Final = frozenset(
 
 
 def converted(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the DeschedulerConfiguration with the effect of a policy, as a JSON object.
-
-    Args:
-        policy: The decoded policy. Its plugins and their arguments are not checked.
+    """Return a DeschedulerConfiguration as a JSON object. Plugins of the policy and their arguments are not checked.
 
     Raises:
         InvalidInput: The document is not a policy, a field of it has a wrong type, its node selector is invalid, or it

@@ -29,19 +29,11 @@ P = TypeVar("P", bound=Plugin)
 
 @dataclass(frozen=True, slots=True)
 class MadeProfiles:
-    """The profiles of a configuration that can be made, and the problems of the others.
-
-    Attributes:
-        profiles: The profiles with their plugins, in the order of the file.
-        problems: Why the other profiles are left out, one sentence per profile.
-    """
-
-    profiles: list[Profile]
-    problems: list[str]
+    profiles: list[Profile]  # The profiles with their plugins, in the order of the file
+    problems: list[str]  # Why the other profiles are left out, one sentence per profile
 
 
 def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
-    """Return the limits on the evictions of one round, from a configuration."""
     return EvictionLimits(
         per_node=configuration.max_no_of_pods_to_evict_per_node,
         per_namespace=configuration.max_no_of_pods_to_evict_per_namespace,
@@ -50,17 +42,12 @@ def eviction_limits(configuration: DeschedulerConfiguration) -> EvictionLimits:
 
 
 def proving_profiles(configuration: DeschedulerConfiguration) -> frozenset[str]:
-    """Return the names of the profiles with `prove`: they move a pod only if that makes the cluster better."""
+    """Names of the profiles that move a pod only if that makes the cluster better."""
     return frozenset(profile.name for profile in configuration.profiles if profile.prove)
 
 
 def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> list[Profile]:
-    """Return the profiles of a valid configuration with their plugins, in the order of the file.
-
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
-        shared: State that all plugins share.
+    """The profiles of a valid configuration, in the order of the file.
 
     Raises:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
@@ -69,15 +56,10 @@ def build_profiles(configuration: DeschedulerConfiguration, registry: Registry, 
 
 
 def makeable_profiles(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> MadeProfiles:
-    """Return the profiles of a valid configuration that can be made now, and why the others cannot.
+    """The profiles that can be made now.
 
     A profile cannot be made, for example, if its priority threshold names a PriorityClass that does not exist: which
     pods it may evict is unknown then.
-
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
-        shared: State that all plugins share.
     """
     made = MadeProfiles([], [])
     for index in range(len(configuration.profiles)):

@@ -26,12 +26,9 @@ MIGRATION_CONTROLLER: Final = "MigrationController"
 
 
 def value_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
-    """Yield an error for every invalid value of a configuration. The check runs before any plugin is made.
+    """Check all values, before any plugin is made (stage validation).
 
     The arguments of the MigrationController are checked even if it is not enabled.
-
-    Source:
-        descheduler spec, 3.3 (stage validation)
     """
     if configuration.client_connection.burst < 0:
         yield InvalidInput("at least 0", configuration.client_connection.burst, "clientConnection.burst")
@@ -85,7 +82,6 @@ def _address(text: str, path: str) -> Iterator[InvalidInput]:
 
 
 def _is_host(match: re.Match[str]) -> bool:
-    """Return whether the host of an address is an IP address or has the form of a DNS name."""
     host = match["host"] if match["six"] is None else match["six"]
     try:
         ipaddress.ip_address(host)
@@ -107,13 +103,10 @@ def _arguments(profile: ProfileConfiguration, path: str, registry: Registry) -> 
 
 
 def framework_problems(configuration: DeschedulerConfiguration, registry: Registry) -> Iterator[InvalidInput]:
-    """Yield every reason why the profiles of a configuration cannot be built.
+    """Yield why profiles cannot be built (stage framework).
 
     Arguments of plugins that are not enabled are not checked, nor are those of the MigrationController, which
     `value_problems` checks.
-
-    Source:
-        descheduler spec, 3.3 (stage framework)
     """
     for index, profile in enumerate(configuration.profiles):
         path = f"profiles[{index}]"
@@ -176,12 +169,7 @@ OFF_LIMITER: Final = "a limit per namespace needs a number in maxMigrating"
 def settings_without_effect(
     written: DeschedulerConfiguration, effective: DeschedulerConfiguration
 ) -> Iterator[Ignored]:
-    """Yield the settings of a document that have no effect.
-
-    Args:
-        written: The document as it was decoded.
-        effective: The same with all defaults.
-    """
+    """`written`: the document as it was decoded. `effective`: the same with all defaults."""
     yield from fields_without_effect(written, NOT_ACTED_ON)
     for index, (profile, filled) in enumerate(zip(written.profiles, effective.profiles, strict=False)):
         enabled = {each.name for point in Point for each in filled.plugins.at(point).enabled}

@@ -37,11 +37,9 @@ _NO_SCHEDULE: Final = "NoSchedule"
 def change_of(
     effect: DrainEffect, drain: drain_documents.DrainNode, pods: Mapping[str, PodView], *, now: float, job_ttl: float
 ) -> ObjectChange | None:
-    """Return the change of an object that carries out an effect; None if the pod of the effect does not exist any more.
+    """None if the pod of the effect does not exist any more.
 
     Args:
-        effect: The effect.
-        drain: The drain.
         pods: Uid -> pod on the node.
         now: Unix seconds.
         job_ttl: Seconds after which a migration job is given up; 0: never.
@@ -66,7 +64,7 @@ def change_of(
 
 
 def cordon(drain: drain_documents.DrainNode) -> ChangeNode:
-    """Return the change that closes the node of a drain for new pods, by a taint or labels as its policy says."""
+    """Close the node of a drain for new pods, by a taint or labels as its policy says."""
     policy, name = drain.spec.cordon_policy, drain.metadata.name
     labels: dict[str, str | None] = {drain_documents.NODE_PLANNING: drain_documents.label_value(name)}
     if policy.mode is drain_documents.CordonMode.LABEL:
@@ -75,20 +73,13 @@ def cordon(drain: drain_documents.DrainNode) -> ChangeNode:
 
 
 def uncordon(node: str, drain: str, policy: drain_documents.CordonPolicy) -> ChangeNode:
-    """Return the change that opens a node again: it removes exactly the taint or labels that `cordon` set.
-
-    Args:
-        node: Name of the node.
-        drain: Name of the DrainNode.
-        policy: Policy by which the node was closed.
-    """
+    """Open a node again: remove exactly the taint or labels that `cordon` set. `drain`: name of the DrainNode."""
     if policy.mode is drain_documents.CordonMode.LABEL:
         return ChangeNode(name=node, labels=dict.fromkeys([drain_documents.NODE_PLANNING, *policy.labels]))
     return ChangeNode(name=node, labels={drain_documents.NODE_PLANNING: None}, removed_taints=[_taint(drain)])
 
 
 def owner_of(kind: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the owner reference to a DrainNode or a DrainNodeGroup."""
     return {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
@@ -112,7 +103,7 @@ def _metadata(drain: drain_documents.DrainNode, name: str, pod: PodView) -> Docu
 
 
 def _reservation(drain: drain_documents.DrainNode, name: str, pod: PodView, now: float) -> Document:
-    """Return the Reservation object for a pod of a drain: as for a migration job, and never on a drained node."""
+    """The Reservation for a pod of a drain: as for a migration job, and never on a drained node."""
     job = MigrationJob(name=name, uid=name, created=now)
     found = reservation_for(job, movable_document(pod), now)
     metadata = _metadata(drain, name, pod)

@@ -47,27 +47,12 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """The nodes that a group has planned so far.
-
-    Attributes:
-        available: Nodes whose pods all have a place, in planning order.
-        unavailable: Nodes with a pod that has no place. They are not planned again.
-    """
-
-    available: tuple[str, ...] = ()
-    unavailable: tuple[str, ...] = ()
+    available: tuple[str, ...] = ()  # Nodes whose pods all have a place, in planning order
+    unavailable: tuple[str, ...] = ()  # Nodes with a pod that has no place. They are not planned again.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """The inputs of planning.
-
-    Attributes:
-        group: The DrainNodeGroup.
-        cluster: Nodes and pods.
-        reservations: All Reservations.
-    """
-
     group: DrainNodeGroup
     cluster: ClusterView
     reservations: Collection[ReservationStatus] = field(default_factory=list[ReservationStatus])
@@ -78,17 +63,10 @@ def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
 
     Candidates are the ready nodes of the group that are not planned and not being drained. The emptiest one is taken.
     If the group must keep a share free, the free amounts of the other candidates must suffice for the pods of this node
-    and for the share.
-
-    Args:
-        view: Nodes, pods and Reservations, with the places that the previous plans hold.
-        plan: The nodes that are planned already.
+    and for the share (descheduler spec, 11.4 (2)).
 
     Raises:
         InvalidInput: The node selector of the group is invalid.
-
-    Source:
-        descheduler spec, 11.4 (2)
     """
     policy = view.group.spec.termination_policy
     if policy.max_node_count and len(plan.available) >= policy.max_node_count:
@@ -111,19 +89,16 @@ def next_node(view: GroupView, plan: GroupPlan) -> str | StopReason:
 
 
 def confirmed(group: DrainNodeGroup, plan: GroupPlan) -> tuple[str, ...]:
-    """Return the nodes whose drains are to be confirmed: the first `partition` available ones in planning order.
+    """The nodes whose drains are to be confirmed: the first `partition` available ones, without `partition` all.
 
-    Without `partition`, these are all available nodes. While the group is paused, there are none.
-
-    Source:
-        descheduler spec, 11.4 (3)
+    While the group is paused, there are none (descheduler spec, 11.4 (3)).
     """
     policy = group.spec.execution_policy
     return () if policy.paused else plan.available[: policy.partition]
 
 
 def _held(reservations: Collection[ReservationStatus]) -> Mapping[str, Mapping[str, int]]:
-    """Return node -> resource -> amount that Available Reservations hold there and that no pod uses yet."""
+    """Node -> resource -> amount that Available Reservations hold there and that no pod uses yet."""
     held: dict[str, dict[str, int]] = {}
     for each in reservations:
         if each.phase == AVAILABLE:
@@ -142,12 +117,7 @@ def _free(node: NodeView, cluster: ClusterView, held: Mapping[str, Mapping[str, 
 
 
 def _score(node: NodeView, free: Mapping[str, int]) -> float:
-    """Return the free share of a node in percent: the mean of cpu and memory.
-
-    Args:
-        node: The node.
-        free: Resource -> free amount on it.
-    """
+    """The free share of a node in percent: the mean of cpu and memory. `free`: resource -> free amount on it."""
     shares = [
         100 * free[name] / allocatable if (allocatable := node.allocatable.get(name, 0)) else 0.0 for name in _PLANNED
     ]
@@ -157,7 +127,7 @@ def _score(node: NodeView, free: Mapping[str, int]) -> float:
 def _keeps_share(
     view: GroupView, members: Sequence[NodeView], node: NodeView, free: Mapping[str, Mapping[str, int]], percent: int
 ) -> bool:
-    """Return whether the other candidates can take the pods of a node and keep `percent` of the group free."""
+    """Whether the other candidates can take the pods of a node and keep `percent` of the group free."""
     moving = total_requests(pod for pod in view.cluster.unfinished_on(node.name) if not pod.is_daemon)
     for name in _PLANNED:
         elsewhere = sum(amounts[name] for other, amounts in free.items() if other != node.name)
@@ -180,45 +150,26 @@ _DELETED: Final = "its DrainNode was deleted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLook:
-    """The inputs from which the next step of a group is decided.
-
-    Attributes:
-        view: The group, nodes and pods, and the Reservations.
-        state: Folded facts of the group; None if there are none.
-        drains: Name of a DrainNode -> folded facts of its drain.
-        existing: Name -> DrainNode that exists.
-        is_first: Whether this group may plan and drain nodes now: no other group does, and no older group waits.
-    """
-
     view: GroupView
     state: DrainGroupState | None
-    drains: Mapping[str, DrainState]
+    drains: Mapping[str, DrainState]  # Name of a DrainNode -> folded facts of its drain
     existing: Mapping[str, drain_documents.DrainNode]
-    is_first: bool
+    is_first: bool  # Whether this group may plan and drain nodes now: no other group does, and no older group waits
 
     @property
     def group(self) -> drain_documents.DrainNodeGroup:
-        """Return the group."""
         return self.view.group
 
     def drain_of(self, node: str) -> DrainState | None:
-        """Return the drain of a node that the group has created; None if it has no facts."""
+        """The drain of a node that the group has created; None if it has no facts."""
         return self.drains.get(drain_name(self.group.metadata.name, node))
 
     def exists(self, node: str) -> bool:
-        """Return whether the DrainNode that the group made for a node exists."""
         return drain_name(self.group.metadata.name, node) in self.existing
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One step of a group of drains.
-
-    Attributes:
-        event: The fact that records the step; None if there is nothing to record.
-        changes: Changes of objects, in order.
-    """
-
     event: Event | None = None
     changes: Sequence[ObjectChange] = field(default_factory=list[ObjectChange])
 
@@ -230,9 +181,7 @@ def first_group(state: ClusterState, groups: Iterable[drain_documents.DrainNodeG
     counts as active. If no group is active, it is the first group that has not begun: it has the phase Pending, or no
     facts.
 
-    Args:
-        state: The folded facts.
-        groups: All groups, oldest first, then by name.
+    `groups`: all groups, oldest first, then by name.
     """
     waiting = ""
     for group in groups:
@@ -246,7 +195,6 @@ def first_group(state: ClusterState, groups: Iterable[drain_documents.DrainNodeG
 
 
 def drain_name(group: str, node: str) -> str:
-    """Return the name of the DrainNode that a group makes for a node."""
     return f"{group}-{node}"
 
 
@@ -256,14 +204,8 @@ def look_at_group(look: GroupLook) -> GroupStep:
     If the group has ended, the step is empty. If the group is deleted, aborted by its annotation or older than its time
     to live, the step aborts it. A group that has not begun and is not the first one stays Pending.
 
-    Args:
-        look: The inputs.
-
     Raises:
         InvalidInput: The node selector or the time to live of the group is invalid.
-
-    Source:
-        descheduler spec, 11.4
     """
     state = look.state
     if state is not None and state.phase in FINAL:
@@ -279,16 +221,9 @@ def look_at_group(look: GroupLook) -> GroupStep:
 
 
 def recorded(step: GroupStep, group: str, outcomes: Sequence[ChangeOutcome]) -> Event | None:
-    """Return the fact that records a step of a group with the outcomes of its changes.
-
-    None if there is nothing to record.
+    """Return the fact that records a step with the outcomes of its changes; None if there is nothing to record.
 
     A node whose DrainNode cannot be created is unavailable. A drain that cannot be confirmed has failed.
-
-    Args:
-        step: The step.
-        group: Name of the group.
-        outcomes: One outcome per change of the step.
     """
     event, refused = step.event, dict[str, str]()
     for change, outcome in zip(step.changes, outcomes, strict=True):
@@ -310,13 +245,9 @@ def taken_back(
     drains: Mapping[str, DrainState],
     existing: Mapping[str, drain_documents.DrainNode],
 ) -> list[ObjectChange]:
-    """Return the changes that abort all unfinished drains of a group, and remove its label from all its nodes.
+    """Abort all unfinished drains of a group, and remove its label from all its nodes.
 
-    Args:
-        group: Name of the group.
-        state: Its facts.
-        drains: Name of a DrainNode -> folded facts of its drain.
-        existing: Name -> DrainNode that exists.
+    `drains`, `existing`: facts and object of the DrainNodes, by name.
     """
     planning = [state.planning] if state.planning else []
     nodes = [*state.available, *planning, *_unrecorded(group, state, existing)]

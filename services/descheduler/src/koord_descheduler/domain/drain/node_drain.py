@@ -44,78 +44,52 @@ _FINISHED_JOB: Final = frozenset({"Succeeded", "Failed", "Aborted"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView:
-    """The inputs from which the next steps of a drain are decided.
-
-    Attributes:
-        drain: The DrainNode.
-        now: Unix seconds.
-        node_exists: Whether its node exists.
-        pods: All pods on the node, in input order.
-        is_first: Whether no other drain of the node runs.
-        reservations: Name -> status of the Reservations that exist.
-        jobs: Name -> phase of the migration jobs that exist; "" means Pending.
-        refusals: Returns the reasons why a pod must not be migrated, by base filter and expected replicas; empty: none.
-        scheduler_names: Schedulers that know Reservations.
-    """
-
     drain: drain_documents.DrainNode
-    now: float
+    now: float  # Unix seconds
     node_exists: bool
-    pods: Sequence[PodView]
-    is_first: bool = True
+    pods: Sequence[PodView]  # All pods on the node, in input order
+    is_first: bool = True  # Whether no other drain of the node runs
+    # Name -> status of the Reservations that exist.
     reservations: Mapping[str, ReservationStatus] = field(default_factory=dict[str, ReservationStatus])
+    # Name -> phase of the migration jobs that exist; "" means Pending.
     jobs: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Returns the reasons why a pod must not be migrated, by base filter and expected replicas; empty: none.
     refusals: Callable[[PodView], tuple[str, ...]]
-    scheduler_names: frozenset[str]
+    scheduler_names: frozenset[str]  # Schedulers that know Reservations
 
     @property
     def age(self) -> float:
-        """Return the seconds since the creation of the drain."""
+        """Seconds since the creation of the drain."""
         return self.now - unix_seconds(self.drain.metadata.creation_timestamp or "")
 
     def has_flag(self, annotation: str) -> bool:
-        """Return whether the user set an annotation of the drain to "true"."""
+        """Whether the user set an annotation of the drain to "true"."""
         return self.drain.metadata.annotations.get(annotation) == "true"
 
 
 @dataclass(frozen=True, slots=True)
 class DrainStep:
-    """The next steps of a drain: its new progress, and the effects to carry out, in order."""
-
     progress: DrainProgress
     effects: list[DrainEffect] = field(default_factory=list[DrainEffect])
 
 
 def is_ignored(pod: PodView) -> bool:
-    """Return whether a drain ignores a pod: a mirror, static, daemon or finished pod stays on the node."""
+    """Whether a drain leaves a pod alone: a mirror, static, daemon or finished pod stays on the node."""
     return pod.is_mirror or pod.is_static or pod.is_daemon or pod.is_finished
 
 
 def is_garbage(view: DrainView, progress: DrainProgress) -> bool:
-    """Return whether a drain has finished and its time to live is over, so that it has to be deleted.
-
-    Without a time to live it stays.
-
-    Source:
-        descheduler spec, 11.2 (8)
-    """
+    """Whether a drain has finished and its time to live is over (descheduler spec, 11.2 (8)). Without one it stays."""
     ttl = drain_documents.ttl_seconds(view.drain.spec.ttl)
     is_finished = progress.phase in (DrainPhase.COMPLETE, DrainPhase.ABORTED)
     return is_finished and ttl is not None and view.age >= ttl + GARBAGE_DELAY
 
 
 def look(view: DrainView, progress: DrainProgress) -> DrainStep:
-    """Decide the next steps of a drain from its progress and the present state of node, pods and Reservations.
+    """Decide the next steps of a drain. `progress`: its state after the last call.
 
     An aborted drain stays as it is. A complete drain only gets or loses the condition about unexpected pods. Only the
     first drain of a node leaves the phase Pending.
-
-    Args:
-        view: The present state.
-        progress: State of the drain after the last call.
-
-    Source:
-        descheduler spec, 11.2
     """
     if progress.phase is DrainPhase.ABORTED:
         return DrainStep(progress)
@@ -150,7 +124,7 @@ def look(view: DrainView, progress: DrainProgress) -> DrainStep:
 
 
 def _abort_reason(view: DrainView) -> str:
-    """Return the reason why a drain has to be aborted now; "" if it goes on."""
+    """Why a drain has to be aborted now; "" if it goes on."""
     state, ttl = view.drain.spec.confirm_state, drain_documents.ttl_seconds(view.drain.spec.ttl)
     if state in (drain_documents.ConfirmState.REJECTED, drain_documents.ConfirmState.ABORTED):
         return f"confirmState is {state}"
@@ -164,7 +138,7 @@ def _abort_reason(view: DrainView) -> str:
 
 
 def _taken_back(view: DrainView, progress: DrainProgress) -> list[DrainEffect]:
-    """Return the effects that undo an unfinished drain: delete jobs and unused Reservations, and open the node.
+    """Undo an unfinished drain: delete jobs and unused Reservations, and open the node.
 
     Pods that have moved stay on their new nodes.
     """
@@ -178,13 +152,13 @@ def _taken_back(view: DrainView, progress: DrainProgress) -> list[DrainEffect]:
 
 
 def _unused_reservations(view: DrainView, pods: Mapping[str, PodProgress]) -> list[str]:
-    """Return the names of the drain's Reservations that no pod has used up."""
+    """Names of the drain's Reservations that no pod has used up."""
     names = [part_name(view.drain.metadata.name, uid) for uid in pods]
     return [name for name in names if name in view.reservations and view.reservations[name].phase != SUCCEEDED]
 
 
 def _tracked(view: DrainView, progress: DrainProgress) -> dict[str, PodProgress]:
-    """Return the pods whose progress the drain records, with the pods of the node that it did not know before."""
+    """The tracked pods, with those of the node that the drain did not know before."""
     pods = dict(progress.pods)
     is_confirmed = view.drain.spec.confirm_state is drain_documents.ConfirmState.CONFIRMED
     for pod in view.pods:
@@ -200,14 +174,7 @@ def _tracked(view: DrainView, progress: DrainProgress) -> dict[str, PodProgress]
 
 
 def _advanced(each: PodProgress, pod: PodView | None, view: DrainView, effects: list[DrainEffect]) -> PodProgress:
-    """Return a tracked pod after all steps that it can take now.
-
-    Args:
-        each: The pod as tracked.
-        pod: The pod itself; None if it is gone.
-        view: What the look sees.
-        effects: Gets the effects of the steps.
-    """
+    """Take all steps that a tracked pod can take now, and add their effects. `pod`: None if it is gone."""
     name = part_name(view.drain.metadata.name, each.uid)
     reservation = view.reservations.get(name)
     if each.phase in FINAL:
@@ -240,7 +207,7 @@ def _advanced(each: PodProgress, pod: PodView | None, view: DrainView, effects: 
 
 
 def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
-    """Return the phase of a pod that has no Reservation: Ready if one can be made now, else Waiting or Unmigratable."""
+    """The phase of a pod without a Reservation: Ready if one can be made now, else Waiting or Unmigratable."""
     if pod.scheduler_name not in view.scheduler_names or view.refusals(pod):
         return PodPhase.UNMIGRATABLE
     policy = drain_documents.pod_policy(pod.annotations, view.drain.spec.migration_policy)
@@ -248,13 +215,7 @@ def _readiness(each: PodProgress, pod: PodView, view: DrainView) -> PodPhase:
 
 
 def _migrated(each: PodProgress, pod: PodView | None, job: str | None) -> PodProgress:
-    """Return the progress of a pod in migration, from the phase of its job.
-
-    Args:
-        each: The pod as tracked.
-        pod: The pod itself; None if it is gone.
-        job: Phase of its job; None if the job is gone.
-    """
+    """The progress of a pod in migration, from the phase of its job. `pod`, `job`: None if it is gone."""
     if job == "Succeeded":
         return replace(each, phase=PodPhase.SUCCEED)
     if job is None or job in _FINISHED_JOB:
@@ -263,7 +224,7 @@ def _migrated(each: PodProgress, pod: PodView | None, job: str | None) -> PodPro
 
 
 def _conditions(view: DrainView, pods: Mapping[str, PodProgress], before: frozenset[Condition]) -> frozenset[Condition]:
-    """Return the types of the conditions that are true. OnceAvailable stays true."""
+    """The types of the conditions that are true. OnceAvailable stays true."""
     phases = {each.phase for each in pods.values()}
     found = {
         condition
@@ -286,11 +247,7 @@ def _conditions(view: DrainView, pods: Mapping[str, PodProgress], before: frozen
 
 
 def _is_complete(view: DrainView, pods: Mapping[str, PodProgress]) -> bool:
-    """Return whether a confirmed drain is complete: no pod is left for which it has to wait.
-
-    Source:
-        descheduler spec, 11.2 (7)
-    """
+    """Whether no pod is left for which a confirmed drain has to wait (descheduler spec, 11.2 (7))."""
     phases = {each.phase for each in pods.values()}
     if phases <= {PodPhase.SUCCEED}:
         return True

@@ -59,26 +59,15 @@ PodRule = Callable[[PodView, ClusterView], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
-    """Settings of drains.
-
-    Attributes:
-        refusals: Returns the reasons why a pod must not be migrated, by base filter and expected replicas.
-        scheduler_names: Schedulers that know Reservations.
-        job_ttl: Seconds after which a migration job is given up; 0: never.
-    """
-
-    refusals: PodRule
-    scheduler_names: frozenset[str]
-    job_ttl: float
+    refusals: PodRule  # Returns the reasons why a pod must not be migrated, by base filter and expected replicas
+    scheduler_names: frozenset[str]  # Schedulers that know Reservations
+    job_ttl: float  # Seconds after which a migration job is given up; 0: never
 
 
 def drain_policy(configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState) -> DrainPolicy:
-    """Return the policy of drains: that of the first profile that evicts by migration jobs, else the default one.
+    """The policy of the first profile that evicts by migration jobs, else the default one.
 
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
-        shared: State that all plugins share; its PriorityClasses are read.
+    The PriorityClasses of `shared` are read.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
@@ -107,7 +96,6 @@ class DrainPass:
 
     @property
     def at(self) -> str:
-        """The time of the pass as RFC 3339."""
         return rfc3339(datetime.fromtimestamp(self.now, UTC))
 
 
@@ -139,7 +127,7 @@ def begin(builder: ViewBuilder, policy: DrainPolicy, refused: Refusals, now: flo
 
 
 def _refusals(builder: ViewBuilder, policy: DrainPolicy, now: float) -> viewing.Refusals:
-    """Return the rule about pods. The view of the cluster is made when the rule is first asked."""
+    """The view of the cluster is made when the rule is first asked."""
     views: list[ClusterView] = []
 
     def refusals(pod: PodView) -> tuple[str, ...]:
@@ -175,22 +163,20 @@ def looks(given: DrainPass) -> Iterator[tuple[AggregateRef, Callable[[], Look]]]
 
 
 def _is_gone(uid: str, existing: DrainNode | DrainNodeGroup | None) -> bool:
-    """Return whether the object of a drain with facts is deleted. Facts without a uid are about no object."""
+    """Whether the object of a drain with facts is deleted. Facts without a uid are about no object."""
     return bool(uid) and (existing is None or existing.metadata.uid != uid)
 
 
 def drain_ref(name: str) -> AggregateRef:
-    """Return the aggregate of a DrainNode."""
     return AggregateRef("drain", name_token(name))
 
 
 def group_ref(name: str) -> AggregateRef:
-    """Return the aggregate of a DrainNodeGroup."""
     return AggregateRef("draingroup", name_token(name))
 
 
 def look_at_drain(drain: DrainNode, given: DrainPass) -> Look:
-    """Look at one drain. One that nobody needs any more is deleted, unless others have to remove its finalizers."""
+    """A drain that nobody needs any more is deleted."""
     view = viewing.drain_view(
         given.builder,
         drain,
@@ -229,10 +215,7 @@ def look_at_drain(drain: DrainNode, given: DrainPass) -> Look:
 
 
 def _deletion(drain: DrainNode, given: DrainPass) -> Look:
-    """Delete a drain that has ended long ago. No-op if that was refused a short time ago.
-
-    No-op also if the drain is being deleted: then others have to remove its finalizers.
-    """
+    """Delete a drain. No-op if that was refused a short time ago, or if others have to remove its finalizers."""
     change = DeleteObject(kind="DrainNode", name=drain.metadata.name, uid=drain.metadata.uid)
     waits = drain.metadata.deletion_timestamp is not None or given.refused.waits(change, given.now)
 
@@ -256,7 +239,6 @@ def _refused_creations(
 
 
 def _created(change: CreateObject) -> tuple[str, str]:
-    """Return kind and name of the object that a change creates."""
     return str(change.document["kind"]), str(change.document["metadata"]["name"])
 
 

@@ -15,17 +15,13 @@ from koord_descheduler.domain.framework.registry import PluginKind
 NAME: Final = "Drain"
 
 
-class DrainArgs(WireModel):
-    """Arguments of Drain. There are none."""
+class DrainArgs(WireModel): ...
 
 
 class Drain:
-    """Requests a look at all drains in each round."""
-
     name = NAME
 
     def deschedule(self, run: PluginRun) -> None:
-        """Request a look at all drains at once. No-op in a dry run."""
         run.propose(LookAtDrains())
 
 

@@ -19,8 +19,6 @@ _UID_PART: Final = 8
 
 
 class DrainPhase(StrEnum):
-    """Phase of a DrainNode: Pending, Running, Complete or Aborted."""
-
     PENDING = "Pending"
     RUNNING = "Running"
     COMPLETE = "Complete"
@@ -50,8 +48,6 @@ DECIDED = frozenset({PodPhase.SUCCEED, PodPhase.FAILED, PodPhase.UNMIGRATABLE, P
 
 
 class Condition(StrEnum):
-    """Type of a condition of a DrainNode."""
-
     ONCE_AVAILABLE = "OnceAvailable"
     UNMIGRATABLE_POD = "UnmigratablePodExists"
     UNEXPECTED_RESERVATION = "UnexpectedReservationExists"
@@ -62,51 +58,32 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodProgress:
-    """One pod that a drain tracks.
-
-    Attributes:
-        uid: Uid of the pod.
-        namespace: Its namespace.
-        name: Its name.
-        phase: Phase of the pod.
-        since: Unix seconds at which the drain saw it first.
-        after_confirmed: Whether it arrived after the drain was confirmed.
-        target: Node of its reservation; "" if there is none yet.
-    """
-
     uid: str
     namespace: str
     name: str
     phase: PodPhase = PodPhase.WAITING
-    since: float
-    after_confirmed: bool = False
-    target: str = ""
+    since: float  # Unix seconds at which the drain saw it first
+    after_confirmed: bool = False  # Whether it arrived after the drain was confirmed
+    target: str = ""  # Node of its reservation; "" if there is none yet
 
     @property
     def key(self) -> str:
-        """Return "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """The state of a drain, which follows from the recorded facts about it.
-
-    Attributes:
-        phase: Phase of the drain.
-        message: Reason for the phase; "" if there is none.
-        pods: Uid -> tracked pod, in the order in which the drain saw them first.
-        conditions: Types of the conditions that are true.
-    """
+    """The state of a drain, which follows from the recorded facts about it."""
 
     phase: DrainPhase = DrainPhase.PENDING
-    message: str = ""
+    message: str = ""  # Reason for the phase; "" if there is none
+    # Uid -> tracked pod, in the order in which the drain saw them first.
     pods: Mapping[str, PodProgress] = field(default_factory=dict[str, PodProgress])
     conditions: frozenset[Condition] = frozenset()
 
 
 def part_name(drain: str, pod: str) -> str:
-    """Return the name of the Reservation and of the job that a drain makes for the pod with this uid."""
+    """Name of the Reservation and of the job that a drain makes for the pod with this uid."""
     return f"{drain}-{pod[:_UID_PART]}"
 
 
@@ -137,17 +114,11 @@ class DeleteReservation:
 
 @dataclass(frozen=True, slots=True)
 class CreateJob:
-    """Migrate a pod to its Reservation.
+    """Migrate a pod to its Reservation."""
 
-    Attributes:
-        name: Name of the job, and of the Reservation.
-        pod: Uid of the pod.
-        paused: Whether the job waits until the user resumes it.
-    """
-
-    name: str
-    pod: str
-    paused: bool
+    name: str  # Name of the job, and of the Reservation
+    pod: str  # Uid of the pod
+    paused: bool  # Whether the job waits until the user resumes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +136,7 @@ Explain = Callable[[PodProgress], str]
 
 
 def progress_of(state: DrainState | None) -> DrainProgress:
-    """Return the progress of a drain from its folded facts; without facts, the progress of a new drain."""
+    """Without facts, the progress of a new drain."""
     if state is None:
         return DrainProgress()
     return DrainProgress(
@@ -183,12 +154,7 @@ def event_of(
 
     The fact that a running drain was confirmed is recorded alone. Other changes are recorded by a later look.
 
-    Args:
-        drain: The DrainNode.
-        state: Folded facts of the drain; None if there are none.
-        after: The new progress.
-        now: RFC 3339 time of the fact.
-        explain: Takes a pod and returns the reason why it is in its phase; "" for none.
+    `state`: folded facts of the drain; None if there are none. `now`: RFC 3339 time of the fact.
     """
     uid, spec = drain.metadata.uid, drain.spec
     before = progress_of(state)
@@ -216,14 +182,7 @@ def event_of(
 
 
 def without_refused(drain: str, before: DrainProgress, after: DrainProgress, refused: Collection[str]) -> DrainProgress:
-    """Return the progress of a drain in which pods whose job could not be created stay in their phase.
-
-    Args:
-        drain: Name of the DrainNode.
-        before: Progress before the step.
-        after: Progress after it.
-        refused: Names of the objects whose creation was refused.
-    """
+    """Pods whose job could not be created stay in their phase. `refused`: names of the objects."""
     pods = {
         uid: before.pods[uid]
         if part_name(drain, uid) in refused and pod.phase is PodPhase.MIGRATING and uid in before.pods
@@ -248,7 +207,7 @@ def _pod_progress(pod: drain_events.DrainedPod) -> PodProgress:
 def _changed(
     state: DrainState | None, pods: Iterable[PodProgress], now: str, explain: Explain
 ) -> Iterable[drain_events.DrainedPod]:
-    """Yield the pods that are new, or that have another phase, target or message."""
+    """The pods that are new, or that have another phase, target or message."""
     known: Mapping[str, drain_events.DrainedPod] = {} if state is None else state.pods
     for pod in pods:
         before = known.get(pod.uid)

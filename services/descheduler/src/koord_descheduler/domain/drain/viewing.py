@@ -35,24 +35,19 @@ Refusals = Callable[[PodView], tuple[str, ...]]
 
 
 def drains(builder: ViewBuilder) -> dict[str, DrainNode]:
-    """Return name -> DrainNode, oldest first, then by name."""
+    """All DrainNodes by name, oldest first, then by name."""
     found = sorted(builder.customs.decoded(DRAINS, DrainNode), key=_age)
     return {drain.metadata.name: drain for drain in found}
 
 
 def groups(builder: ViewBuilder) -> dict[str, DrainNodeGroup]:
-    """Return name -> DrainNodeGroup, oldest first, then by name."""
+    """All DrainNodeGroups by name, oldest first, then by name."""
     found = sorted(builder.customs.decoded(GROUPS, DrainNodeGroup), key=_age)
     return {group.metadata.name: group for group in found}
 
 
 def drains_by_node(state: ClusterState, found: Iterable[DrainNode]) -> Mapping[str, Set[str]]:
-    """Return node -> names as tokens of all its drains: of those that have facts, and of the given objects.
-
-    Args:
-        state: The folded facts.
-        found: The DrainNodes that exist.
-    """
+    """Node -> names as tokens of all its drains: of those that have facts, and of the DrainNodes `found`."""
     tokens: dict[str, set[str]] = {}
     for token, facts in state.of_kind(DrainState).items():
         tokens.setdefault(facts.node, set()).add(token)
@@ -62,13 +57,13 @@ def drains_by_node(state: ClusterState, found: Iterable[DrainNode]) -> Mapping[s
 
 
 def state_of(state: ClusterState, drain: DrainNode) -> DrainState | None:
-    """Return the facts of a drain; None if there are none, or if they are about an earlier object of this name."""
+    """None if there are no facts, or if they are about an earlier object of this name."""
     found = state.of_kind(DrainState).get(name_token(drain.metadata.name))
     return found if found is not None and found.object_uid == drain.metadata.uid else None
 
 
 def group_state_of(state: ClusterState, group: DrainNodeGroup) -> DrainGroupState | None:
-    """Return the facts of a group; None if there are none, or if they are about an earlier object of this name."""
+    """None if there are no facts, or if they are about an earlier object of this name."""
     found = state.of_kind(DrainGroupState).get(name_token(group.metadata.name))
     return found if found is not None and found.object_uid == group.metadata.uid else None
 
@@ -82,16 +77,7 @@ def drain_view(
     refusals: Refusals,
     scheduler_names: frozenset[str],
 ) -> DrainView:
-    """Return the inputs from which the next steps of a drain are decided.
-
-    Args:
-        builder: The folded cluster.
-        drain: The DrainNode.
-        of_node: Names as tokens of all drains of its node, see `drains_by_node`.
-        now: Unix seconds.
-        refusals: Returns the reasons why a pod must not be migrated; empty if it may be.
-        scheduler_names: Schedulers that know Reservations.
-    """
+    """`of_node`: names as tokens of all drains of its node, see `drains_by_node`. `now`: Unix seconds."""
     node, state = drain.spec.node_name, builder.state
     facts, known = state_of(state, drain), state.of_kind(DrainState)
     others = (known[token] for token in of_node if token in known)
@@ -116,10 +102,7 @@ def drain_view(
 
 
 def reservation_of_job(state: ClusterState, name: str) -> str:
-    """Return the name of the Reservation of a migration job; "" if the job does not exist.
-
-    Source: descheduler spec, 7.9.
-    """
+    """Name of the Reservation of a migration job; "" if the job does not exist (descheduler spec, 7.9)."""
     job = _stored(state, JOBS, name)
     if job is None:
         return ""
@@ -130,7 +113,7 @@ def reservation_of_job(state: ClusterState, name: str) -> str:
 
 
 def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:
-    """Yield the status of every Reservation that holds resources of a node."""
+    """The Reservations that hold resources of a node."""
     for ledger in state.of_kind(NodeLedger).values():
         for uid, entry in ledger.pods.items():
             if is_reservation(uid, entry.allocation):
@@ -138,12 +121,7 @@ def available_reservations(state: ClusterState) -> Iterator[ReservationStatus]:
 
 
 def explanation(view: DrainView, pod: PodProgress) -> str:
-    """Return the reason why a pod of a drain is in its phase; "" if there is none.
-
-    Args:
-        view: The inputs of the step.
-        pod: The pod after the step.
-    """
+    """Why a pod of a drain is in its phase after the step; "" if there is nothing to say."""
     found = next((each for each in view.pods if each.uid == pod.uid), None)
     if pod.phase is PodPhase.UNMIGRATABLE and found is not None:
         if found.scheduler_name not in view.scheduler_names:
@@ -184,7 +162,7 @@ def _reservations_on(state: ClusterState, node: str) -> Iterator[tuple[str, Rese
 def _jobs(
     state: ClusterState, drain: DrainNode, facts: DrainState | None, names: list[str], now: float
 ) -> Mapping[str, str]:
-    """Return name -> phase of the migration jobs of a drain. A job that was just created counts as Pending."""
+    """Name -> phase of the migration jobs of a drain. A job that was just created counts as Pending."""
     found: dict[str, str] = {}
     for name in names:
         stored = _stored(state, JOBS, name)

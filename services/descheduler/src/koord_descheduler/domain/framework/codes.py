@@ -35,9 +35,9 @@ NAMESPACE_LABEL_SELECTOR: Final = "namespace_label_selector"
 
 
 def priority_number(pod: PodView, threshold: int | None) -> Inputs:
-    """Return code `priority_threshold` -> priority of the pod, and the threshold that it must not reach.
+    """The priority of a pod, and the threshold that it must not reach.
 
-    Empty if there is no threshold, or if the pod has no priority.
+    Empty if there is no threshold, or no priority.
     """
     if threshold is None or pod.priority is None:
         return {}
@@ -45,7 +45,7 @@ def priority_number(pod: PodView, threshold: int | None) -> Inputs:
 
 
 def identity_refusals(pod: PodView) -> Iterator[str]:
-    """Yield the codes of the reasons against a pod that no argument switches off: mirror, static or terminating."""
+    """The reasons against a pod that no argument switches off: mirror, static or terminating."""
     if pod.is_mirror:
         yield MIRROR
     if pod.is_static:
@@ -55,10 +55,7 @@ def identity_refusals(pod: PodView) -> Iterator[str]:
 
 
 class NodeFit:
-    """Checks whether a pod would fit another node, by the rules of the Kubernetes descheduler.
-
-    Args:
-        nodes: Selects the nodes that count.
+    """Whether a pod would fit another of the selected nodes, by the rules of the Kubernetes descheduler.
 
     Source:
         descheduler spec, 6.1 (`nodeFit`)
@@ -68,7 +65,7 @@ class NodeFit:
         self._nodes = nodes
 
     def has_place(self, pod: PodView, cluster: ClusterView) -> bool:
-        """Return whether a pod fits a ready, selected node other than its own."""
+        """Only ready, selected nodes other than the pod's own count."""
         return any(
             fits_upstream(pod, node, cluster)
             for node in cluster.nodes

@@ -58,56 +58,35 @@ LIMIT_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionLimits:
-    """Largest numbers of evictions in one round. None means no limit; 0 means that no pod is evicted.
-
-    Attributes:
-        per_node: Limit per node.
-        per_namespace: Limit per namespace.
-        total: Limit of the whole round.
-    """
+    """Largest numbers of evictions in one round. None means no limit; 0 means that no pod is evicted."""
 
     per_node: int | None = None
     per_namespace: int | None = None
-    total: int | None = None
+    total: int | None = None  # Limit of the whole round
 
 
 @dataclass(slots=True)
 class EvictionLimiter:
-    """Counts the evictions of one round against the limits; all profiles share it.
-
-    Attributes:
-        limits: The limits.
-        total: Number of evictions in this round.
-        by_node: Node -> number of its evictions in this round.
-        by_namespace: Namespace -> number of its evictions in this round.
-        is_exhausted: Whether the total limit has refused an eviction. Then it refuses all further evictions of this
-            round.
-
-    Source:
-        descheduler spec, 5.2
-    """
+    """Counts the evictions of one round against the limits; all profiles share it (descheduler spec, 5.2)."""
 
     limits: EvictionLimits
     total: int = 0
-    by_node: Counter[str] = field(default_factory=Counter[str])
+    by_node: Counter[str] = field(default_factory=Counter[str])  # Node -> number of its evictions in this round
+    # Namespace -> number of its evictions in this round.
     by_namespace: Counter[str] = field(default_factory=Counter[str])
+    # Whether the total limit has refused an eviction. Then it refuses all further evictions of this round.
     is_exhausted: bool = False
 
     def reset(self) -> None:
-        """Set all counts to 0, because a new round begins."""
         self.total = 0
         self.is_exhausted = False
         self.by_node.clear()
         self.by_namespace.clear()
 
     def refusal(self, node: str, namespace: str) -> Result | None:
-        """Return the limit that one more eviction would exceed; None if no limit refuses it. Count nothing.
+        """The limit that one more eviction would exceed; None if no limit refuses it. Counts nothing.
 
-        If the total limit refuses it, `is_exhausted` becomes True.
-
-        Args:
-            node: Node of the pod; "" if it has none.
-            namespace: Namespace of the pod.
+        If the total limit refuses it, `is_exhausted` becomes True. `node`: "" if the pod has none.
         """
         limits = self.limits
         if node and _is_reached(self.by_node[node], limits.per_node):
@@ -118,13 +97,7 @@ class EvictionLimiter:
         return Result.TOTAL_LIMIT if self.is_exhausted else None
 
     def number(self, result: Result, node: str, namespace: str) -> Number | None:
-        """Return the evictions that count against the limit that gave a result; None if no limit gave it.
-
-        Args:
-            result: Result of the request for an eviction.
-            node: Node of the pod.
-            namespace: Namespace of the pod.
-        """
+        """The evictions that count against the limit that gave a result; None if no limit gave it."""
         match result:
             case Result.NODE_LIMIT:
                 return Number(value=self.by_node[node], limit=self.limits.per_node)
@@ -136,14 +109,10 @@ class EvictionLimiter:
                 return None
 
     def count(self, node: str, namespace: str) -> None:
-        """Count an eviction against the limits of its node, its namespace and the round.
-
-        Evictions of a dry run count like those that are carried out. Pods without a node, "", count for no node.
-        """
+        """Evictions of a dry run count like those that are carried out. Pods without a node, "", count for no node."""
         self._add(node, namespace, 1)
 
     def uncount(self, node: str, namespace: str) -> None:
-        """Undo the count of an eviction that is not carried out."""
         self._add(node, namespace, -1)
         self.is_exhausted = False
 
@@ -160,78 +129,50 @@ def _is_reached(count: int, limit: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One request for an eviction, and its result.
-
-    Attributes:
-        pod: The pod.
-        profile: Name of the profile.
-        plugin: Name of the plugin that requested the eviction.
-        reason: Reason of the plugin.
-        evictor: Name of the evict plugin.
-        result: Result of the request.
-        plan: The plan that moves the pod together with others; None if it moves alone.
-        target: Node on which the scheduler would place the pod; "" if the scheduler was not asked.
-        is_counted: Whether the eviction counts against the limits if it succeeds. False if the plugin itself is in dry
-            run.
-        inputs: The numbers because of which the plugin chose the pod, such as usage and threshold.
-        codes: Codes of the reasons why filter plugins refuse the pod, if that is the result; else empty.
-    """
-
     pod: PodView
     profile: str
     plugin: str
     reason: str
     evictor: str
     result: Result
-    plan: MovePlan | None = None
-    target: str = ""
+    plan: MovePlan | None = None  # The plan that moves the pod together with others; None if it moves alone
+    target: str = ""  # Node on which the scheduler would place the pod; "" if the scheduler was not asked
+    # Whether the eviction counts against the limits if it succeeds. False if the plugin itself is in dry run.
     is_counted: bool = True
+    # The numbers because of which the plugin chose the pod, such as usage and threshold.
     inputs: Inputs = field(default_factory=dict[str, Number])
+    # Codes of the reasons why filter plugins refuse the pod, if that is the result; else empty.
     codes: Sequence[str] = ()
 
     @property
     def is_move(self) -> bool:
-        """Return whether the pod is evicted, or would be if configuration and evict plugin were not in dry run."""
+        """Whether the pod is evicted, or would be if configuration and evict plugin were not in dry run."""
         return self.is_counted and self.result in (Result.SUCCESS, Result.DRY_RUN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPath:
-    """The eviction path of one profile in one round. It is the `Evictor` of the profile's plugins.
-
-    Attributes:
-        profile: Name of the profile.
-        cluster: The cluster at the start of the round.
-        filters: Filter plugins of the profile; all must accept a pod.
-        evict_plugin: The plugin that carries out evictions.
-        limiter: Budgets of the round.
-        is_dry_run: Whether evictions are only counted, because the configuration or the evict plugin is in dry run.
-        attempts: Requests of this round, in order.
-        evicted: Uids of the pods that are being evicted, by any profile of this round or since an earlier round. No
-            plugin may choose them again.
-        tried: (uid of a pod, name of a plugin in dry run that would evict it).
-
-    Source:
-        descheduler spec, 5.1, 5.4
-    """
+    """The eviction path of one profile in one round, which implements `Evictor` (descheduler spec, 5.1, 5.4)."""
 
     profile: str
     cluster: ClusterView
-    filters: Sequence[FilterPlugin]
+    filters: Sequence[FilterPlugin]  # Filter plugins of the profile; all must accept a pod
     evict_plugin: EvictPlugin
     limiter: EvictionLimiter
+    # Whether evictions are only counted, because the configuration or the evict plugin is in dry run.
     is_dry_run: bool = False
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[Attempt] = field(default_factory=list[Attempt])  # Requests of this round, in order
+    # Uids of the pods that are being evicted, by any profile of this round or since an earlier round. No plugin may
+    # choose them again.
     evicted: set[str] = field(default_factory=set[str])
+    # (uid of a pod, name of a plugin in dry run that would evict it).
     tried: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the total limit has refused an eviction, so that it refuses all further ones of this round."""
         return self.limiter.is_exhausted
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
-        """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
         if pod.uid in self.evicted:
             return (EVICTED,)
         if len(self.filters) == 1:
@@ -239,11 +180,9 @@ class EvictionPath:
         return tuple(code for plugin in self.filters for code in plugin.refusals(pod, self.cluster))
 
     def pre_eviction_refusals(self, pod: PodView) -> tuple[str, ...]:
-        """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         return tuple(code for plugin in self.filters for code in plugin.pre_eviction_refusals(pod, self.cluster))
 
     def numbers(self, pod: PodView, codes: Collection[str]) -> Inputs:
-        """Return the counts and limits of the reasons why plugins refuse a pod. See `Evictor.numbers`."""
         counted = (each for each in (self.evict_plugin, *self.filters) if isinstance(each, CountingPlugin))
         found = {code: number for each in counted for code, number in each.numbers(pod, self.cluster).items()}
         return {code: found[code] for code in codes if code in found}
@@ -251,9 +190,8 @@ class EvictionPath:
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the limits of the round allow it, and record the attempt. The filter plugins are not asked.
 
-        Returns:
-            Whether the pod is evicted, or would be in a dry run. Only then it counts against the limits. False, and no
-            attempt, if it is being evicted already.
+        False, and no attempt, if it is being evicted already. It counts against the limits if it is evicted, or would
+        be in a dry run.
         """
         if pod.uid in self.evicted:
             return False
@@ -282,7 +220,7 @@ class EvictionPath:
         return is_done
 
     def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
-        """Record once that a plugin in dry run would evict a pod. Limits are not checked, and no pod is evicted."""
+        """Record once that a plugin in dry run would evict a pod. Limits are not checked."""
         if (pod.uid, plugin) in self.tried:
             return
         self.tried.add((pod.uid, plugin))
@@ -301,9 +239,7 @@ class EvictionPath:
     def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Record once that a plugin in dry run would evict all pods of a plan. Limits are not checked.
 
-        Returns:
-            None if recorded. If the evict plugin cannot carry out plans, nothing is recorded and the first pod is
-            returned.
+        If the evict plugin cannot carry out plans, nothing is recorded and the first pod is returned.
         """
         if not isinstance(self.evict_plugin, PlanEvictPlugin):
             return plan.pods[0]
@@ -315,9 +251,6 @@ class EvictionPath:
         """Evict all pods of a plan and record one attempt for each, or evict none and record why the plan is refused.
 
         Only an evict plugin that makes Reservations first can evict pods together.
-
-        Returns:
-            The first pod that is refused; None if all are evicted, or would be in a dry run.
         """
         evictor = self.evict_plugin
         begun: list[PodView] = []
@@ -339,7 +272,7 @@ class EvictionPath:
         return None
 
     def _refused(self, plan: MovePlan, pod: PodView, plugin: str) -> Attempt | None:
-        """Return why a pod of a plan may not leave after those before it; None if it may. Its job is asked for then."""
+        """Why a pod of a plan may not leave after those before it; None if it may. Its job is asked for then."""
         evictor = self.evict_plugin
         if not isinstance(evictor, PlanEvictPlugin):
             return self._attempt(plan, pod, plugin, Result.ERROR)
@@ -355,7 +288,7 @@ class EvictionPath:
         return replace(self._attempt(plan, pod, plugin, Result.ERROR), inputs={**plan.inputs, **self._shortage(pod)})
 
     def _shortage(self, pod: PodView) -> Inputs:
-        """Return the numbers for which the evict plugin refuses a pod that the filter plugins accept."""
+        """The numbers for which the evict plugin refuses a pod that the filter plugins accept."""
         plugin = self.evict_plugin
         return plugin.shortage(pod, self.cluster) if isinstance(plugin, LimitingEvictPlugin) else {}
 

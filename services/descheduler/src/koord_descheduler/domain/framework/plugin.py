@@ -18,13 +18,7 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True)
 class SetSchedulable:
-    """Open a node for new pods, or close it (cordon).
-
-    Attributes:
-        node: Name of the node.
-        schedulable: Whether the node takes new pods.
-        plugin: Name of the plugin that proposes it.
-    """
+    """Open a node for new pods, or close it (cordon)."""
 
     node: str
     schedulable: bool
@@ -33,17 +27,10 @@ class SetSchedulable:
 
 @dataclass(frozen=True, slots=True)
 class SetDeletionCost:
-    """Set the deletion cost of a pod in the annotation of Kubernetes.
+    """Set the deletion cost of a pod in the annotation of Kubernetes."""
 
-    Attributes:
-        pod: Uid of the pod.
-        cost: The cost, an int32. Pods with a lower cost are deleted first when their workload shrinks.
-        profile: Name of the profile of the plugin.
-        plugin: Name of the plugin that proposes it.
-    """
-
-    pod: str
-    cost: int
+    pod: str  # Uid of the pod
+    cost: int  # The cost, an int32. Pods with a lower cost are deleted first when their workload shrinks.
     profile: str
     plugin: str
 
@@ -58,31 +45,19 @@ Proposal: TypeAlias = SetSchedulable | SetDeletionCost | LookAtDrains
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePlan:
-    """Pods that leave their nodes, all or none of them, so that a waiting gang finds room.
+    """Pods that leave their nodes, all or none of them, so that a waiting gang finds room."""
 
-    Attributes:
-        id: Id of the plan, a uuid.
-        gang: The gang as "namespace/name"; the pod if a single pod waits.
-        members: The waiting pods.
-        pods: The pods that move, in the order in which they are placed.
-        nodes: Nodes on which room is made. No moved pod may land there.
-        gpus: Number of whole GPUs that the members need together.
-        fragment_before: GPU milli of all nodes that typical pods cannot use, before the plan.
-        fragment_after: GPU milli that typical pods cannot use after the plan, with the members placed.
-    """
-
-    id: str
-    gang: str
+    id: str  # Id of the plan, a uuid
+    gang: str  # The gang as "namespace/name"; the pod if a single pod waits
     members: tuple[PodView, ...]
-    pods: tuple[PodView, ...]
-    nodes: frozenset[str]
-    gpus: int
-    fragment_before: float
-    fragment_after: float
+    pods: tuple[PodView, ...]  # The pods that move, in the order in which they are placed
+    nodes: frozenset[str]  # Nodes on which room is made. No moved pod may land there.
+    gpus: int  # Number of whole GPUs that the members need together
+    fragment_before: float  # GPU milli of all nodes that typical pods cannot use, before the plan
+    fragment_after: float  # GPU milli that typical pods cannot use after the plan, with the members placed
 
     @property
     def inputs(self) -> Inputs:
-        """Return the numbers of the plan: its GPUs and moves, and the fragments after and before it."""
         return plan_inputs(
             gpus=self.gpus,
             moves=len(self.pods),
@@ -92,7 +67,6 @@ class MovePlan:
 
     @property
     def reason(self) -> str:
-        """Return why the pods move, as a sentence."""
         return (
             f"make room for {self.gang}, which waits for {self.gpus} whole GPUs: {len(self.pods)} pods move,"
             f" fragments {self.fragment_before / 1000:.1f} -> {self.fragment_after / 1000:.1f} GPUs"
@@ -100,8 +74,6 @@ class MovePlan:
 
 
 class Point(StrEnum):
-    """Extension points by their names in a configuration."""
-
     DESCHEDULE = "deschedule"
     BALANCE = "balance"
     EVICT = "evict"
@@ -109,53 +81,38 @@ class Point(StrEnum):
 
 
 class Evictor(Protocol):
-    """The eviction path of one profile in one round, as plugins use it.
-
-    Source:
-        descheduler spec, 5.1
-    """
+    """The eviction path of one profile in one round, as plugins use it (descheduler spec, 5.1)."""
 
     @property
     def is_dry_run(self) -> bool:
-        """Return whether evictions are counted and not carried out."""
+        """Whether evictions are counted and not carried out."""
         ...
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the total limit has refused an eviction, so that it refuses all further ones of this round."""
+        """Whether the total limit has refused an eviction, so that it refuses all further ones of this round."""
         ...
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
-        """Return the codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
+        """Codes of all reasons why the filter plugins refuse a pod; empty if it is evictable."""
         ...
 
     def pre_eviction_refusals(self, pod: PodView) -> tuple[str, ...]:
-        """Return the codes of all reasons why the filter plugins refuse a pod just before its eviction."""
+        """Codes of all reasons why the filter plugins refuse a pod just before its eviction."""
         ...
 
     def numbers(self, pod: PodView, codes: Collection[str]) -> Inputs:
-        """Return the counts and limits for which filter plugins refuse a pod, by code.
-
-        Args:
-            pod: The refused pod.
-            codes: Codes of the reasons. Those without numbers are left out.
-        """
+        """Counts and limits for which filter plugins refuse a pod, by code. Codes without numbers are left out."""
         ...
 
     def evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> bool:
         """Evict a pod if the limits allow it. Return whether it is evicted, or would be evicted without dry run.
 
-        Args:
-            pod: The pod.
-            reason: Why the plugin chose it.
-            plugin: Name of the plugin that asks.
-            inputs: Name of a number -> the number and its limit, because of which the plugin chose the pod.
+        `inputs`: name of a number -> the number and its limit, because of which the plugin chose the pod.
         """
         ...
 
-    def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None:
-        """Record that a plugin in dry run would evict a pod."""
-        ...
+    def try_evict(self, pod: PodView, reason: str, plugin: str, inputs: Inputs) -> None: ...
 
     def evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Evict all pods of a plan, or none. Return the first pod that is refused; None if all are evicted."""
@@ -164,7 +121,7 @@ class Evictor(Protocol):
     def try_evict_together(self, plan: MovePlan, plugin: str) -> PodView | None:
         """Record that a plugin in dry run would evict all pods of a plan.
 
-        Return the first pod if the evict plugin cannot carry out plans, so that none would be evicted; otherwise None.
+        Return the first pod if the evict plugin takes no plans.
         """
         ...
 
@@ -177,45 +134,32 @@ function that knows the numbers of these reasons."""
 
 
 def unnoted(profile: str, plugin: str, pod: PodView, codes: Sequence[str], numbers: NumbersOf) -> None:
-    """Ignore a refusal: the default for callers that do not count refusals."""
+    """The default for callers that do not count refusals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginRun:
-    """The inputs of a deschedule or balance plugin in one round, and its access to evictions.
-
-    Attributes:
-        profile: Name of the plugin's profile.
-        plugin: Name of the plugin. It becomes the trigger of its evictions.
-        cluster: The cluster at the start of the round.
-        nodes: Nodes of the plugin's profile.
-        is_dry_run: Whether the configuration is in dry run: evictions are counted but not carried out, and nothing else
-            changes.
-        evictor: Eviction path of the profile.
-        proposals: Other changes that plugins have proposed in this round, in order.
-        classified: Classes of nodes (under- or overused) by plugins in this round, for users.
-        refused: Called for each pod that the filter plugins refuse.
-    """
-
     profile: str
-    plugin: str
+    plugin: str  # Name of the plugin. It becomes the trigger of its evictions.
     cluster: ClusterView
     nodes: Sequence[NodeView]
+    # Whether the configuration is in dry run: evictions are counted but not carried out, and nothing else changes.
     is_dry_run: bool
     evictor: Evictor
-    proposals: list[Proposal]
+    proposals: list[Proposal]  # Other changes that plugins have proposed in this round, in order
+    # Classes of nodes (under- or overused) by plugins in this round, for users.
     classified: list[ClassifiedNodes] = field(default_factory=list[ClassifiedNodes])
-    refused: NoteRefusal = unnoted
+    refused: NoteRefusal = unnoted  # Called for each pod that the filter plugins refuse
 
     def filter(self, pod: PodView) -> bool:
-        """Return whether all filter plugins of the profile accept the eviction of a pod. `refused` is told if not."""
+        """Whether all filter plugins of the profile accept the eviction of a pod. `refused` is told if not."""
         codes = self.evictor.refusals(pod)
         if codes:
             self.refused(self.profile, self.plugin, pod, codes, self.evictor.numbers)
         return not codes
 
     def pre_eviction_filter(self, pod: PodView) -> bool:
-        """Return whether all filter plugins accept a pod just before its eviction. `refused` is told if not.
+        """Whether all filter plugins accept a pod just before its eviction. `refused` is told if not.
 
         The plugin calls this after `filter`, for pods that it is about to evict.
         """
@@ -226,35 +170,20 @@ class PluginRun:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the total limit has refused an eviction. Then the plugin may stop to look for pods."""
+        """The plugin may stop to look for pods then. See `Evictor.is_exhausted`."""
         return self.evictor.is_exhausted
 
     def evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> bool:
-        """Ask for the eviction of a pod. Return whether it is evicted, or would be in a dry run.
-
-        Args:
-            pod: The pod.
-            reason: Why the plugin chose it.
-            inputs: The numbers for which it chose it; None if there are none.
-        """
+        """`reason`, `inputs`: why the plugin chose the pod, as a sentence and as numbers. See `Evictor.evict`."""
         return self.evictor.evict(pod, reason, self.plugin, inputs or {})
 
     def try_evict(self, pod: PodView, reason: str, inputs: Inputs | None = None) -> None:
-        """Record that the plugin, which is in dry run, would evict a pod."""
         self.evictor.try_evict(pod, reason, self.plugin, inputs or {})
 
     def evict_together(self, plan: MovePlan) -> PodView | None:
-        """Ask for the eviction of all pods of a plan, or of none.
-
-        Return the first pod that is refused; None if all are evicted, or would be in a dry run.
-        """
         return self.evictor.evict_together(plan, self.plugin)
 
     def try_evict_together(self, plan: MovePlan) -> PodView | None:
-        """Record that the plugin, which is in dry run, would evict all pods of a plan.
-
-        Return the first pod if the evict plugin cannot carry out plans, so that none would be evicted; otherwise None.
-        """
         return self.evictor.try_evict_together(plan, self.plugin)
 
     def propose(self, proposal: Proposal) -> None:
@@ -264,12 +193,8 @@ class PluginRun:
 
 
 class Plugin(Protocol):
-    """The property that every plugin has: its name."""
-
     @property
-    def name(self) -> str:
-        """Return the name in configuration, records and metrics."""
-        ...
+    def name(self) -> str: ...
 
 
 @runtime_checkable
@@ -277,11 +202,7 @@ class DeschedulePlugin(Plugin, Protocol):
     """A plugin that finds single pods that should not stay on their nodes, such as pods with too many restarts."""
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict pods that violate a rule.
-
-        Raises:
-            PluginFailed: The plugin could not decide. Its siblings still run.
-        """
+        """Raises PluginFailed: the plugin could not decide. Its siblings still run."""
         ...
 
 
@@ -290,24 +211,18 @@ class BalancePlugin(Plugin, Protocol):
     """A plugin that finds a better distribution of pods over nodes."""
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods whose move makes the distribution better.
-
-        Raises:
-            PluginFailed: The plugin could not decide. Its siblings still run.
-        """
+        """Raises PluginFailed: the plugin could not decide. Its siblings still run."""
         ...
 
 
 @runtime_checkable
 class FilterPlugin(Plugin, Protocol):
-    """A plugin that decides which pods may be evicted."""
-
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
+        """Codes of all reasons why a pod must not be evicted; empty if it may be."""
         ...
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons against a pod that are checked just before its eviction."""
+        """Codes of all reasons against a pod that are checked just before its eviction."""
         ...
 
 
@@ -316,23 +231,14 @@ class CountingPlugin(Plugin, Protocol):
     """A filter or evict plugin that compares numbers of a pod with limits."""
 
     def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return the counts and limits of the reasons that there can be against a pod, by code."""
+        """Counts and limits of the reasons that there can be against a pod, by code."""
         ...
 
 
 @runtime_checkable
 class EvictPlugin(Plugin, Protocol):
-    """A plugin that carries out evictions."""
-
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Ask for the eviction of a pod. Return False if it is refused or fails.
-
-        Args:
-            pod: The pod.
-            reason: Reason of the plugin that asks.
-            plugin: Name of the plugin that asks.
-            cluster: The cluster at the start of the round.
-        """
+        """Return False if the eviction is refused or fails. `reason`, `plugin`: who asks for it, and why."""
         ...
 
 
@@ -341,9 +247,7 @@ class DryRunEvictPlugin(Plugin, Protocol):
     """An evict plugin that can be set to dry run by its own arguments."""
 
     @property
-    def is_dry_run(self) -> bool:
-        """Return whether evictions are counted and not carried out."""
-        ...
+    def is_dry_run(self) -> bool: ...
 
 
 @runtime_checkable
@@ -351,7 +255,7 @@ class LimitingEvictPlugin(EvictPlugin, Protocol):
     """An evict plugin with a limit of its own, which no filter knows."""
 
     def shortage(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return the numbers of this limit by its code if `evict` refuses the pod because of it; else empty."""
+        """The numbers of this limit by its code if `evict` refuses the pod because of it; else empty."""
         ...
 
 
@@ -360,20 +264,13 @@ class PlanEvictPlugin(EvictPlugin, Protocol):
     """An evict plugin that can move the pods of a plan all together or not at all."""
 
     def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
-        """Ask for the move of one pod of a plan. Return False if it is refused.
-
-        Args:
-            plan: The plan.
-            pod: One of its pods.
-            plugin: Name of the plugin that asks.
-            cluster: The cluster at the start of the round.
-        """
+        """Ask for the move of one pod of a plan. Return False if it is refused."""
         ...
 
     def withdraw(self, plan: MovePlan) -> None:
-        """Remove the requests that were made for a plan in this round, because the plan is given up."""
+        """Remove the requests for a plan in this round, because the plan is given up."""
         ...
 
 
 class PluginFailed(Exception):
-    """Raised if a plugin could not decide in this round. The message gives the reason."""
+    """The plugin could not decide in this round. The message gives the reason."""

@@ -23,24 +23,20 @@ class SharedState:
     """State that plugins keep between rounds, one value per type, and values that are read when the service starts.
 
     The service restores the state from the log before the first round. All profiles share it.
-
-    Attributes:
-        priority_classes: Name of a PriorityClass -> its value when the service started.
-        interval: Seconds between two rounds; 0: there is only one.
     """
 
+    # Name of a PriorityClass -> its value when the service started.
     priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
-    interval: float = 0.0
+    interval: float = 0.0  # Seconds between two rounds; 0: there is only one
     _values: dict[type[Any], Any] = field(default_factory=dict[type[Any], Any])
 
     def of(self, kind: type[T]) -> T:
-        """Return the shared value of a type. If there is none yet, create it with `kind()`."""
+        """The shared value of a type. If there is none yet, it is created with `kind()`."""
         if kind not in self._values:
             self._values[kind] = kind()
         return self._values[kind]
 
     def put(self, value: object) -> None:
-        """Store a value, in place of the shared value of the same type."""
         self._values[type(value)] = value
 
 
@@ -50,22 +46,15 @@ Args = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginKind:
-    """A plugin that a configuration can name.
-
-    Attributes:
-        name: Name of the plugin.
-        points: Extension points that it serves.
-        is_native: Whether its arguments are decoded strictly, and defaults are added if it is enabled without an entry.
-        decode: Decoded JSON object -> arguments with defaults. It raises InvalidInput with the path of the field.
-        check: Returns all invalid values of decoded arguments, with paths.
-        make: Makes the plugin for one profile from its arguments.
-    """
+    """A plugin that a configuration can name."""
 
     name: str
     points: frozenset[Point]
+    # Whether its arguments are decoded strictly, and defaults are added if it is enabled without an entry.
     is_native: bool = False
+    # Decoded JSON object -> arguments with defaults. It raises InvalidInput with the path of the field.
     decode: Callable[[Mapping[str, object]], Args]
-    check: Callable[[Args], Iterable[InvalidInput]]
+    check: Callable[[Args], Iterable[InvalidInput]]  # Returns all invalid values of decoded arguments, with paths
     make: Callable[[Args, SharedState], Plugin]
 
 
@@ -74,13 +63,10 @@ Registry = Mapping[str, PluginKind]
 
 
 def registry_of(kinds: Iterable[PluginKind]) -> Registry:
-    """Return plugins by name.
+    """By name (descheduler spec, 2, extension).
 
     Raises:
         InvalidInput: Two plugins have one name.
-
-    Source:
-        descheduler spec, 2 (extension)
     """
     found: dict[str, PluginKind] = {}
     for kind in kinds:
@@ -91,7 +77,7 @@ def registry_of(kinds: Iterable[PluginKind]) -> Registry:
 
 
 def installed_kinds() -> list[PluginKind]:
-    """Return the plugins of installed packages, from their entry points.
+    """The plugins of installed packages, from their entry points.
 
     Raises:
         InvalidInput: An entry point is not a PluginKind.

@@ -32,32 +32,19 @@ from koord_descheduler.domain.view.nodes import NodeView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A profile with its plugins.
-
-    Attributes:
-        name: Name of the profile.
-        nodes: Selects the nodes of the profile by their labels.
-        deschedule: Deschedule plugins in order.
-        balance: Balance plugins in order.
-        filters: Filter plugins; all must accept a pod.
-        evict: The evict plugin.
-        proves: Whether it moves a pod only if that makes the cluster better. Its plugins then see the usage as of this
-            moment, as far as pods have moved since the last reports.
-    """
-
     name: str
     nodes: Selector = EVERYTHING
     deschedule: Sequence[DeschedulePlugin] = ()
     balance: Sequence[BalancePlugin] = ()
-    filters: Sequence[FilterPlugin] = ()
+    filters: Sequence[FilterPlugin] = ()  # Filter plugins; all must accept a pod
     evict: EvictPlugin
+    # Whether it moves a pod only if that makes the cluster better. Its plugins then see the usage as of this moment, as
+    # far as pods have moved since the last reports.
     proves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFault:
-    """An error of a plugin in a round."""
-
     profile: str
     plugin: str
     text: str
@@ -65,29 +52,18 @@ class PluginFault:
 
 @dataclass(slots=True)
 class RoundOutcome:
-    """The decisions of a round.
-
-    Attributes:
-        attempts: Requests for evictions, in order.
-        proposals: Other changes, in order.
-        classified: Classes of nodes by plugins.
-        faults: Errors of plugins. If a profile has any, the round ended after it.
-    """
-
     attempts: list[Attempt] = field(default_factory=list[Attempt])
     proposals: list[Proposal] = field(default_factory=list[Proposal])
     classified: list[ClassifiedNodes] = field(default_factory=list[ClassifiedNodes])
+    # Errors of plugins. If a profile has any, the round ended after it.
     faults: list[PluginFault] = field(default_factory=list[PluginFault])
 
 
 def round_nodes(cluster: ClusterView, selector: Selector) -> list[NodeView]:
-    """Return the nodes of a round: ready nodes that match the selector of the configuration, even unschedulable ones.
+    """Ready nodes that match the selector of the configuration, even unschedulable ones (descheduler spec, 4 (1), (2)).
 
     Raises:
         InvalidInput: There are fewer than two such nodes, so that no pod can move.
-
-    Source:
-        descheduler spec, 4 (1), (2)
     """
     nodes = [node for node in cluster.nodes if node.is_ready and selector.matches(node.labels)]
     if len(nodes) <= 1:
@@ -96,11 +72,6 @@ def round_nodes(cluster: ClusterView, selector: Selector) -> list[NodeView]:
 
 
 def profile_nodes(nodes: Iterable[NodeView], selector: Selector) -> list[NodeView]:
-    """Return the nodes of a round whose labels the selector of a profile matches.
-
-    Source:
-        descheduler spec, 4 (4)
-    """
     return [node for node in nodes if selector.matches(node.labels)]
 
 
@@ -119,19 +90,12 @@ def run_round(
     An error of a plugin does not stop its siblings. After the profile, the round ends.
 
     Args:
-        profiles: Profiles in the order of the configuration.
-        cluster: The cluster.
         limiter: Limits on evictions; its counts are reset first.
-        nodes: Selects the nodes of the round.
-        is_dry_run: Whether evictions are only counted.
         timed: Returns, for the name of a plugin, a context manager in which the plugin runs, to measure it.
         refused: Is told of each pod that filter plugins refuse.
 
     Raises:
         InvalidInput: There is at most one node. The counts of the limiter are not reset.
-
-    Source:
-        descheduler spec, 4
     """
     selected = round_nodes(cluster, nodes)
     limiter.reset()
@@ -180,7 +144,7 @@ def run_round(
 
 
 def _fault(call: Callable[[PluginRun], None], given: PluginRun) -> str:
-    """Return the error of a plugin as text; "" if it had none. Any exception is an error of the plugin."""
+    """The error of a plugin as text; "" if it had none. Any exception is an error of the plugin."""
     try:
         call(given)
     except PluginFailed as error:

@@ -28,25 +28,18 @@ BATCH_JOB: Final = "Job"
 
 @dataclass(frozen=True, slots=True)
 class Arbitrated:
-    """The result of one pass over the waiting jobs, each in the order in which they were decided.
+    """The result of one pass over the waiting jobs, each in the order in which they were decided."""
 
-    Attributes:
-        passed: Jobs that go on, with the annotation.
-        failed: Jobs whose pods must not be migrated; they have failed.
-        waiting: Name of a job -> codes of the limits for which it waits.
-        refusals: Name of a failed job -> codes of the rules by which its pod must not be migrated.
-        inputs: Name of a job that passed or waits -> the numbers of the limits that decided.
-    """
-
-    passed: tuple[MigrationJob, ...]
-    failed: tuple[MigrationJob, ...]
-    waiting: dict[str, tuple[str, ...]]
+    passed: tuple[MigrationJob, ...]  # Jobs that go on, with the annotation
+    failed: tuple[MigrationJob, ...]  # Jobs whose pods must not be migrated; they have failed
+    waiting: dict[str, tuple[str, ...]]  # Name of a job -> codes of the limits for which it waits
+    # Name of a failed job -> codes of the rules by which its pod must not be migrated.
     refusals: dict[str, tuple[str, ...]]
-    inputs: dict[str, Inputs]
+    inputs: dict[str, Inputs]  # Name of a job that passed or waits -> the numbers of the limits that decided
 
 
 def is_waiting(job: MigrationJob) -> bool:
-    """Return whether a job has neither ended nor passed arbitration."""
+    """Whether a job has neither ended nor passed arbitration."""
     return job.phase in (Phase.NEW, Phase.PENDING) and not job.has_passed
 
 
@@ -61,14 +54,7 @@ def arbitrate(
     A job passes, waits for limits, or fails because its pod must not be migrated. A job without an existing pod passes.
     If arbitration is switched off, or the pod has the evict annotation, limits do not apply to the job.
 
-    Args:
-        jobs: All jobs. Those that have ended or passed are not decided again.
-        cluster: The cluster now.
-        args: Arguments of the MigrationController.
-        lasting_refusals: Returns the codes of the reasons against a pod that a later attempt does not remove.
-
-    Source:
-        descheduler spec, 7.4
+    `lasting_refusals` returns the codes of the reasons against a pod that a later attempt does not remove.
     """
     migrating = [job for job in jobs if job.is_in_flight and job.has_passed]
     counted = JobsInFlight()
@@ -100,7 +86,6 @@ def arbitrate(
 
 
 def forbidden(pod: PodView) -> str:
-    """Return the message for a job whose pod must not be migrated."""
     return f'Pod "{pod.key}" is forbidden to migrate because it does not meet the requirements'
 
 
@@ -110,15 +95,8 @@ def ordered(
     """Return the waiting jobs in the order of their decision, by four stable sorts.
 
     Each sort outranks those before it: by creation, newest second first; by the give-up order of their pods, missing
-    pods first; pods of one batch Job together; batch Jobs with more pods in migration first.
-
-    Args:
-        waiting: The jobs.
-        migrating: Jobs that have passed and not ended.
-        cluster: The cluster now.
-
-    Source:
-        descheduler spec, 7.4 (1)
+    pods first; pods of one batch Job together; batch Jobs with more pods in migration first (descheduler spec, 7.4
+    (1)).
     """
     jobs = sorted(waiting, key=lambda job: job.name)
     jobs.sort(key=lambda job: -int(job.created))
@@ -152,7 +130,7 @@ def _together(jobs: list[MigrationJob], cluster: ClusterView) -> list[MigrationJ
 
 
 def _batch_job_of(job: MigrationJob, cluster: ClusterView) -> str:
-    """Return the uid of the batch Job that controls the pod of a job; "" if none does."""
+    """Uid of the batch Job that controls the pod of a job; "" if none does."""
     pod = pod_of(job, cluster)
     controller = None if pod is None else pod.controller
     return controller.uid if controller is not None and controller.kind == BATCH_JOB else ""
@@ -160,14 +138,8 @@ def _batch_job_of(job: MigrationJob, cluster: ClusterView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArbitrationPass:
-    """The result of a pass.
-
-    Attributes:
-        decided: The decisions about the waiting jobs.
-        dropped: Waiting jobs that have failed without a decision: they were late, or their plan was rolled back.
-    """
-
     decided: Arbitrated
+    # Waiting jobs that have failed without a decision: they were late, or their plan was rolled back.
     dropped: Sequence[MigrationJob]
 
 
@@ -177,15 +149,7 @@ def arbitration_pass(
     cluster: ClusterView,
     controller: JobController,
 ) -> ArbitrationPass:
-    """Decide which waiting migration jobs may begin.
-
-    Args:
-        jobs: All jobs. Those that passed arbitration count against the limits.
-        waiting: The jobs to decide.
-        cluster: The cluster now.
-        controller: The job controller: its arguments have the limits, and its plugin decides which pods must not be
-            migrated.
-    """
+    """Decide the jobs `waiting`. Those of `jobs` that passed arbitration count against the limits."""
     dropped, in_time = list[MigrationJob](), list[MigrationJob]()
     for job in waiting:
         plan = cluster.gpus.plans.get(job.plan)

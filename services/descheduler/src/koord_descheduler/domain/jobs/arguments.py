@@ -28,7 +28,7 @@ _PERCENT: Final = re.compile(r"([+-]?[0-9]{1,9})%")
 
 
 def percentage(text: str) -> int:
-    """Return the number of a percentage such as "20%".
+    """The number of a percentage such as "20%".
 
     Raises:
         InvalidInput: The text is not a whole number followed by %.
@@ -40,20 +40,13 @@ def percentage(text: str) -> int:
 
 
 def workload_limit(replicas: int, value: int | str | None) -> int:
-    """Return the maximum number of pods of a workload that may be in migration, or unavailable, at the same time.
+    """The maximum number of pods of a workload that may be in migration, or unavailable, at the same time.
 
     A number is taken as it is, a percentage of the replicas is rounded down; 0 becomes 1. Without a value: 10 % of more
     than 10 replicas (rounded down), 2 of 4 to 10 replicas, else 1. The result never exceeds the replicas.
 
-    Args:
-        replicas: Replicas of the workload.
-        value: Number, percentage, or None.
-
     Raises:
         InvalidInput: The text is not a percentage.
-
-    Source:
-        descheduler spec, 6.2
     """
     if value is None:
         limit = replicas // 10 if replicas > 10 else 2 if replicas >= 4 else 1
@@ -65,8 +58,6 @@ def workload_limit(replicas: int, value: int | str | None) -> int:
 
 
 class Gate(StrEnum):
-    """Checks that `skipEvictionGates` can switch off."""
-
     MAX_UNAVAILABLE_PER_WORKLOAD = "MaxUnavailablePerWorkload"
     MAX_MIGRATING_PER_WORKLOAD = "MaxMigratingPerWorkload"
     MAX_MIGRATING_PER_NODE = "MaxMigratingPerNode"
@@ -94,18 +85,13 @@ NAMESPACE: Final = "namespace"
 
 
 class ObjectLimiter(WireModel):
-    """Limits evictions per workload or namespace over time.
+    """Limits evictions per workload or namespace over time."""
 
-    Attributes:
-        duration: Seconds in which `max_migrating` pods may be evicted; 0 switches the limiter off.
-        max_migrating: Number or percentage of pods; None: the limit per workload of the controller. A namespace needs a
-            number; None or a percentage switches its limiter off.
-        burst: Largest number of evictions at once; 0 stands for 1.
-    """
-
-    duration: Duration = 0.0
+    duration: Duration = 0.0  # Seconds in which `max_migrating` pods may be evicted; 0 switches the limiter off
+    # Number or percentage of pods; None: the limit per workload of the controller. A namespace needs a number; None or
+    # a percentage switches its limiter off.
     max_migrating: IntegerOrText | None = None
-    burst: StrictInt = 0
+    burst: StrictInt = 0  # Largest number of evictions at once; 0 stands for 1
 
 
 class ArbitrationArgs(WireModel):
@@ -119,78 +105,54 @@ class MigrationControllerArgs(WireModel):
     """Arguments of the MigrationController. Times are in seconds.
 
     The attributes `evict_..._pods` let pods leave that stay otherwise.
-
-    Attributes:
-        dry_run: Whether evictions are counted and no job is created.
-        max_concurrent_reconciles: Accepted, without effect.
-        ignore_pvc_pods: Whether pods with volume claims stay.
-        priority_threshold: Pods with this priority or a higher one stay; None: not checked.
-        label_selector: Pods that may leave; None: all. The same holds for `namespaces`.
-        node_fit: Whether a pod may leave only if it fits another ready node.
-        node_selector: Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all.
-        skip_eviction_gates: Checks that are switched off, see `Gate`.
-        max_migrating_globally: Largest number of pods in migration; None or 0: no limit. The limits per namespace and
-            per node are alike.
-        max_migrating_per_workload: Number or percentage; None: a default that depends on the replicas.
-        max_unavailable_per_workload: Largest number of unavailable pods, in the same form.
-        skip_check_expected_replicas: Whether pods of workloads with too few replicas may leave.
-        object_limiters: "workload" or "namespace" -> limit on evictions over time.
-        default_job_mode: Mode of the created jobs: ReservationFirst or EvictDirectly.
-        default_job_ttl: Seconds after which a job is given up; 0: never.
-        scheduler_names: Schedulers that know Reservations. With ReservationFirst, pods of other ones stay.
-        evict_qps: Evictions per second of the process, as a number or as text.
-        evict_burst: Largest number of evictions at once.
-        eviction_policy: How pods leave: Eviction, Delete, or SoftEviction (by an annotation).
-        default_delete_options: Options of the deletion for jobs that have none; None: none.
-        arbitration_args: Whether and how often waiting jobs are arbitrated.
     """
 
-    dry_run: StrictBool = False
-    max_concurrent_reconciles: StrictInt = 1
+    dry_run: StrictBool = False  # Whether evictions are counted and no job is created
+    max_concurrent_reconciles: StrictInt = 1  # Accepted, without effect
     evict_failed_bare_pods: StrictBool = False
     evict_all_bare_pods: StrictBool = False
     evict_local_storage_pods: StrictBool = False
     evict_system_critical_pods: StrictBool = False
-    ignore_pvc_pods: StrictBool = False
+    ignore_pvc_pods: StrictBool = False  # Whether pods with volume claims stay
+    # Pods with this priority or a higher one stay; None: not checked.
     priority_threshold: PriorityThreshold | None = None
-    label_selector: LabelSelectorArgs | None = None
+    label_selector: LabelSelectorArgs | None = None  # Pods that may leave; None: all. The same holds for `namespaces`.
     namespaces: Namespaces | None = None
-    node_fit: StrictBool = False
-    node_selector: Text = ""
-    skip_eviction_gates: tuple[Text, ...] = ()
+    node_fit: StrictBool = False  # Whether a pod may leave only if it fits another ready node
+    node_selector: Text = ""  # Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all
+    skip_eviction_gates: tuple[Text, ...] = ()  # Checks that are switched off, see `Gate`
+    # Largest number of pods in migration; None or 0: no limit. The limits per namespace and per node are alike.
     max_migrating_globally: StrictInt | None = None
     max_migrating_per_namespace: StrictInt | None = None
     max_migrating_per_node: StrictInt | None = 2
+    # Number or percentage; None: a default that depends on the replicas.
     max_migrating_per_workload: IntegerOrText | None = None
-    max_unavailable_per_workload: IntegerOrText | None = None
-    skip_check_expected_replicas: StrictBool = False
+    max_unavailable_per_workload: IntegerOrText | None = None  # Largest number of unavailable pods, in the same form
+    skip_check_expected_replicas: StrictBool = False  # Whether pods of workloads with too few replicas may leave
+    # "workload" or "namespace" -> limit on evictions over time.
     object_limiters: Mapping[Text, ObjectLimiter] = {WORKLOAD: ObjectLimiter(duration=300.0)}
-    default_job_mode: Text = RESERVATION_FIRST
-    default_job_ttl: SignedDuration = 300.0
+    default_job_mode: Text = RESERVATION_FIRST  # Mode of the created jobs: ReservationFirst or EvictDirectly
+    default_job_ttl: SignedDuration = 300.0  # Seconds after which a job is given up; 0: never
+    # Schedulers that know Reservations. With ReservationFirst, pods of other ones stay.
     scheduler_names: tuple[Text, ...] = ("koord-scheduler",)
-    evict_qps: NumberOrText = "10"
-    evict_burst: StrictInt = 1
-    eviction_policy: Text = EVICTION
+    evict_qps: NumberOrText = "10"  # Evictions per second of the process, as a number or as text
+    evict_burst: StrictInt = 1  # Largest number of evictions at once
+    eviction_policy: Text = EVICTION  # How pods leave: Eviction, Delete, or SoftEviction (by an annotation)
+    # Options of the deletion for jobs that have none; None: none.
     default_delete_options: Mapping[Text, object] | None = None
     arbitration_args: ArbitrationArgs = ArbitrationArgs()
 
     @property
     def evictions_per_second(self) -> float:
-        """Return `evict_qps` as a number; nan if its text is not a decimal number."""
+        """Nan if the text of `evict_qps` is not a decimal number."""
         text = str(self.evict_qps)
         return float(text) if _DECIMAL.fullmatch(text) else math.nan
 
     def skips(self, gate: Gate) -> bool:
-        """Return whether a check is switched off."""
         return gate in self.skip_eviction_gates
 
 
 def check(args: MigrationControllerArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments.
-
-    Source:
-        descheduler spec, 7.1
-    """
     if args.max_concurrent_reconciles < 1:
         yield InvalidInput("at least 1", args.max_concurrent_reconciles, "maxConcurrentReconciles")
     yield from check_selector(args.label_selector, "labelSelector")

@@ -29,32 +29,22 @@ KIND: Final = "PodMigrationJob"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobController:
-    """The parts with which the service runs migration jobs to their end.
-
-    Attributes:
-        args: Arguments of the MigrationController.
-        plugin: Its rules about pods.
-        limiter: Decides which pods wait because others of their workload or namespace were evicted a short time ago.
-        policy: Defaults of jobs (mode, eviction policy, options of the deletion), and the id of the installation.
-        budget: Limits how many evictions all jobs together may ask for (`evictQPS`, `evictBurst`).
-    """
+    """The parts with which the service runs migration jobs to their end."""
 
     args: MigrationControllerArgs
     plugin: MigrationController
+    # Decides which pods wait because others of their workload or namespace were evicted a short time ago.
     limiter: ObjectLimiter
+    # Defaults of jobs (mode, eviction policy, options of the deletion), and the id of the installation.
     policy: JobPolicy
-    budget: "EvictionBudget"
+    budget: "EvictionBudget"  # Limits how many evictions all jobs together may ask for (`evictQPS`, `evictBurst`)
 
 
 class EvictionBudget:
-    """A token bucket for all evictions by migration jobs. It follows from the recorded evictions.
+    """A token bucket for all evictions by migration jobs, which begins full (descheduler spec, 7.6 (1)).
 
-    Args:
-        per_second: Tokens that a second adds, `evictQPS`.
-        burst: Largest number of tokens, `evictBurst`. The bucket begins full.
-
-    Source:
-        descheduler spec, 7.6 (1)
+    It follows from the recorded evictions. `per_second`: `evictQPS`. `burst`: `evictBurst`, the largest number of
+    tokens.
     """
 
     def __init__(self, per_second: float, burst: int) -> None:
@@ -64,21 +54,17 @@ class EvictionBudget:
         self._bucket = self._full
 
     def trial(self) -> "EvictionBudget":
-        """Return a copy of the budget. Tokens that are taken from the copy stay in this one."""
+        """Tokens that are taken from the copy stay in this budget."""
         return copy(self)
 
     def rebuild(self, times: Iterable[float]) -> None:
-        """Compute the tokens of the budget again from recorded evictions, for example after a restart.
-
-        Args:
-            times: Unix seconds of the recorded evictions, in any order.
-        """
+        """`times`: Unix seconds of the recorded evictions, in any order."""
         self._bucket = self._full
         for each in sorted(times):
             self.take(each)
 
     def take(self, now: float) -> bool:
-        """Take a token of the eviction budget at `now`, in Unix seconds. Return False if there is no token."""
+        """Return False if there is no token at `now`, in Unix seconds."""
         tokens = self._bucket.tokens_at(now, self._second)
         if tokens < 1:
             return False
@@ -86,7 +72,7 @@ class EvictionBudget:
         return True
 
     def inputs(self, now: float) -> Inputs:
-        """Return the numbers of a refusal at `now`, in Unix seconds: tokens and the one that is needed, rate, burst."""
+        """The numbers of a refusal at `now`, in Unix seconds: tokens and the one that is needed, rate, burst."""
         return {
             TOO_MANY_EVICTIONS: Number(value=round(self._bucket.tokens_at(now, self._second), 3), limit=1),
             "evictQPS": Number(value=self._per_second),
@@ -97,13 +83,9 @@ class EvictionBudget:
 def job_controller(
     configuration: DeschedulerConfiguration, registry: Registry, shared: SharedState, installation: str
 ) -> JobController:
-    """Return the controller of the first profile that evicts by migration jobs, else one with the defaults.
+    """The controller of the first profile that evicts by migration jobs, else one with the defaults.
 
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
-        shared: State that all plugins share.
-        installation: Id of this installation, the same after a restart.
+    `installation`: id of this installation, the same after a restart.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
@@ -124,11 +106,7 @@ def job_controller(
 
 
 def arguments_of_jobs(configuration: DeschedulerConfiguration, registry: Registry) -> MigrationControllerArgs:
-    """Return the arguments of the first profile that evicts by migration jobs, else the defaults.
-
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
+    """Those of the first profile that evicts by migration jobs, else the defaults.
 
     Raises:
         InvalidInput: The arguments are invalid.
@@ -144,16 +122,7 @@ def arguments_of_jobs(configuration: DeschedulerConfiguration, registry: Registr
 
 
 def creation(move: RoundMove, args: MigrationControllerArgs, installation: str) -> CreateObject:
-    """Return the object of the job by which a pod is to leave.
-
-    Args:
-        move: The pod, as a round chose it.
-        args: Arguments of the MigrationController of its profile.
-        installation: Id of this installation.
-
-    Source:
-        descheduler spec, 7.2
-    """
+    """The job by which a pod is to leave (descheduler spec, 7.2). `args`: those of the pod's profile."""
     spec: dict[str, Any] = {
         "podRef": {"kind": "Pod", "namespace": move.namespace, "name": move.name, "uid": move.uid},
         "mode": RESERVATION_FIRST if move.plan else args.default_job_mode,

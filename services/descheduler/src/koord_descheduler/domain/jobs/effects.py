@@ -48,37 +48,26 @@ _API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The result of one look (a call of the state machine) at a job, and the actions that follow.
+    """One look at a job, and the actions that follow."""
 
-    Attributes:
-        before: The job before the look, with its facts.
-        looked: The result of the look.
-        changes: Changes of objects, in order.
-        eviction: The eviction that the job requests, or None.
-        pod: The pod of this eviction, or None.
-        is_under_way: Whether another component has already requested the eviction of this pod. The job waits for that
-            eviction.
-    """
-
-    before: MigrationJob
+    before: MigrationJob  # The job before the look, with its facts
     looked: Looked
     changes: Sequence[ObjectChange] = ()
     eviction: PodEvictionRequested | None = None
     pod: PodView | None = None
+    # Whether another component has already requested the eviction of this pod. The job waits for that eviction.
     is_under_way: bool = False
 
     @property
     def evicts(self) -> bool:
-        """Return whether the job requests the end of its pod now, by an eviction or by the soft-eviction annotation."""
+        """Whether the job requests the end of its pod now, by an eviction or by the soft-eviction annotation."""
         return self.pod is not None and not self.is_under_way
 
 
 def plan(before: MigrationJob, looked: Looked, under_way: Container[str], now: float, *, without_claims: bool) -> Plan:
-    """Return the actions that follow from a look (a call of the state machine) at a job.
+    """Return the actions that follow from a look at a job.
 
     Args:
-        before: The job before the look.
-        looked: The result of the look.
         under_way: Uids of the pods whose eviction was requested and has not ended.
         now: Unix seconds.
         without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
@@ -114,13 +103,6 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
     """Return a look that evicts the pod again, if an earlier eviction was given up; otherwise `looked` itself.
 
     An eviction that is a dry run is not repeated: its pod stays until the job is late.
-
-    Args:
-        job: The job before the look.
-        looked: The result of the look.
-        world: The cluster now.
-        under_way: Uids of the pods whose eviction was requested and has not ended.
-        policy: Settings of the controller.
     """
     eviction = looked.job.condition(ConditionType.EVICTION)
     if looked.effects or eviction is None or eviction.is_true or job.pod is None or not looked.job.is_in_flight:
@@ -139,14 +121,10 @@ def asks_again(job: MigrationJob, looked: Looked, world: World, under_way: Conta
 
 
 def concluded_look(done: Plan, outcomes: Sequence[ChangeOutcome]) -> Looked:
-    """Return the result of a look, with the job and the events after the changes and the eviction of its plan.
+    """Return a look with the job and the events after the changes and the eviction of its plan.
 
     If the Reservation was refused, or the soft-eviction annotation was not written, the job gets the reason. A
     requested eviction counts as accepted, also one that another component has requested.
-
-    Args:
-        done: The plan.
-        outcomes: Outcomes of its changes, in their order.
     """
     looked = done.looked
     for change, outcome in zip(done.changes, outcomes, strict=True):
@@ -170,12 +148,7 @@ def _followed_by(looked: Looked, answer: Looked) -> Looked:
 
 
 def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField | None:
-    """Return the soft-eviction annotation that a plan set, with its value before; None if it set none.
-
-    Args:
-        done: The plan.
-        outcomes: Outcomes of its changes, in their order.
-    """
+    """The soft-eviction annotation that a plan set, with its value before; None if it set none."""
     for change, outcome in zip(done.changes, outcomes, strict=True):
         if done.pod is not None and isinstance(change, PatchObject) and change.kind == "Pod":
             after = change.patch["metadata"]["annotations"][keys.SOFT_EVICTION]
@@ -187,7 +160,7 @@ def soft_eviction(done: Plan, outcomes: Sequence[ChangeOutcome]) -> ChangedField
 def _eviction(
     job: MigrationJob, pod: PodView, policy: str, options: Mapping[str, Any] | None, now: float
 ) -> PodEvictionRequested:
-    """Return the request for an eviction. It expires with the job, so that no pod leaves after its job has failed."""
+    """The request for an eviction. It expires with the job, so that no pod leaves after its job has failed."""
     given = options or {}
     grace = given.get("gracePeriodSeconds")
     return PodEvictionRequested(
@@ -210,7 +183,7 @@ def _eviction(
 
 
 def _soft_eviction(job: MigrationJob, pod: PodView, options: Mapping[str, Any] | None, now: float) -> PatchObject:
-    """Return the patch that sets the soft-eviction annotation, which asks an external controller to end the pod."""
+    """Set the soft-eviction annotation, which asks an external controller to end the pod."""
     asked = {
         "timestamp": rfc3339(datetime.fromtimestamp(now, UTC)),
         "deleteOptions": dict(options or {}),
@@ -238,27 +211,26 @@ class _Refused(NamedTuple):
 
 @dataclass(slots=True)
 class Refusals:
-    """The refused changes of one controller. Only its task uses it."""
+    """The refused changes of one controller, each by what identifies it. Only its task uses it.
+
+    Pauses double. Without them, a change that is refused for a lasting reason, such as a Reservation without owners,
+    would be sent and logged every few seconds.
+    """
 
     _known: dict[Hashable, _Refused] = field(default_factory=dict[Hashable, _Refused])
 
     def waits(self, change: Hashable, now: float) -> bool:
-        """Return whether a change was refused and is not to be tried yet. A clock that is set back ends the pause.
+        """Whether a change was refused and is not to be tried yet, at `now` in Unix seconds.
 
-        Args:
-            change: What identifies the change.
-            now: Unix seconds.
+        A clock set back ends the pause.
         """
         known = self._known.get(change)
         return known is not None and known.until - known.pause <= now < known.until
 
     def pause_after(self, change: Hashable, outcomes: Iterable[ChangeOutcome], now: float) -> float | None:
-        """Record the outcomes of a change. Return the seconds after which to try it again; None if it was accepted.
+        """Return the seconds after which to try a change again; None if it was accepted.
 
-        Args:
-            change: What identifies the change.
-            outcomes: Outcomes of its parts. It is refused if one of them is.
-            now: Unix seconds.
+        It is refused if one of its parts is. `now`: Unix seconds.
         """
         known = self._known.pop(change, None)
         if all(outcome.result is not ChangeResult.REFUSED for outcome in outcomes):
@@ -268,17 +240,11 @@ class Refusals:
         return pause
 
     def forget(self, change: Hashable) -> None:
-        """Forget the refusals of a change, because nobody wants it any more."""
         self._known.pop(change, None)
 
     def forget_old(self, now: float) -> None:
-        """Forget changes that were not tried again long after their pause, because nobody wants them any more.
-
-        Args:
-            now: Unix seconds.
-        """
+        """Forget changes that were not tried again long after their pause, because nobody wants them any more."""
         self._known = {change: each for change, each in self._known.items() if now - each.until < LONGEST_SECONDS}
 
     def clear(self) -> None:
-        """Forget all changes."""
         self._known.clear()

@@ -17,32 +17,19 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInFlight:
-    """A migration job that has not finished.
-
-    Attributes:
-        name: Name of the job.
-        namespace: Namespace of its pod.
-        pod_name: Name of its pod.
-        pod_uid: Uid of its pod; "" if there is no such pod.
-        node: Node of the pod; "" if it has none.
-        controller: Uid of the controller of the pod; "" if it has none.
-    """
+    """The entry by which limits count a migration job that has not finished."""
 
     name: str
     namespace: str
     pod_name: str
-    pod_uid: str = ""
-    node: str = ""
-    controller: str = ""
+    pod_uid: str = ""  # Uid of its pod; "" if there is no such pod
+    node: str = ""  # Node of the pod; "" if it has none
+    controller: str = ""  # Uid of the controller of the pod; "" if it has none
 
 
 @dataclass(slots=True)
 class JobsInFlight:
-    """The jobs in phase "", Pending or Running, with the counts that the limits ask for.
-
-    Source:
-        descheduler spec, 7.3
-    """
+    """The jobs in phase "", Pending or Running, with the counts that the limits ask for (descheduler spec, 7.3)."""
 
     _jobs: dict[str, JobInFlight] = field(default_factory=dict[str, JobInFlight])
     _by_uid: Counter[str] = field(default_factory=Counter[str])
@@ -58,7 +45,6 @@ class JobsInFlight:
         self._count(job, 1)
 
     def replace(self, jobs: Iterable[JobInFlight]) -> None:
-        """Count exactly these jobs as in flight from now on."""
         wanted = {job.name: job for job in jobs}
         for name in [name for name, job in self._jobs.items() if wanted.get(name) != job]:
             self.drop(name)
@@ -73,23 +59,23 @@ class JobsInFlight:
             self._count(job, -1)
 
     def has(self, uid: str, namespace: str, name: str) -> bool:
-        """Return whether a pod has a job, by its uid, or by namespace and name."""
+        """Whether a pod has a job, by its uid, or by namespace and name."""
         return bool(self._by_uid[uid]) or bool(self._by_key[namespace, name])
 
     def others(self, uid: str) -> int:
-        """Return the number of jobs in flight, without jobs of the pod `uid`."""
+        """Number of jobs in flight, without those of the pod `uid`."""
         return len(self._jobs) - self._by_uid[uid]
 
     def others_in(self, namespace: str, uid: str) -> int:
-        """Return the number of jobs in a namespace of pods other than `uid`, which is a pod of the namespace."""
+        """Number of jobs in a namespace of pods other than `uid`, which is a pod of the namespace."""
         return self._by_namespace[namespace] - self._by_uid[uid]
 
     def others_on(self, node: str, uid: str) -> int:
-        """Return the number of pods on a node, other than `uid`, that have a job."""
+        """Number of pods on a node, other than `uid`, that have a job."""
         return len(self._on_node.get(node, _NONE).keys() - {uid})
 
     def others_of(self, controller: str, uid: str) -> set[str]:
-        """Return the uids of the pods of a controller, other than `uid`, that have a job."""
+        """Uids of the pods of a controller, other than `uid`, that have a job."""
         return self._of_controller.get(controller, _NONE).keys() - {uid}
 
     def _count(self, job: JobInFlight, change: int) -> None:
@@ -115,7 +101,6 @@ def _add(counts: Counter[K], key: K, change: int) -> None:
 
 
 def job_of_pod(name: str, pod: PodView) -> JobInFlight:
-    """Return the entry by which limits count the migration job `name` of a pod."""
     return JobInFlight(
         name=name,
         namespace=pod.namespace,
@@ -127,7 +112,7 @@ def job_of_pod(name: str, pod: PodView) -> JobInFlight:
 
 
 def pod_of(job: MigrationJob, cluster: ClusterView) -> PodView | None:
-    """Return the pod of a job; None if it does not exist, or if another pod has its name now."""
+    """The pod of a job; None if it does not exist, or if another pod has its name now."""
     if job.pod is None:
         return None
     if job.pod.uid:
@@ -136,7 +121,6 @@ def pod_of(job: MigrationJob, cluster: ClusterView) -> PodView | None:
 
 
 def in_flight(job: MigrationJob, cluster: ClusterView) -> JobInFlight:
-    """Return the entry by which limits count a migration job: its pod, node and controller."""
     pod, reference = pod_of(job, cluster), job.pod
     return JobInFlight(
         name=job.name,
@@ -149,12 +133,9 @@ def in_flight(job: MigrationJob, cluster: ClusterView) -> JobInFlight:
 
 
 def counted_jobs(jobs: Iterable[MigrationJob], evictions: Iterable[str], cluster: ClusterView) -> Iterator[JobInFlight]:
-    """Yield the jobs that have not ended. A requested eviction without a job counts as a job.
+    """The jobs that have not ended. A requested eviction without a job counts as a job.
 
-    Args:
-        jobs: All jobs, with their facts.
-        evictions: Uids of pods whose eviction was requested and has neither succeeded nor failed.
-        cluster: The cluster.
+    `evictions`: uids of pods whose eviction was requested and has neither succeeded nor failed.
     """
     with_job: set[str] = set()
     for job in jobs:
@@ -167,12 +148,6 @@ def counted_jobs(jobs: Iterable[MigrationJob], evictions: Iterable[str], cluster
 
 
 def migrating_pods(jobs: Iterable[MigrationJob], builder: ViewBuilder) -> Iterator[str]:
-    """Yield the uids of the pods of jobs that have not ended.
-
-    Args:
-        jobs: All jobs, with their facts.
-        builder: The folded cluster.
-    """
     for job in jobs:
         if job.is_in_flight and job.pod is not None:
             found = None if job.pod.uid else builder.pod_named(job.pod.namespace, job.pod.name)

@@ -49,8 +49,6 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of a migration job's conditions, of its failure, and of the Kubernetes events about it."""
-
     TIMEOUT = "Timeout"
     INVALID_POD_REF = "InvalidPodRef"
     MISSING_POD = "MissingPod"
@@ -76,7 +74,6 @@ class PodRef:
 
     @property
     def key(self) -> str:
-        """Return "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -91,100 +88,64 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationJob:
-    """A PodMigrationJob as an immutable value.
-
-    Attributes:
-        name: Name of the object.
-        uid: Uid of the object; also the name of the Reservation that is made for it.
-        created: Unix seconds of its creation.
-        pod: The pod to migrate; None if the reference is absent.
-        mode: `ReservationFirst`, `EvictDirectly`, or "" for the default.
-        ttl: Seconds after which the job is given up, above 0; None if there is no such time.
-        is_paused: Whether the job is paused, so that it takes no step.
-        reservation: Name of its Reservation; "" while there is none.
-        template: Template of the Reservation, as the user gave it; None if not given.
-        delete_options: Options of the eviction; None if not given.
-        phase: Phase of the job.
-        status: Type of the condition that changed last, or `Complete`.
-        reason: Reason of that condition, or of the failure.
-        message: The reason as a sentence.
-        conditions: Type -> condition.
-        node: Node of its Reservation.
-        bound_pod: Pod that has taken its Reservation; None while there is none.
-
-    Source:
-        protocol spec, 9.6
-    """
-
     name: str
-    uid: str
-    created: float
+    uid: str  # Uid of the object; also the name of the Reservation that is made for it
+    created: float  # Unix seconds of its creation
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    pod: PodRef | None = None
-    mode: str = ""
-    ttl: float | None = None
+    pod: PodRef | None = None  # The pod to migrate; None if the reference is absent
+    mode: str = ""  # `ReservationFirst`, `EvictDirectly`, or "" for the default
+    ttl: float | None = None  # Seconds after which the job is given up, above 0; None if there is no such time
     is_paused: bool = False
-    reservation: str = ""
-    template: Mapping[str, Any] | None = None
-    delete_options: Mapping[str, Any] | None = None
+    reservation: str = ""  # Name of its Reservation; "" while there is none
+    template: Mapping[str, Any] | None = None  # Template of the Reservation, as the user gave it; None if not given
+    delete_options: Mapping[str, Any] | None = None  # Options of the eviction; None if not given
     phase: Phase = Phase.NEW
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])
-    node: str = ""
-    bound_pod: PodRef | None = None
+    status: str = ""  # Type of the condition that changed last, or `Complete`
+    reason: str = ""  # Reason of that condition, or of the failure
+    message: str = ""  # The reason as a sentence
+    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])  # Type -> condition
+    node: str = ""  # Node of its Reservation
+    bound_pod: PodRef | None = None  # Pod that has taken its Reservation; None while there is none
 
     @property
     def is_in_flight(self) -> bool:
-        """Return whether the job has not ended."""
         return self.phase in IN_FLIGHT
 
     @property
     def has_passed(self) -> bool:
-        """Return whether arbitration let the job begin. A running job has passed, whatever its annotation says."""
+        """A running job has passed arbitration, whatever its annotation says."""
         return self.phase is Phase.RUNNING or self.annotations.get(keys.PASSED_ARBITRATION) == PASSED
 
     def is_for(self, installation: str) -> bool:
-        """Return whether this installation runs the job, because it or a user created the job."""
+        """Whether this installation or a user created the job."""
         creator = self.annotations.get(keys.JOB_CREATED_BY)
         return creator is None or creator == installation
 
     def is_over(self, now: float) -> bool:
-        """Return whether the lifetime (ttl) of the job is over at `now`, in Unix seconds.
-
-        A job without ttl never times out.
-        """
+        """At `now`, in Unix seconds. A job without ttl never times out."""
         return self.ttl is not None and now - self.created >= self.ttl
 
     @property
     def has_evict_annotation(self) -> bool:
-        """Return whether the job has the evict annotation, so that the object limiter does not apply to it."""
+        """The object limiter does not apply then."""
         return keys.DESCHEDULER_EVICT in self.annotations
 
     @property
     def cause(self) -> str:
-        """Return the reason for which the job was created, for the message of the eviction."""
         return self.annotations.get(keys.EVICT_REASON) or self.annotations.get(keys.EVICT_TRIGGER) or "NotSet"
 
     @property
     def plan(self) -> str:
-        """Return the id of the plan that the job belongs to; "" if it belongs to none.
-
-        Pods of a plan move all or none.
-        """
+        """Id of the plan whose pods move all or none; "" if the job belongs to none."""
         return self.annotations.get(keys.MOVE_PLAN, "")
 
     def condition(self, type_: ConditionType) -> Condition | None:
-        """Return a condition of the job; None if its step was not reached yet."""
+        """None if its step was not reached yet."""
         return self.conditions.get(type_)
 
     def with_condition(self, type_: ConditionType, condition: Condition) -> "MigrationJob":
-        """Return the job with a new condition. The job takes over its type as `status`, and its reason and message.
-
-        If the job has an equal condition, return the job unchanged.
-        """
+        """The job takes over type, reason and message. If it has an equal condition, it is returned unchanged."""
         if self.conditions.get(type_) == condition:
             return self
         return replace(
@@ -196,27 +157,22 @@ class MigrationJob:
         )
 
     def passed(self) -> "MigrationJob":
-        """Return the job with the annotation of a passed arbitration."""
         return replace(self, annotations={**self.annotations, keys.PASSED_ARBITRATION: PASSED})
 
     def failed(self, reason: Reason, message: str) -> "MigrationJob":
-        """Return the job in phase Failed. Its conditions stay as they are."""
+        """Conditions stay as they are."""
         return replace(self, phase=Phase.FAILED, reason=str(reason), message=message)
 
     def timed_out(self) -> "MigrationJob":
-        """Return the job as failed because its time is over."""
         return self.failed(Reason.TIMEOUT, "Abort job caused by timeout")
 
     def rolled_back(self, message: str) -> "MigrationJob":
-        """Return the job as failed because the plan to which it belongs was rolled back."""
         return self.failed(Reason.PLAN_ROLLED_BACK, message)
 
     def aborted(self, message: str) -> "MigrationJob":
-        """Return the job in phase Aborted. Its conditions stay as they are."""
         return replace(self, phase=Phase.ABORTED, message=message)
 
     def succeeded(self, message: str) -> "MigrationJob":
-        """Return the job as succeeded."""
         return replace(self, phase=Phase.SUCCEEDED, status=COMPLETE, reason="", message=message)
 
 
@@ -264,13 +220,13 @@ class _Document(KubeStruct):
 
 
 def _ttl(text: str) -> float | None:
-    """Return the seconds of a ttl; None if it is absent, 0 or below 0, with which a job never times out."""
+    """None if it is absent, 0 or below 0: a job without ttl never times out."""
     seconds = parse_seconds(text) if text else 0.0
     return seconds if seconds > 0 else None
 
 
 def job_from_json(raw: object) -> MigrationJob:
-    """Return the job of a decoded PodMigrationJob object. An unknown phase counts as `Phase.NEW`.
+    """An unknown phase counts as `Phase.NEW`.
 
     Raises:
         InvalidInput: The ttl is not a duration.
@@ -309,7 +265,7 @@ _PHASES: Final = frozenset(str(phase) for phase in Phase)
 
 
 def _template(options: _ReservationOptions | None) -> dict[str, Any] | None:
-    """Return the template of a job's Reservation without nulls. The schema of the job does not check its fields."""
+    """Without nulls. The schema of the job does not check its fields."""
     if options is None or options.template is None:
         return None
     template = cast("dict[str, Any]", without_nulls(options.template))

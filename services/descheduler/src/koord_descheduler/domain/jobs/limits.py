@@ -22,17 +22,11 @@ from koord_descheduler.domain.view.workloads import WorkloadView
 
 
 def has_expected_replicas(replicas: int | None, args: MigrationControllerArgs) -> bool:
-    """Return whether a pod of a workload may be migrated, judged by the replicas of the workload.
+    """Whether a pod may be migrated, judged by the replicas of its workload: 0 if unknown; None, without controller,
+    passes.
 
     A workload with one replica, or with as many as may be in migration or unavailable, must not be touched. If one of
     these two limits is an invalid percentage, the result is False. If the arguments switch this check off, it is True.
-
-    Args:
-        replicas: Replicas of the workload, 0 if it is unknown; None for a pod without controller, which passes.
-        args: Arguments of the MigrationController.
-
-    Source:
-        descheduler spec, 6.2
     """
     if replicas is None or args.skip_check_expected_replicas or args.skips(Gate.EXPECTED_REPLICAS):
         return True
@@ -56,57 +50,39 @@ _UNKNOWN: Final = WorkloadView(0, ())
 
 
 class CountedLimit(NamedTuple):
-    """A limit that applies to a migration.
-
-    Attributes:
-        code: Code of the limit.
-        used: Number of pods that count against the limit now, without the migration.
-        limit: The limit; None if it is an invalid percentage.
-    """
-
     code: str
-    used: int
-    limit: int | None
+    used: int  # Number of pods that count against the limit now, without the migration
+    limit: int | None  # The limit; None if it is an invalid percentage
 
     @property
     def is_reached(self) -> bool:
-        """Return whether one more migration would exceed the limit. True if the limit is an invalid percentage."""
+        """Whether one more migration would exceed the limit. True if the limit is an invalid percentage."""
         return self.limit is None or self.used >= self.limit
 
 
 @dataclass(slots=True)
 class MoveLimits:
-    """Limits on the number of concurrent migrations, which every plan of several moves must keep.
+    """Limits on the number of concurrent migrations, which every plan of several moves must keep."""
 
-    Attributes:
-        per_node: Largest number of pods of one node that may migrate at the same time; None: no limit.
-    """
-
-    per_node: int | None = None
+    per_node: int | None = None  # Largest number of pods of one node that may migrate at the same time; None: no limit
 
 
 def per_node_limit(args: MigrationControllerArgs) -> int | None:
-    """Return the largest number of pods of one node that may migrate at the same time; None: no limit."""
+    """The largest number of pods of one node that may migrate at the same time; None: no limit."""
     limit = args.max_migrating_per_node
     return None if not limit or limit < 0 or args.skips(Gate.MAX_MIGRATING_PER_NODE) else limit
 
 
 def expected_replicas_refusals(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Iterator[str]:
-    """Yield a code if the workload of a pod has too few replicas to ever spare one.
-
-    Refused are a single replica, and a workload for which `maxMigratingPerWorkload` or `maxUnavailablePerWorkload`
-    allows as many pods as it has replicas, or is an invalid percentage. So is an unknown workload. A pod without
-    controller is not refused, and nothing is if the arguments switch this check off.
-
-    Source:
-        descheduler spec, 6.2
+    """Yield a code if `has_expected_replicas` is False for the workload of a pod. An unknown workload counts as one
+    without replicas.
     """
     if not has_expected_replicas(_replicas(pod, cluster), args):
         yield EXPECTED_REPLICAS
 
 
 def expected_replicas_number(pod: PodView, cluster: ClusterView, args: MigrationControllerArgs) -> Number:
-    """Return the replicas of a pod's workload, and the larger of the limits that must not be all of them.
+    """Replicas of a pod's workload, and the larger of the limits that must not be all of them.
 
     The limit is None if one of the two is an invalid percentage.
     """
@@ -123,31 +99,22 @@ def _replicas(pod: PodView, cluster: ClusterView) -> int | None:
 def limit_refusals(
     pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
 ) -> Iterator[str]:
-    """Yield the codes of the limits on jobs in flight that one more migration would exceed now."""
+    """Codes of the limits that one more migration would exceed now."""
     return (each.code for each in counted_limits(pod, cluster, jobs, args) if each.is_reached)
 
 
 def inputs_of(limits: Iterable[CountedLimit]) -> Inputs:
-    """Return code of a limit -> count and limit, for the audit."""
+    """Code of a limit -> count and limit, for the audit."""
     return {each.code: Number(value=each.used, limit=each.limit) for each in limits}
 
 
 def counted_limits(
     pod: PodView, cluster: ClusterView, jobs: JobsInFlight, args: MigrationControllerArgs
 ) -> Iterator[CountedLimit]:
-    """Yield the limits on jobs in flight that apply to one more migration, with what counts against them now.
+    """Yield the limits on jobs in flight that apply to one more migration, with what counts against them now (7.3).
 
     Limits that are switched off, None or 0 are left out. The limits per workload apply to pods with a controller, and
     the one on migrating pods applies only if another pod of the workload migrates.
-
-    Args:
-        pod: The pod that is to migrate.
-        cluster: The cluster.
-        jobs: The jobs that count.
-        args: Arguments of the MigrationController.
-
-    Source:
-        descheduler spec, 7.3
     """
     uid = pod.uid
     for gate, limit, count, code in (
@@ -180,7 +147,7 @@ def _workload_limits(
 
 
 def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterView) -> int:
-    """Return the number of replicas of a workload that are unavailable or may become so, each counted once.
+    """Replicas of a workload that are unavailable or may become so, each counted once.
 
     A migrating pod that has left counts as a replica without a pod, or as its successor until that is ready.
     """
@@ -190,14 +157,7 @@ def _unavailable(workload: WorkloadView, migrating: set[str], cluster: ClusterVi
 
 
 def limit_of(replicas: int, value: int | str | None) -> int | None:
-    """Return the largest number of pods of a workload that a limit allows; None if `value` is not a valid percentage.
-
-    With None, the caller must refuse the pods.
-
-    Args:
-        replicas: Number of replicas of the workload.
-        value: The limit as a number of pods, or as a percentage such as "10%"; None for the default.
-    """
+    """None if `value` is not a valid percentage: then the caller must refuse the pods. See `workload_limit`."""
     try:
         return workload_limit(replicas, value)
     except InvalidInput:
@@ -208,12 +168,8 @@ class Availability:
     """The last check before an eviction: whether the workload of the pod can spare it at this moment.
 
     Arbitration has checked this when the job began. Since then, others may have taken pods of the same workload. It
-    looks only at the pods of the workloads in question.
-
-    Args:
-        builder: The folded cluster.
-        args: Arguments of the MigrationController.
-        leaving: Uids of the pods that are evicted in this pass. They count as unavailable. The caller adds to it.
+    looks only at the pods of the workloads in question. The pods `leaving`, by uid, are evicted in this pass and count
+    as unavailable. The caller adds to it.
     """
 
     def __init__(self, builder: ViewBuilder, args: MigrationControllerArgs, leaving: Collection[str]) -> None:
@@ -222,7 +178,7 @@ class Availability:
         self._leaving = leaving
 
     def refusal(self, pod: PodView) -> CountedLimit | None:
-        """Return the limit that forbids to make a pod unavailable now; None if its workload can spare it.
+        """The limit that forbids to make a pod unavailable now; None if its workload can spare it.
 
         None also if no limit applies: the pod has no controller or has the evict annotation, arbitration is off, or the
         check is switched off. The pod of an unknown workload is refused.
@@ -234,7 +190,6 @@ class Availability:
         return counted if counted is not None and counted.is_reached else None
 
     def _counted(self, pod: PodView) -> CountedLimit | None:
-        """Return the unavailable pods of a pod's workload, and the limit; None if no limit applies."""
         if (
             pod.controller is None
             or pod.has_evict_annotation

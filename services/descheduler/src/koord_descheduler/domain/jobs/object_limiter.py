@@ -26,70 +26,42 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(slots=True)
 class Bucket:
-    """Tokens of one workload or namespace.
+    """Tokens of one workload or namespace."""
 
-    Attributes:
-        tokens: Tokens at the time of the last eviction.
-        at: Unix seconds of the last eviction.
-        most: Tokens that `duration` seconds add.
-        capacity: Largest number of tokens.
-    """
-
-    tokens: float
-    at: float
-    most: int
+    tokens: float  # Tokens at the time of the last eviction
+    at: float  # Unix seconds of the last eviction
+    most: int  # Tokens that `duration` seconds add
     capacity: int
 
     def tokens_at(self, now: float, duration: float) -> float:
-        """Return the number of tokens at a later time.
-
-        Args:
-            now: Unix seconds.
-            duration: Seconds in which an empty bucket gets all tokens of the limit.
-        """
+        """`duration`: seconds in which an empty bucket gets all tokens of the limit. `now`: Unix seconds."""
         return min(float(self.capacity), self.tokens + (now - self.at) * self.most / duration)
 
 
 class Evicted(NamedTuple):
-    """An eviction that counts.
-
-    Attributes:
-        controller: Uid of the controller of the pod; "" if it has none.
-        namespace: Namespace of the pod.
-        at: Unix seconds.
-        replicas: Replicas that the workload of the pod should have had then; None if it has no known workload.
-    """
-
-    controller: str
+    controller: str  # Uid of the controller of the pod; "" if it has none
     namespace: str
-    at: float
-    replicas: int | None
+    at: float  # Unix seconds
+    replicas: int | None  # Replicas that the workload of the pod should have had then; None if it has no known workload
 
 
 class Shortage(NamedTuple):
-    """A bucket that has less than the one token that an eviction needs.
+    """A bucket that has less than the one token that an eviction needs."""
 
-    Attributes:
-        kind: Type of the bucket: workload or namespace.
-        tokens: Its tokens.
-    """
-
-    kind: str
+    kind: str  # Type of the bucket: workload or namespace
     tokens: float
 
     @property
     def code(self) -> str:
-        """Return the code of the limit."""
         return f"{OBJECT_LIMITER}_{self.kind}"
 
     @property
     def number(self) -> Number:
-        """Return the tokens, and the token that an eviction needs, for the audit."""
+        """The tokens, and the token that an eviction needs, for the audit."""
         return Number(value=round(self.tokens, 3), limit=1)
 
     @property
     def inputs(self) -> Inputs:
-        """Return the number by the code of the limit."""
         return {self.code: self.number}
 
 
@@ -104,30 +76,22 @@ class EvictionBuckets:
 
 
 class ObjectLimiter:
-    """Decides which pods have to wait because others of their workload or namespace were evicted a short time ago.
-
-    Args:
-        args: Arguments of the MigrationController.
-        state: The buckets.
-    """
+    """Decides which pods have to wait because others of their workload or namespace were evicted a short time ago."""
 
     def __init__(self, args: MigrationControllerArgs, state: EvictionBuckets) -> None:
         self._args = args
         self._buckets = state.buckets
 
     def trial(self) -> "ObjectLimiter":
-        """Return a copy of the limiter for a simulation. Evictions that the copy counts do not change this limiter."""
+        """Evictions that the copy counts do not change this limiter."""
         return ObjectLimiter(self._args, EvictionBuckets(dict(self._buckets)))
 
     def is_limited(self, pod: PodView, now: float) -> bool:
-        """Return whether an object limiter refuses the eviction of the pod: a bucket has less than one token."""
+        """Whether a bucket of the pod has less than one token."""
         return self.limiting(pod, now) is not None
 
     def limiting(self, pod: PodView, now: float) -> Shortage | None:
-        """Return the bucket that refuses the eviction of the pod, because it has less than one token.
-
-        None if none does.
-        """
+        """The bucket that refuses the eviction of the pod; None if none does."""
         for kind, key in self._keys(_controller(pod), pod.namespace):
             bucket = self._buckets.get((kind, key))
             if bucket is None:
@@ -141,26 +105,19 @@ class ObjectLimiter:
 
     @property
     def memory_seconds(self) -> float:
-        """Return the seconds for which an eviction counts."""
+        """Seconds for which an eviction counts."""
         durations = [limiter.duration for limiter in self._args.object_limiters.values()]
         return _FORGOTTEN_AFTER * max(durations, default=0.0)
 
     def evicted(self, pod: PodView, now: float, replicas: int | None) -> None:
-        """Take a token from each bucket (workload, namespace) of an evicted pod, as far as such limits are configured.
+        """Take a token from each bucket of an evicted pod, as far as such limits are configured.
 
-        Args:
-            pod: The pod.
-            now: Unix seconds of the eviction.
-            replicas: Replicas that the workload of the pod should have; None if it has no known workload.
+        `now`: Unix seconds. `replicas`: those that its workload should have; None if it has no known workload.
         """
         self._take(Evicted(_controller(pod), pod.namespace, now, replicas))
 
     def rebuild(self, evictions: Iterable[Evicted]) -> None:
-        """Replace all buckets by those that follow from recorded evictions, for example after a restart.
-
-        Args:
-            evictions: The recorded evictions, in any order.
-        """
+        """Replace all buckets by those that follow from recorded evictions, in any order, as after a restart."""
         self._buckets.clear()
         for each in sorted(evictions, key=lambda eviction: eviction.at):
             self._take(each)
@@ -189,7 +146,7 @@ class ObjectLimiter:
             del self._buckets[longest_unused]
 
     def _keys(self, controller: str, namespace: str) -> Iterator[tuple[str, str]]:
-        """Yield type and key of the buckets that a pod belongs to."""
+        """Type and key of the buckets that a pod belongs to."""
         for kind, limiter in self._args.object_limiters.items():
             if limiter.duration <= 0:
                 continue
@@ -199,7 +156,7 @@ class ObjectLimiter:
                 yield kind, controller
 
     def _most(self, kind: str, eviction: Evicted) -> int:
-        """Return the number of evictions that `duration` seconds allow for a bucket; 0: the pod has no such bucket."""
+        """The evictions that `duration` seconds allow for a bucket; 0: the pod has no such bucket."""
         value = self._args.object_limiters[kind].max_migrating
         if kind == NAMESPACE or not eviction.controller:
             return value if isinstance(value, int) else 0

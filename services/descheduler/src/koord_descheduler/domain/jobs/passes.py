@@ -50,8 +50,6 @@ Step = Sequence[Draft]
 
 
 class Decided(NamedTuple):
-    """What a part of a pass decides."""
-
     steps: Sequence[Step] = ()
     deletions: Sequence[DeleteObject] = ()
 
@@ -187,9 +185,6 @@ def look_at_due(
 
     Nothing changes yet: evictions of the pass count against copies of the limits. The caller takes the tokens of the
     rate before it makes the changes, and those of the objects by `count_evictions`, once the facts are stored.
-
-    Args:
-        without_claims: Whether Reservations leave out volumes with a claim (gate DisablePVCReservation).
     """
     limiter, budget = controller.limiter.trial(), controller.budget.trial()
     world = JobWorld(builder, limiter, now)
@@ -230,9 +225,7 @@ def concluded(
 ) -> tuple[Step, Called | None]:
     """Return the facts of one look: the eviction that it asks for, and the step of the job. Empty if nothing is new.
 
-    Args:
-        outcomes: Outcomes of the changes of the look, in their order.
-        last_eviction: Returns the sequence of the last event of an eviction that has ended before; 0 if unknown.
+    `last_eviction` returns the sequence of the last event of an eviction that has ended before; 0 if unknown.
     """
     looked, state = concluded_look(done, outcomes), builder.state
     job, pod, drafts = looked.job, done.pod, list[Draft]()
@@ -270,13 +263,9 @@ def count_evictions(plans: Iterable[Plan], facts: Mapping[str, MigrationState], 
 
 
 def forgotten(existing: Set[str], state: ClusterState, memory_seconds: float, now: float) -> Decided:
-    """Record that the objects of jobs are gone.
+    """Record that the objects of jobs are gone. `existing`: uids of the others.
 
     As long as the object limiter counts the eviction of a job, its facts are kept. So a new leader counts it, too.
-
-    Args:
-        existing: Uids of the jobs that have an object.
-        memory_seconds: Seconds for which the object limiter counts an eviction.
     """
     refs = [
         AggregateRef("migration", uid)
@@ -299,15 +288,12 @@ def collected(jobs: Iterable[MigrationJob], state: ClusterState, now: float) -> 
 
 
 def is_collectable(job: MigrationJob, now: float) -> bool:
-    """Return whether a job of any phase is old enough to be deleted.
-
-    That is five minutes after its ttl, or thirty minutes after its creation if it has none (descheduler spec, 7.10).
-    """
+    """Five minutes after its ttl, or thirty minutes after its creation if it has none (descheduler spec, 7.10)."""
     return now - job.created >= (job.ttl + AFTER_TTL if job.ttl else WITHOUT_TTL)
 
 
 def _held(job: MigrationJob, limit: str, inputs: Inputs, state: ClusterState) -> list[Step]:
-    """Return the fact that a job which has passed waits because of a limit; empty if it was recorded before.
+    """The fact that a job which has passed waits because of a limit; empty if it was recorded before.
 
     A job whose call was refused keeps that reason while it waits for the token of its next call.
     """

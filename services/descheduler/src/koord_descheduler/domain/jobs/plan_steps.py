@@ -23,21 +23,19 @@ KEPT_SECONDS: Final = 3600.0
 
 
 def repack_ref(plan: str) -> AggregateRef:
-    """Return the aggregate with the facts of a plan, by the id of the plan."""
     return AggregateRef("repack", plan)
 
 
 def next_step(
     state: RepackState, jobs: Mapping[str, MigrationJob], available: Mapping[str, str], *, is_waiting: bool, now: float
 ) -> Event | None:
-    """Return the fact of the next step of a plan; None if it has to wait.
+    """Return the fact of the next step of a plan that has not ended; None if it has to wait.
 
     RepackCommitted: the Reservations of all moves are available, so its pods may leave. RepackMoved: all pods have
     moved, and the gang still waits. RepackEnded: the plan is rolled back, done, or incomplete because a move failed
     after the commit.
 
     Args:
-        state: The plan; it has not ended.
         jobs: Name -> PodMigrationJob, of all jobs.
         available: Name of a Reservation that is available -> its node.
         is_waiting: Whether a member of the gang still waits for a node.
@@ -64,11 +62,9 @@ def next_step(
 
 
 def rolled_back(job: MigrationJob, state: RepackState | None) -> MigrationJob | None:
-    """Return a job in phase Failed, because its plan was rolled back; None if the plan was not rolled back.
+    """The job in phase Failed, because its plan was rolled back; None if it was not.
 
-    Args:
-        job: A job in flight.
-        state: State of the plan; None if the job has no plan, or if the plan ended long ago.
+    `state`: that of the plan; None if the job has no plan, or if the plan ended long ago.
     """
     if state is None or state.result != ROLLED_BACK or not job.is_in_flight:
         return None
@@ -76,23 +72,17 @@ def rolled_back(job: MigrationJob, state: RepackState | None) -> MigrationJob | 
 
 
 def reservations_of(state: RepackState, jobs: Mapping[str, MigrationJob]) -> list[str]:
-    """Return the names of the Reservations of a plan, as far as its jobs have created them.
-
-    Args:
-        state: The plan.
-        jobs: Name -> PodMigrationJob, of all jobs.
-    """
+    """Names of the Reservations of a plan, as far as its jobs have created them."""
     found = (jobs.get(move.job) for move in state.plan.moves)
     return [job.reservation for job in found if job is not None and job.reservation]
 
 
 def is_forgettable(state: RepackState, now: float) -> bool:
-    """Return whether an ended plan is old enough to be dropped, at `now` in Unix seconds."""
     return bool(state.ended_at) and now - unix_seconds(state.ended_at) >= KEPT_SECONDS
 
 
 def _lost(found: Mapping[str, MigrationJob | None], planned: float, now: float) -> str:
-    """Return the reason why a plan cannot be carried out any more; "" if there is none."""
+    """Why a plan cannot be carried out any more; "" if there is no reason."""
     for name, job in found.items():
         if job is None:
             if now - planned > UNSEEN_SECONDS:
@@ -105,7 +95,7 @@ def _lost(found: Mapping[str, MigrationJob | None], planned: float, now: float) 
 
 
 def _ending(state: RepackState, found: Mapping[str, MigrationJob | None], *, is_waiting: bool) -> Event | None:
-    """Return the fact that the moves of a committed plan are over; None while a job is in flight.
+    """The fact that the moves of a committed plan are over; None while a job is in flight.
 
     A deleted job counts as failed.
     """
@@ -122,7 +112,7 @@ def _ending(state: RepackState, found: Mapping[str, MigrationJob | None], *, is_
 
 
 def _done(state: RepackState, *, is_waiting: bool) -> RepackEnded:
-    """Return the end of a plan whose pods have moved. `is_waiting`: its gang did not get its nodes in time."""
+    """The end of a plan whose pods have moved. `is_waiting`: its gang did not get its nodes in time."""
     gang = state.plan.gang
     outcome = f"{gang} still waits after {HELD_SECONDS:.0f} s" if is_waiting else f"no pod of {gang} waits any more"
     return RepackEnded(result=DONE, reason=f"all {len(state.plan.moves)} pods have moved, and {outcome}")

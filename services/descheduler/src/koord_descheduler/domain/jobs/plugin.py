@@ -39,15 +39,8 @@ from koord_descheduler.domain.view.pods import FAILED, PodView
 class BaseFilter:
     """The checks of single pods, without the limits on jobs and without the state of workloads.
 
-    Args:
-        args: Arguments of the MigrationController.
-        priority_classes: Name of a PriorityClass -> its value, at start.
-
     Raises:
         InvalidInput: A selector is invalid, or the priority threshold cannot be resolved.
-
-    Source:
-        descheduler spec, 6.1
     """
 
     def __init__(self, args: MigrationControllerArgs, priority_classes: Mapping[str, int]) -> None:
@@ -67,21 +60,16 @@ class BaseFilter:
         self._asks_fit = args.node_fit and not args.skips(Gate.NODE_FIT)
 
     def refusals(self, pod: PodView) -> tuple[str, ...]:
-        """Return the codes of all reasons why a pod must not be evicted; empty if it may be.
-
-        The evict annotation of the pod makes all checks pass.
-        """
+        """Codes of all reasons against the pod. The evict annotation of the pod makes all checks pass."""
         return () if pod.has_evict_annotation else (*self._kind(pod), *self._value(pod), *self._scope(pod))
 
     def numbers(self, pod: PodView) -> Inputs:
-        """Return the numbers that are compared with a limit, by the code of the reason."""
         cost = Number(value=pod.eviction_cost, limit=NEVER_EVICT)
         return {**priority_number(pod, self._threshold), codes.MAX_EVICTION_COST: cost}
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the code `node_fit` if the pod fits no other node, and the arguments ask for that check.
-
-        The evict annotation of the pod makes the check pass.
+        """`node_fit` if the pod fits no other node and the arguments ask for that check, unless it has the evict
+        annotation.
         """
         if not self._asks_fit or pod.has_evict_annotation or self._node_fit.has_place(pod, cluster):
             return ()
@@ -124,17 +112,9 @@ _JOBS: Final = uuid.UUID("3b0e2a52-7a1f-5c0e-9f5a-6f6b1d1c8a40")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """The request of a round to create a migration job.
-
-    Attributes:
-        name: Name of the job. It follows from pod and time, so that a repeated request creates no second job.
-        pod: The pod that is to migrate.
-        plan: Id of the plan that moves the pod together with others; "" if it moves alone.
-    """
-
-    name: str
+    name: str  # Name of the job. It follows from pod and time, so that a repeated request creates no second job.
     pod: PodView
-    plan: str = ""
+    plan: str = ""  # Id of the plan that moves the pod together with others; "" if it moves alone
 
 
 @dataclass(slots=True)
@@ -144,7 +124,6 @@ class JobRequests:
     requests: list[JobRequest] = field(default_factory=list[JobRequest])
 
     def take(self) -> list[JobRequest]:
-        """Return the requests, and forget them."""
         taken, self.requests = self.requests, []
         return taken
 
@@ -152,15 +131,10 @@ class JobRequests:
 class MigrationController:
     """Filters pods by their own properties, by their workload and by the jobs in flight.
 
-    Args:
-        args: Its arguments.
-        shared: Jobs in flight, buckets of the object limiter, and requests of the round.
+    It implements FilterPlugin, CountingPlugin, DryRunEvictPlugin, LimitingEvictPlugin and PlanEvictPlugin.
 
     Raises:
         InvalidInput: A selector is invalid, or the priority threshold cannot be resolved.
-
-    Source:
-        descheduler spec, 7.2
     """
 
     name = NAME
@@ -175,14 +149,10 @@ class MigrationController:
 
     @property
     def is_dry_run(self) -> bool:
-        """Return whether the arguments set a dry run: evictions are counted, but no job is created."""
         return self._args.dry_run
 
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons why a pod must not migrate now; empty if it may.
-
-        The evict annotation lifts all but two reasons: a job that exists, and a scheduler without Reservations.
-        """
+        """The evict annotation lifts all but two reasons: a job that exists, and a scheduler without Reservations."""
         if self._jobs.has(pod.uid, pod.namespace, pod.name):
             return (JOB_EXISTS,)
         args = self._args
@@ -194,17 +164,16 @@ class MigrationController:
         return refusals or tuple(limit_refusals(pod, cluster, self._jobs, args))
 
     def lasting_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that stay at a later attempt, so that a new attempt does not help.
+        """Codes of the reasons that stay at a later attempt: from the properties of the pod and the replicas of its
+        workload.
 
-        They come from the properties of the pod and the replicas of its workload, not from the jobs in flight. Empty if
-        there are none, or if the pod has the evict annotation.
+        Empty if the pod has the evict annotation.
         """
         if pod.has_evict_annotation:
             return ()
         return (*self._base.refusals(pod), *expected_replicas_refusals(pod, cluster, self._args))
 
     def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return the counts and limits of the reasons that there can be against a pod, by code."""
         found = inputs_of(counted_limits(pod, cluster, self._jobs, self._args))
         return {
             **found,
@@ -213,28 +182,22 @@ class MigrationController:
         }
 
     def shortage(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return code `object_limiter` -> tokens of the bucket for which `evict` refuses a pod; else empty."""
+        """By the code `object_limiter`: the tokens of the bucket for which `evict` refuses a pod."""
         found = self._object_limiter.limiting(pod, cluster.now)
         return {} if found is None else {OBJECT_LIMITER: found.number}
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the code `node_fit` if the arguments ask for this check and the pod fits no other node."""
         return self._base.pre_eviction_refusals(pod, cluster)
 
     def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Request a migration job for a pod. Return False if this filter or the object limiter refuses the pod.
-
-        The job is created after the round, and counts against the limits from now on. `reason` and `plugin` are not
-        used here.
-        """
+        """The job is created after the round, and counts against the limits from now on."""
         return self._ask(pod, cluster, "")
 
     def evict_for(self, plan: MovePlan, pod: PodView, plugin: str, cluster: ClusterView) -> bool:
-        """Request a migration job that is part of a plan. Its Reservation always comes first. See `evict`."""
+        """Its Reservation always comes first."""
         return self._ask(pod, cluster, plan.id)
 
     def withdraw(self, plan: MovePlan) -> None:
-        """Remove the jobs that were requested for a plan in this round."""
         for request in self._requests.requests:
             if request.plan == plan.id:
                 self._jobs.drop(request.name)

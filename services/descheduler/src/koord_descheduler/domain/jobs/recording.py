@@ -32,17 +32,13 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 def migration_ref(job: MigrationJob) -> AggregateRef:
-    """Return the aggregate with the facts of a job."""
     return AggregateRef("migration", job.uid)
 
 
 def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
     """Return a job with the progress from its recorded facts.
 
-    Args:
-        job: The job as decoded from its object.
-        state: Its facts. None if there are none, for example for a job that another descheduler began; then the object
-            is returned unchanged.
+    Without facts, for example of a job that another descheduler began, it is returned unchanged.
     """
     if state is None:
         return job
@@ -67,13 +63,7 @@ def with_facts(job: MigrationJob, state: MigrationState | None) -> MigrationJob:
 
 
 def arbitrated_event(job: MigrationJob, pod: PodView | None, inputs: Inputs) -> Event:
-    """Return the fact that a job passed arbitration.
-
-    Args:
-        job: The job.
-        pod: The pod to migrate; None if it does not exist.
-        inputs: Code of a limit -> count and limit.
-    """
+    """`pod`: None if it does not exist."""
     controller = None if pod is None else pod.controller
     return MigrationArbitrated(
         job=job.name,
@@ -89,14 +79,7 @@ def arbitrated_event(job: MigrationJob, pod: PodView | None, inputs: Inputs) -> 
 
 
 def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState | None, inputs: Inputs) -> Event | None:
-    """Return the fact that a job waits for arbitration; None if the same was recorded before.
-
-    Args:
-        job: The job.
-        limits: Codes of the limits for which it waits.
-        state: Its facts.
-        inputs: The numbers of the limits.
-    """
+    """Return the fact that a job waits for limits; None if the same was recorded before. `limits`: their codes."""
     if state is not None and state.limits == list(limits):
         return None
     pod = _migrated(job.pod) or MigratedPod(namespace="", name="")
@@ -104,13 +87,7 @@ def held_event(job: MigrationJob, limits: Sequence[str], state: MigrationState |
 
 
 def ended_event(job: MigrationJob, refusals: Sequence[str] = (), told: Iterable[JobEvent] = ()) -> Event:
-    """Return the fact that a job has ended.
-
-    Args:
-        job: The job.
-        refusals: Codes of the rules by which its pod must not be migrated.
-        told: Events of its last look.
-    """
+    """`refusals`: codes of the rules by which its pod must not be migrated. `told`: events of its last look."""
     notices = [_notice(each) for each in told]
     return MigrationEnded(
         job=job.name, pod=_migrated(job.pod), progress=_progress(job), refusals=[*refusals], notices=notices
@@ -131,8 +108,6 @@ def advanced_event(
     If the job has ended, this is the fact of its end, even if nothing else changed.
 
     Args:
-        before: The job before the look, with its facts.
-        after: The job afterwards.
         replicas: If the look requests the eviction of the pod, the replicas of its workload; else None.
         soft_eviction: If the look set the soft-eviction annotation of the pod, its values; else None.
         told: Events of the look. Those about the pod count for a soft eviction; the gateway publishes those of others.
@@ -154,13 +129,8 @@ def advanced_event(
 
 
 def recorded_evictions(states: Iterable[MigrationState]) -> Iterator[Evicted]:
-    """Yield the evictions that the facts of migrations have recorded.
-
-    Args:
-        states: The folded facts. Those of a deleted job are kept as long as a limit counts its eviction.
-
-    Source:
-        descheduler spec, 14 ("a restart or a new leader continues with the same counts")
+    """The facts of a deleted job are kept as long as a limit counts its eviction, so a new leader goes on with the same
+    counts.
     """
     for each in states:
         if each.evicted_at and each.pod is not None:

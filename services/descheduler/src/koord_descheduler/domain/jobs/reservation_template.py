@@ -41,14 +41,9 @@ def reservation_for(
     template says otherwise.
 
     Args:
-        job: The job.
-        pod: Its pod as a Kubernetes object.
         now: Unix seconds.
         without_claims: Whether volumes with a claim are left out (gate DisablePVCReservation).
         avoided: Further nodes that the Reservation excludes.
-
-    Source:
-        descheduler spec, 7.9
     """
     template: Document = copy.deepcopy(dict(job.template or {}))
     metadata: Document = {**cast("Document", template.get("metadata") or {}), "name": job.uid}
@@ -77,10 +72,7 @@ def reservation_for(
 
 
 def movable_document(pod: PodView) -> Document:
-    """Return a pod as a Kubernetes object with its node, without the allocation that it has there.
-
-    The allocation is its CPUs, zones and devices.
-    """
+    """The pod as an object with its node, without the allocation (CPUs, zones, devices) that it has there."""
     document: Document = codec.to_builtins(pod.object)
     metadata: Document = document["metadata"]
     annotations = {key: text for key, text in pod.annotations.items() if key not in ALLOCATION_KEYS}
@@ -98,7 +90,7 @@ def _pod_template(pod: Mapping[str, Any]) -> Document:
 
 
 def _owners(pod: Mapping[str, Any]) -> list[Document]:
-    """Return the owner rules of the Reservation: the pod itself if it is pending, else the pods of its controller."""
+    """Owner rules of the Reservation: the pod itself if it is pending, else the pods of its controller."""
     metadata: Document = pod["metadata"]
     if waits_for_node(pod):
         return [{"object": {"kind": "Pod"} | {name: metadata.get(name, "") for name in ("namespace", "name", "uid")}}]
@@ -108,7 +100,7 @@ def _owners(pod: Mapping[str, Any]) -> list[Document]:
 
 
 def waits_for_node(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is pending, and the scheduler found no node for it."""
+    """Whether a pod is pending, and the scheduler found no node for it."""
     status: Document = pod.get("status") or {}
     conditions: list[Document] = status.get("conditions") or []
     return status.get("phase") == "Pending" and any(

@@ -42,18 +42,10 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Looked:
-    """Advance a job through its steps until it waits, ends, or needs an effect that the caller must carry out.
+    """Advance a job that has passed arbitration until it waits, ends, or needs an effect that the caller must carry
+    out.
 
-    A job that is paused, has ended, or belongs to another installation is returned unchanged and without effects.
-
-    Args:
-        job: The job. It must have passed arbitration.
-        world: The cluster now.
-        policy: Settings of the controller.
-        now: Unix seconds.
-
-    Source:
-        descheduler spec, 7.5
+    A job that is paused, has ended, or belongs to another installation is returned unchanged. `now`: Unix seconds.
     """
     if not job.is_for(policy.installation) or job.is_paused or not job.is_in_flight:
         return Looked(job=job)
@@ -63,13 +55,9 @@ def look(job: MigrationJob, world: World, policy: JobPolicy, now: float) -> Look
 
 
 def created(job: MigrationJob, error: str) -> Looked:
-    """Return the job after the effect CreateReservation was carried out.
+    """The job after the effect CreateReservation. `error`: why it was refused; "" if the Reservation exists now.
 
     If the Reservation was refused, the job stays in its phase with a false condition, and a later look tries again.
-
-    Args:
-        job: The job.
-        error: Reason why the Reservation was refused; "" if it exists now.
     """
     type_ = ConditionType.RESERVATION_CREATED
     if error:
@@ -82,14 +70,9 @@ def created(job: MigrationJob, error: str) -> Looked:
 
 
 def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
-    """Return the job after the effect Evict was carried out.
+    """The job after the effect Evict. `error`: why it was refused; "" if it was accepted.
 
     If the eviction was refused, the job is unchanged, and the result only has a warning event.
-
-    Args:
-        job: The job.
-        pod: The pod.
-        error: Reason why the eviction was refused; "" if it was accepted.
     """
     if error:
         return Looked(job=job, events=(_warning(Reason.EVICTING, f'Failed evict Pod "{pod.key}" caused by {error}'),))
@@ -103,18 +86,9 @@ def evicted(job: MigrationJob, pod: PodView, error: str) -> Looked:
 
 
 def eviction_of(job: MigrationJob, pod: PodView, policy: JobPolicy) -> Evict:
-    """Return the eviction of a pod by a job.
+    """Its policy is the label of the pod, else the label of the job, else that of the settings (7.6 (2, 3)).
 
-    Its policy is the label of the pod, else the label of the job, else that of the settings. Its options are those of
-    the job, else those of the settings.
-
-    Args:
-        job: The job.
-        pod: The pod.
-        policy: Settings of the controller.
-
-    Source:
-        descheduler spec, 7.6 (2, 3)
+    Its options are those of the job, else those of the settings.
     """
     wanted = pod.labels.get(keys.EVICT_POLICY) or job.labels.get(keys.EVICT_POLICY)
     options = policy.delete_options if job.delete_options is None else job.delete_options
@@ -158,7 +132,7 @@ class _Run:
         return self._world.pod(self._pod.namespace, self._pod.name)
 
     def _is_stranger(self, pod: PodView) -> bool:
-        """Return whether a pod with the name of the job's pod has another uid, so that it is another pod."""
+        """Whether a pod with the name of the job's pod has another uid, so that it is another pod."""
         return bool(self._pod.uid) and pod.uid != self._pod.uid
 
     def _is_in_time(self, now: float) -> bool:
@@ -171,7 +145,7 @@ class _Run:
         return False
 
     def _has_a_plan(self) -> bool:
-        """Return whether the job goes on as far as its plan is concerned. It fails if the plan was rolled back."""
+        """The job fails if its plan was rolled back."""
         if not self.job.plan or self.job.condition(ConditionType.EVICTION) is not None:
             return True
         plan = self._world.plan(self.job.plan)
@@ -185,7 +159,7 @@ class _Run:
         return False
 
     def _is_committed(self) -> bool:
-        """Return whether the Reservations of all jobs of the plan were available, so that the pods may leave."""
+        """Whether the Reservations of all jobs of the plan were available, so that the pods may leave."""
         plan = self._world.plan(self.job.plan) if self.job.plan else None
         return plan is None or bool(plan.committed_at) or self._wait()
 
@@ -255,7 +229,7 @@ class _Run:
         return True
 
     def _is_for_another_pod(self, reservation: ReservationView) -> bool:
-        """Return whether the job goes on to evict its pod. It does not if the Reservation is for the pod itself."""
+        """A job does not evict its pod if the Reservation is for the pod itself."""
         if not self._pod.uid or self._pod.uid not in reservation.owner_pods:
             return True
         pod = self._found_pod()
@@ -321,7 +295,7 @@ class _Run:
         self._tell("Complete", message)
 
     def _set(self, type_: ConditionType, condition: Condition) -> bool:
-        """Set a condition of the job. Return whether the condition changed."""
+        """Return whether the condition changed."""
         before = self.job
         self.job = before.with_condition(type_, condition)
         return self.job is not before

@@ -38,36 +38,23 @@ def all_jobs(builder: ViewBuilder) -> list[MigrationJob]:
 
 
 class JobWorld:
-    """The folded cluster as a `World` of jobs.
-
-    Args:
-        builder: The folded cluster.
-        limiter: Decides which pods wait because others were evicted a short time ago.
-        now: Unix seconds.
-
-    Attributes:
-        shortage: The bucket for whose tokens the last pod has to wait; None if it does not wait.
-    """
+    """The folded cluster. It implements `World`. `now`: Unix seconds."""
 
     def __init__(self, builder: ViewBuilder, limiter: ObjectLimiter, now: float) -> None:
         self._builder = builder
         self._limiter = limiter
         self._now = now
+        # The bucket for whose tokens the last pod has to wait; None if it does not wait.
         self.shortage: Shortage | None = None
 
     def pod(self, namespace: str, name: str) -> PodView | None:
-        """Return a pod; None if it does not exist. See `World.pod`."""
         return self._builder.pod_named(namespace, name)
 
     def reservation(self, name: str) -> ReservationView | None:
-        """Return a Reservation; None if it does not exist. See `World.reservation`."""
         return reservation_view(self._builder.state, name)
 
     def pod_scheduled(self, pod: PodView) -> Condition | None:
-        """Return the condition PodScheduled of a pod; None if it has none.
-
-        Without an API server, a pod with a node is scheduled. See `World.pod_scheduled`.
-        """
+        """Without an API server, a pod with a node is scheduled."""
         if pod.node:
             return Condition(True)
         for each in pod.object.status.conditions:
@@ -76,22 +63,15 @@ class JobWorld:
         return None
 
     def plan(self, name: str) -> RepackState | None:
-        """Return the plan with this id; None if there is none. See `World.plan`."""
         return self._builder.state.of_kind(RepackState).get(name)
 
     def is_limited(self, pod: PodView) -> bool:
-        """Return whether the object limiter refuses to evict a pod now. See `World.is_limited`."""
         self.shortage = self._limiter.limiting(pod, self._now)
         return self.shortage is not None
 
 
 def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
-    """Return the fields of a Reservation that migration jobs read; None if its object does not exist or is not valid.
-
-    Args:
-        state: The folded state.
-        name: Name of the Reservation.
-    """
+    """None if its object does not exist or is not valid."""
     document = _reservation(state, name)
     if document is None:
         return None
@@ -115,26 +95,13 @@ def reservation_view(state: ClusterState, name: str) -> ReservationView | None:
 
 
 def available_reservations(state: ClusterState, plan: RepackState, jobs: Mapping[str, MigrationJob]) -> dict[str, str]:
-    """Return name -> node of the Reservations of a plan that are available.
-
-    Args:
-        state: The folded state.
-        plan: The plan.
-        jobs: Name -> PodMigrationJob, of all jobs.
-    """
+    """Name -> node of the Reservations of a plan that are available. `jobs`: all, by name."""
     views = [view for name in reservations_of(plan, jobs) if (view := reservation_view(state, name)) is not None]
     return {view.name: view.node for view in views if view.phase == "Available"}
 
 
 def version_of(state: ClusterState, job: MigrationJob) -> tuple[int, ...]:
-    """Return the positions of the last events about the objects that a job depends on.
-
-    If two calls give equal results, none of these objects changed in between.
-
-    Args:
-        state: The folded state.
-        job: The job.
-    """
+    """Positions of the last events about the objects that a job depends on. If equal, none of these objects changed."""
     pod_uid = "" if job.pod is None else job.pod.uid
     refs = [AggregateRef(kind, pod_uid) for kind in (*_EVERY_PLACE, "eviction") if pod_uid]
     if job.plan:

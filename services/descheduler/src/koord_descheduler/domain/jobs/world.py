@@ -21,84 +21,57 @@ POLICIES: Final = (EVICTION, DELETE, SOFT_EVICTION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationView:
-    """The fields of a Reservation that a migration job reads.
-
-    Attributes:
-        phase: "", Pending, Available, Succeeded or Failed.
-        node: Node of the Reservation; "" while it has none.
-        has_order: Whether it has the label reservation-order, by which the scheduler prefers it to other Reservations.
-        owner_pods: Uids of the pods that `spec.owners` names as objects.
-        current_owners: The pods that use the Reservation.
-        conditions: Type -> condition.
-    """
+    """The fields of a Reservation that a migration job reads."""
 
     name: str
-    phase: str = ""
-    node: str = ""
+    phase: str = ""  # "", Pending, Available, Succeeded or Failed
+    node: str = ""  # Node of the Reservation; "" while it has none
+    # Whether it has the label reservation-order, by which the scheduler prefers it to other Reservations.
     has_order: bool = True
-    owner_pods: frozenset[str] = frozenset()
+    owner_pods: frozenset[str] = frozenset()  # Uids of the pods that `spec.owners` names as objects
     current_owners: tuple[PodRef, ...] = ()
-    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])
+    conditions: Mapping[str, Condition] = field(default_factory=dict[str, Condition])  # Type -> condition
 
     @property
     def is_scheduled(self) -> bool:
-        """Return whether the Reservation has a node and its condition `Scheduled` is True."""
         scheduled = self.conditions.get("Scheduled")
         return bool(self.node) and scheduled is not None and scheduled.is_true
 
 
 class World(Protocol):
-    """The parts of the cluster that a migration job reads."""
+    """The parts of the cluster that a migration job reads. None: it does not exist."""
 
-    def pod(self, namespace: str, name: str) -> PodView | None:
-        """Return a pod; None if it does not exist."""
-        ...
+    def pod(self, namespace: str, name: str) -> PodView | None: ...
 
-    def reservation(self, name: str) -> ReservationView | None:
-        """Return a Reservation; None if it does not exist."""
-        ...
+    def reservation(self, name: str) -> ReservationView | None: ...
 
-    def pod_scheduled(self, pod: PodView) -> Condition | None:
-        """Return the condition PodScheduled of a pod; None if it has none."""
-        ...
+    def pod_scheduled(self, pod: PodView) -> Condition | None: ...
 
     def plan(self, name: str) -> RepackState | None:
-        """Return the plan with this id; None if there is none, or if it is forgotten."""
+        """None also if the plan is forgotten."""
         ...
 
     def is_limited(self, pod: PodView) -> bool:
-        """Return whether the object limiter refuses to evict a pod now."""
+        """Whether the object limiter refuses to evict a pod now."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPolicy:
-    """The settings of the MigrationController that jobs need.
+    """The settings of the MigrationController that jobs need."""
 
-    Attributes:
-        default_mode: Mode of jobs that name none.
-        eviction_policy: Policy of evictions whose pod and job name none.
-        delete_options: Options of the deletion for jobs that have none; None: none.
-        installation: Id of this installation; jobs that another one made are not touched.
-    """
-
-    default_mode: str = RESERVATION_FIRST
-    eviction_policy: str = EVICTION
-    delete_options: Mapping[str, Any] | None = None
-    installation: str = ""
+    default_mode: str = RESERVATION_FIRST  # Mode of jobs that name none
+    eviction_policy: str = EVICTION  # Policy of evictions whose pod and job name none
+    delete_options: Mapping[str, Any] | None = None  # Options of the deletion for jobs that have none; None: none
+    installation: str = ""  # Id of this installation; jobs that another one made are not touched
 
 
 @dataclass(frozen=True, slots=True)
 class CreateReservation:
-    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success.
+    """Create the Reservation of the job, named by the job's uid. If it exists already, that counts as success."""
 
-    Attributes:
-        pod: The pod that moves.
-        avoided: Nodes besides that of the pod on which the Reservation must not be placed.
-    """
-
-    pod: PodView
-    avoided: frozenset[str] = frozenset()
+    pod: PodView  # The pod that moves
+    avoided: frozenset[str] = frozenset()  # Nodes besides that of the pod on which the Reservation must not be placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +90,11 @@ class DeleteReservation:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict the pod with this uid.
-
-    Attributes:
-        pod: The pod.
-        policy: Eviction, Delete or SoftEviction.
-        options: Options of the deletion; None: there are none.
-    """
+    """Evict the pod with this uid."""
 
     pod: PodView
-    policy: str
-    options: Mapping[str, Any] | None
+    policy: str  # Eviction, Delete or SoftEviction
+    options: Mapping[str, Any] | None  # Options of the deletion; None: there are none
 
 
 Effect = CreateReservation | OrderReservation | DeleteReservation | Evict
@@ -135,34 +102,21 @@ Effect = CreateReservation | OrderReservation | DeleteReservation | Evict
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An event for people.
+    """An event for people."""
 
-    Attributes:
-        about: "job" or "pod".
-        type: Normal or Warning.
-        reason: Reason in one word.
-        message: The reason as a sentence.
-    """
-
-    about: str
-    type: str
-    reason: str
-    message: str
+    about: str  # "job" or "pod"
+    type: str  # Normal or Warning
+    reason: str  # Reason in one word
+    message: str  # The reason as a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """The result of one look at a job.
+    """The result of one look at a job."""
 
-    Attributes:
-        job: The job afterwards.
-        effects: Effects that the caller has to carry out now, in order. CreateReservation and Evict are always last.
-            After these, the caller passes the result to `created` or `evicted`, and looks again.
-        events: Events to publish.
-        requeue: Seconds until the next look; None: only a change leads to one.
-    """
-
-    job: MigrationJob
+    job: MigrationJob  # The job afterwards
+    # Effects that the caller has to carry out now, in order. CreateReservation and Evict are always last. After these,
+    # the caller passes the result to `created` or `evicted`, and looks again.
     effects: tuple[Effect, ...] = ()
-    events: tuple[JobEvent, ...] = ()
-    requeue: float | None = None
+    events: tuple[JobEvent, ...] = ()  # Events to publish
+    requeue: float | None = None  # Seconds until the next look; None: only a change leads to one

@@ -39,41 +39,21 @@ class EvictMode(StrEnum):
 
 
 class Level(WireModel):
-    """A class of nodes.
-
-    Attributes:
-        name: Name of the class.
-        node_selector: Its nodes.
-        keep_threshold: Accepted, without effect.
-        reject_threshold: Accepted, without effect.
-    """
-
-    name: Text = ""
+    name: Text = ""  # Name of the class
     node_selector: LabelSelectorArgs | None = None
-    keep_threshold: StrictFloat | None = None
-    reject_threshold: StrictFloat | None = None
+    keep_threshold: StrictFloat | None = None  # Accepted, without effect
+    reject_threshold: StrictFloat | None = None  # Accepted, without effect
 
 
 class CustomPriorityArgs(ScopeArgs):
-    """Arguments of CustomPriority.
-
-    Attributes:
-        eviction_order: Classes of nodes, the most expensive first.
-        mode: Whether single pods leave, or all pods of a node or none.
-        node_fit: Whether a pod must fit a node of a cheaper class.
-        auto_cordon: Whether a node is closed for new pods before all its pods leave.
-        dry_run: Whether the plugin decides without evicting.
-    """
-
-    eviction_order: tuple[Level, ...] = ()
-    mode: Text = EvictMode.BEST_EFFORT
-    node_fit: StrictBool = True
-    auto_cordon: StrictBool = False
+    eviction_order: tuple[Level, ...] = ()  # Classes of nodes, the most expensive first
+    mode: Text = EvictMode.BEST_EFFORT  # Whether single pods leave, or all pods of a node or none
+    node_fit: StrictBool = True  # Whether a pod must fit a node of a cheaper class
+    auto_cordon: StrictBool = False  # Whether a node is closed for new pods before all its pods leave
     dry_run: StrictBool = False
 
 
 def check(args: CustomPriorityArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from check_scope(args)
     yield from check_choice(args.mode, EvictMode, "mode")
     if len(args.eviction_order) < 2:
@@ -95,8 +75,6 @@ def check(args: CustomPriorityArgs) -> Iterator[InvalidInput]:
 
 
 class CustomPriority:
-    """Moves pods from expensive classes of nodes to cheaper ones: evicts pods that would fit a cheaper node."""
-
     name = NAME
 
     def __init__(self, args: CustomPriorityArgs) -> None:
@@ -136,7 +114,7 @@ class CustomPriority:
                     self._evict_fitting(level, pods, index, run)
 
     def _pods(self, node: NodeView, run: PluginRun) -> list[PodView]:
-        """Return the pods of a node that may leave, the smallest first."""
+        """The pods of a node that may leave, the smallest first."""
         pods = [pod for pod in run.cluster.unfinished_on(node.name) if self._scope.may_leave(pod, run)]
         return sorted(pods, key=_size)
 
@@ -214,7 +192,7 @@ class _Bookings:
 
 
 def _size(pod: PodView) -> tuple[int, int, str, str]:
-    """Return the sort key of a pod: cpu and memory of its containers, then namespace and name."""
+    """The sort key of a pod: cpu and memory of its containers, then namespace and name."""
     containers: list[Amounts] = [
         parse_amounts(container.resources.requests) for container in pod.object.spec.containers
     ]

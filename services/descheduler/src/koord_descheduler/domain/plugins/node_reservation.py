@@ -30,23 +30,13 @@ NAME: Final = "RemovePodsViolatingNodeReservation"
 
 
 class RemovePodsViolatingNodeReservationArgs(ScopeArgs):
-    """Arguments of RemovePodsViolatingNodeReservation.
-
-    Attributes:
-        dry_run: Whether the plugin decides without evicting.
-        node_fit: Whether a pod must fit another node.
-        resources: Resources whose reserved amounts are enforced.
-        reserved_cpus: Whether pods with exclusive CPUs must leave the reserved ones.
-    """
-
     dry_run: StrictBool = False
-    node_fit: StrictBool = True
-    resources: tuple[Text, ...] = ("cpu", "memory")
-    reserved_cpus: StrictBool = True
+    node_fit: StrictBool = True  # Whether a pod must fit another node
+    resources: tuple[Text, ...] = ("cpu", "memory")  # Resources whose reserved amounts are enforced
+    reserved_cpus: StrictBool = True  # Whether pods with exclusive CPUs must leave the reserved ones
 
 
 def check(args: RemovePodsViolatingNodeReservationArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from check_scope(args)
     yield from check_resources(args.resources)
 
@@ -61,7 +51,6 @@ class RemovePodsViolatingNodeReservation:
         self._scope = Scope(args)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods that occupy reserved CPUs or amounts, node by node in order."""
         if self._args.paused:
             return
         index = FitIndex(run.nodes, run.cluster)
@@ -80,7 +69,7 @@ class RemovePodsViolatingNodeReservation:
 
 
 def _staying(node: NodeView, run: PluginRun) -> list[PodView]:
-    """Return the pods of a node that will stay if nothing is done."""
+    """The pods of a node that will stay if nothing is done."""
     pods = run.cluster.unfinished_on(node.name)
     return [pod for pod in pods if not pod.is_terminating and pod.uid not in run.cluster.migrating]
 
@@ -95,11 +84,7 @@ class _NodeVisit:
         self._requested = total_requests(_staying(node, run))
 
     def free(self, candidates: Sequence[PodView]) -> None:
-        """Evict candidates from the reserved CPUs, then as many as the reserved amounts need.
-
-        Args:
-            candidates: Pods that may leave, in give-up order.
-        """
+        """Evict candidates, in give-up order, from the reserved CPUs, then as many as the reserved amounts need."""
         reservation = self._node.reservation
         reserved = _cpus(reservation.reserved_cpus) if self._args.reserved_cpus else frozenset[int]()
         others: list[PodView] = []
@@ -130,7 +115,7 @@ class _NodeVisit:
                 self._evict(pod, f"node reserved resources are occupied: {', '.join(parts)}", inputs)
 
     def _exceeded(self) -> list[str]:
-        """Return the reserved resources of which pods request more than the node has without the reservation."""
+        """Reserved resources of which pods request more than the node has without the reservation."""
         named = reserved_resources(self._node.reservation)
         return [
             name
@@ -151,7 +136,7 @@ class _NodeVisit:
 
 
 def _cpus(text: str) -> frozenset[int]:
-    """Return the CPUs of a list; none if it is invalid."""
+    """Empty if the list is invalid."""
     try:
         return frozenset(parse_cpuset(text))
     except InvalidInput:

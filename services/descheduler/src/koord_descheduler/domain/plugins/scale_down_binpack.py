@@ -36,23 +36,13 @@ class Strategy(StrEnum):
 
 
 class ScaleDownBinPackArgs(ScopeArgs):
-    """Arguments of ScaleDownBinPack.
-
-    Attributes:
-        strategy: Whether the ranks become deletion costs, or the first pods are evicted.
-        max_pods_to_evict: Largest number of evictions in a round, with `EvictDirectly`.
-        resources: Resources that are compared.
-        resource_weights: Resource -> weight; 1 if absent.
-    """
-
-    strategy: Text = Strategy.CALCULATE_ONLY
-    max_pods_to_evict: StrictInt = 0
+    strategy: Text = Strategy.CALCULATE_ONLY  # Whether the ranks become deletion costs, or the first pods are evicted
+    max_pods_to_evict: StrictInt = 0  # Largest number of evictions in a round, with `EvictDirectly`
     resources: tuple[Text, ...] = ("cpu", "memory")
-    resource_weights: Mapping[Text, StrictFloat] = {}
+    resource_weights: Mapping[Text, StrictFloat] = {}  # Resource -> weight; 1 if absent
 
 
 def check(args: ScaleDownBinPackArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from check_scope(args)
     yield from check_resources(args.resources)
     yield from check_choice(args.strategy, Strategy, "strategy")
@@ -65,14 +55,8 @@ def check(args: ScaleDownBinPackArgs) -> Iterator[InvalidInput]:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Pods of the selected workloads.
-
-    Attributes:
-        eligible: Pods that may leave; the position is the rank.
-        skipped: Pods that are selected but may not leave, on nodes with eligible pods.
-    """
-
-    eligible: list[PodView] = field(default_factory=list[PodView])
+    eligible: list[PodView] = field(default_factory=list[PodView])  # Pods that may leave; the position is the rank
+    # Pods that are selected but may not leave, on nodes with eligible pods.
     skipped: list[PodView] = field(default_factory=list[PodView])
 
 
@@ -87,7 +71,7 @@ class ScaleDownBinPack:
         self._weights = {name: args.resource_weights.get(name, 1.0) for name in args.resources}
 
     def balance(self, run: PluginRun) -> None:
-        """Propose deletion costs of pods, or evict the first pods of the ranking, as the strategy says.
+        """Propose the ranks as deletion costs, or evict the first pods, as the strategy says.
 
         The cost of a pod that may leave is its rank; the others get the largest cost. A cost that a pod has already is
         not proposed. No-op in a dry run of the configuration.
@@ -108,11 +92,7 @@ class ScaleDownBinPack:
                 run.propose(SetDeletionCost(pod.uid, cost, run.profile, NAME))
 
     def ranking(self, run: PluginRun) -> Ranking:
-        """Return the pods of the selected workloads in the order in which they should leave.
-
-        Source:
-            descheduler spec, 9.2 (1) to (3)
-        """
+        """The order in which pods should leave (descheduler spec, 9.2 (1) to (3))."""
         ranking = Ranking()
         if self._args.paused:
             return ranking
@@ -137,7 +117,7 @@ class ScaleDownBinPack:
         return ranking
 
     def _share(self, pods: Iterable[PodView], node: NodeView) -> float:
-        """Return the weighted sum of requests / allocatable; resources that the node lacks are left out."""
+        """Weighted sum of requests / allocatable; resources that the node lacks are left out."""
         requested = dict.fromkeys(self._weights, 0)
         for pod in pods:
             for name in requested:

@@ -26,30 +26,19 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 class ScopeArgs(WireModel):
-    """Arguments that every native plugin has.
-
-    Attributes:
-        paused: Whether the plugin does nothing.
-        node_selector: Nodes that the plugin looks at; None for all.
-        pod_selectors: Select the pods; none: all.
-        evictable_namespaces: Namespaces of the pods; None for all.
-    """
-
-    paused: StrictBool = False
-    node_selector: LabelSelectorArgs | None = None
-    pod_selectors: tuple[PodSelector, ...] = ()
-    evictable_namespaces: Namespaces | None = None
+    paused: StrictBool = False  # Whether the plugin does nothing
+    node_selector: LabelSelectorArgs | None = None  # Nodes that the plugin looks at; None for all
+    pod_selectors: tuple[PodSelector, ...] = ()  # Select the pods; none: all
+    evictable_namespaces: Namespaces | None = None  # Namespaces of the pods; None for all
 
 
 def check_scope(args: ScopeArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the shared arguments."""
     yield from check_selector(args.node_selector, "nodeSelector")
     yield from check_pod_selectors(args.pod_selectors, "podSelectors")
     yield from check_namespaces(args.evictable_namespaces, "evictableNamespaces")
 
 
 def check_resources(resources: Sequence[str]) -> Iterator[InvalidInput]:
-    """Yield an error if a list of resources is empty or has a resource twice."""
     if not resources:
         yield InvalidInput("at least one resource", list(resources), "resources")
     if len(set(resources)) < len(resources):
@@ -58,9 +47,6 @@ def check_resources(resources: Sequence[str]) -> Iterator[InvalidInput]:
 
 class Scope:
     """The nodes and pods that the shared arguments of a native plugin select.
-
-    Args:
-        args: The arguments.
 
     Raises:
         InvalidInput: A selector is invalid.
@@ -71,9 +57,7 @@ class Scope:
         self._nodes = selector_or_all(args.node_selector)
 
     def nodes(self, run: PluginRun) -> list[NodeView]:
-        """Return the nodes of a round that the plugin looks at."""
         return [node for node in run.nodes if self._nodes.matches(node.labels)]
 
     def may_leave(self, pod: PodView, run: PluginRun) -> bool:
-        """Return whether the plugin's arguments and the filter plugins allow to evict a pod."""
         return self.pods.admits(pod) and run.filter(pod)

@@ -25,36 +25,26 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Shares of one resource over the nodes, in percent.
-
-    Attributes:
-        mean: Mean.
-        deviation: Standard deviation.
-        highest: Share of the node with the most.
-    """
+    """Shares of one resource over the nodes, in percent."""
 
     mean: float
-    deviation: float
-    highest: float
+    deviation: float  # Standard deviation
+    highest: float  # Share of the node with the most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """The spread of usage and requests over the nodes of a cluster, and its fragmentation.
+    """The spread of usage and requests over the nodes of a cluster, and its fragmentation."""
 
-    Attributes:
-        used: Resource -> spread of measured usage / capacity over the nodes with a report; absent if there are none.
-        requested: Resource -> spread of requests / allocatable over all nodes that have the resource.
-        fragmentation: Mean over the nodes of the imbalance between their resources (FragmentationAware), in percent.
-    """
-
+    # Resource -> spread of measured usage / capacity over the nodes with a report; absent if there are none.
     used: Mapping[str, Spread]
+    # Resource -> spread of requests / allocatable over all nodes that have the resource.
     requested: Mapping[str, Spread]
+    # Mean over the nodes of the imbalance between their resources (FragmentationAware), in percent.
     fragmentation: float
 
 
 def measures_of(cluster: ClusterView) -> Measures:
-    """Return the spread of usage and requests over the nodes of a cluster, and its fragmentation."""
     nodes = cluster.nodes
     requests = {node.name: cluster.occupancy(node.name).requested for node in nodes}
     used = {name: _spread([_used_share(node, name, cluster) for node in nodes]) for name in COMPARED}
@@ -97,29 +87,17 @@ Asking = Generator[FitRequest, FitAnswer, "DryRun"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """Result of a dry run: the effects that its rounds would have.
-
-    Attributes:
-        rounds: Number of rounds.
-        moves: Pods that would move, in the order of their evictions.
-        homeless: Pods that a plugin chose but that would find no place. They are not evicted.
-        useless: Pods that a plugin chose and that would find a place, but whose move would not make the cluster better.
-            They are not evicted, because their profile proves its moves (evicts only for a gain). The pods of a plan
-            that would not make room are here, too.
-        before: Measures before the first round.
-        after: Measures after the last round.
-        faults: Errors of plugins.
-        questions: Number of capacity questions to the scheduler.
-    """
-
     rounds: int
-    moves: Sequence[Move]
-    homeless: Sequence[PodView]
+    moves: Sequence[Move]  # Pods that would move, in the order of their evictions
+    homeless: Sequence[PodView]  # Pods that a plugin chose but that would find no place. They are not evicted.
+    # Pods that a plugin chose and that would find a place, but whose move would not make the cluster better. They are
+    # not evicted, because their profile proves its moves (evicts only for a gain). The pods of a plan that would not
+    # make room are here, too.
     useless: Sequence[PodView]
     before: Measures
     after: Measures
     faults: Sequence[PluginFault]
-    questions: int
+    questions: int  # Number of capacity questions to the scheduler
 
 
 @dataclass(slots=True)
@@ -139,18 +117,9 @@ def dry_run(
     """Simulate rounds on a cluster; yield questions to the scheduler, and get its answers.
 
     A question asks where the pods that left would find a place. Each one has all pods that left so far, so that all
-    moves together are one consistent plan. At most `MOST_MOVES` pods move.
-
-    Args:
-        player: Simulates the rounds. Its arbitration and object limiters decide which pods leave.
-        cluster: The cluster now.
-        rounds: Number of rounds.
-        interval: Simulated seconds between two rounds.
-        proving: Names of the profiles that prove their moves: they evict a pod only if it finds a place and the cluster
-            gets better.
-
-    Returns:
-        The effects that the rounds would have.
+    moves together are one consistent plan. At most `MOST_MOVES` pods move. `player` decides by its arbitration and
+    object limiters which pods leave. `proving`: names of the profiles that evict a pod only if it finds a place and the
+    cluster gets better. `interval`: simulated seconds between two rounds.
     """
     chosen, faults, now = _Chosen(), list[PluginFault](), cluster
     for _ in range(rounds):
@@ -197,12 +166,10 @@ def dry_run(
 
 
 def is_created(attempt: Attempt, targets: Container[str], proving: Collection[str]) -> bool:
-    """Return whether the service would carry out an attempt, after it has proved the moves of proving profiles.
+    """Whether the service would carry out a successful attempt, after it has proved the moves of the profiles
+    `proving`.
 
-    Args:
-        attempt: An attempt that succeeded.
-        targets: Uids of the pods that find another node.
-        proving: Names of the profiles that evict a pod only if it finds a place and the cluster gets better.
+    `targets`: uids of the pods that find another node.
     """
     return attempt.pod.uid in targets or (attempt.plan is None and attempt.profile not in proving)
 

@@ -25,11 +25,9 @@ from koord_descheduler.domain.view.pods import PodView
 
 
 def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
-    """Return a draft of the fact that requests the eviction of a pod from the gateway.
+    """Request the eviction of a pod from the gateway.
 
-    Args:
-        move: The pod, as a round chose it.
-        last_seq: Sequence of the last event of the pod's eviction; 0 if there was none.
+    `last_seq`: sequence of the last event of the pod's eviction; 0 if there was none.
     """
     event = PodEvictionRequested(
         namespace=move.namespace,
@@ -48,11 +46,9 @@ def eviction_draft(move: RoundMove, last_seq: int) -> Draft:
 
 
 def plan_drafts(attempts: Sequence[Attempt], moves: Iterable[RoundMove]) -> list[Draft]:
-    """Return the facts of the plans of a round, one per plan. They are stored before the jobs are created.
+    """One fact per plan. They are stored before the jobs are created.
 
-    Args:
-        attempts: The attempts that are carried out. They contain all attempts of a plan, or none of them.
-        moves: The pods that have to leave, with their jobs.
+    `attempts` are carried out; they contain all attempts of a plan, or none of them.
     """
     by_pod = {move.uid: move for move in moves if move.plan}
     plans = {each.plan.id: (each.plan, each) for each in attempts if each.plan is not None and each.pod.uid in by_pod}
@@ -88,25 +84,18 @@ def _migrated(pod: PodView) -> MigratedPod:
 
 
 def eviction_ref(move: RoundMove) -> AggregateRef:
-    """Return the aggregate of the eviction of a pod."""
     return AggregateRef("eviction", move.uid)
 
 
 def is_to_carry_out(attempt: Attempt) -> bool:
-    """Return whether a pod is to be evicted because of an attempt: it succeeded, and it was not a dry run."""
+    """Whether an attempt succeeded, and was not a dry run."""
     return attempt.result is Result.SUCCESS
 
 
 def migrating_profiles(
     configuration: DeschedulerConfiguration, registry: Registry
 ) -> dict[str, MigrationControllerArgs]:
-    """Return the profiles whose pods leave by migration jobs -> arguments of their MigrationController.
-
-    The other profiles evict pods directly.
-
-    Args:
-        configuration: The effective configuration.
-        registry: Plugins that it can name.
+    """Profiles whose pods leave by migration jobs -> arguments of their MigrationController. The others evict directly.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
@@ -119,13 +108,9 @@ def migrating_profiles(
 
 
 def closed_nodes(proposals: Iterable[Proposal], leaving: Container[str]) -> list[str]:
-    """Return the nodes that a round closes for new pods.
+    """The nodes that a round closes for new pods.
 
     A node that is closed and opened again in the round stays as it is. A node that no pod leaves is not closed.
-
-    Args:
-        proposals: The proposals of the round, in order.
-        leaving: Nodes that at least one pod of the round leaves.
     """
     opened: dict[str, bool] = {}
     for each in proposals:
@@ -135,6 +120,5 @@ def closed_nodes(proposals: Iterable[Proposal], leaving: Container[str]) -> list
 
 
 def cost_patch(cost: PodCost) -> PatchObject:
-    """Return the change that writes the deletion cost of a pod."""
     patch = {"metadata": {"annotations": {keys.POD_DELETION_COST: cost.after}}}
     return PatchObject(kind="Pod", namespace=cost.namespace, name=cost.name, uid=cost.uid, patch=patch)

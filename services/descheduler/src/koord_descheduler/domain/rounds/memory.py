@@ -61,53 +61,26 @@ DetectorStates = Mapping[tuple[UsageKind, str], Detector]
 
 
 class RoundStart(NamedTuple):
-    """What a round begins with.
-
-    Attributes:
-        cluster: View of the cluster.
-        position: Position of the log up to which the view is folded.
-        memory: What earlier rounds have left.
-    """
-
     cluster: ClusterView
-    position: int
-    memory: RoundsState | None
+    position: int  # Position of the log up to which the view is folded
+    memory: RoundsState | None  # What earlier rounds have left
 
 
 class RoundDecision(NamedTuple):
-    """What a round has decided, before it is recorded.
-
-    Attributes:
-        outcome: What the plugins decided, after the scheduler's proof.
-        moves: The pods that have to leave.
-        plans: Facts of the plans of moves that are made together.
-        closed: Names of the nodes that are closed for new pods.
-        refused: The pods that stay, with the reasons.
-        seconds: Real seconds for which the plugins worked.
-    """
-
-    outcome: RoundOutcome
+    outcome: RoundOutcome  # What the plugins decided, after the scheduler's proof
     moves: Sequence[RoundMove]
-    plans: Sequence[Draft]
-    closed: Sequence[str]
-    refused: Refused
-    seconds: float
+    plans: Sequence[Draft]  # Facts of the plans of moves that are made together
+    closed: Sequence[str]  # Names of the nodes that are closed for new pods
+    refused: Refused  # The pods that stay, with the reasons
+    seconds: float  # Real seconds for which the plugins worked
 
     def with_plans(self, stored: Collection[str]) -> "RoundDecision":
-        """Return the decision without the moves whose plan the log did not store.
-
-        Args:
-            stored: Ids of the stored plans.
-        """
+        """Leave out the moves whose plan the log did not store."""
         return self._replace(moves=[move for move in self.moves if not move.plan or move.plan in stored])
 
 
 def detectors_of(state: RoundsState | None) -> dict[tuple[UsageKind, str], Detector]:
-    """Return (kind of usage, name of a node) -> its anomaly detector after the last round.
-
-    Args:
-        state: The folded facts of rounds; None if there are none.
-    """
+    """(kind of usage, name of a node) -> its anomaly detector after the last round."""
     if state is None:
         return {}
     return {
@@ -124,13 +97,9 @@ def detectors_of(state: RoundsState | None) -> dict[tuple[UsageKind, str], Detec
 
 
 def detector_changes(before: DetectorStates, after: DetectorStates) -> list[DetectorGroup]:
-    """Return the detectors that a round changed. Nodes that end in the same state are one group.
+    """The detectors that a round changed. Nodes that end in the same state are one group.
 
     The state of a group is None if its detectors were reset.
-
-    Args:
-        before: Detectors at the start of the round.
-        after: Detectors at its end. Those that were reset are absent.
     """
     groups: dict[tuple[UsageKind, Detector | None], list[str]] = {}
     for usage, node in sorted(before.keys() | after.keys()):
@@ -160,14 +129,9 @@ def _time(seconds: float) -> str:
 def moves_of(
     now: float, chosen: Iterable[Attempt], requests: Iterable[JobRequest], migrating: Mapping[str, object]
 ) -> list[RoundMove]:
-    """Return the pods that have to leave because of a round.
+    """The pods that have to leave because of a round, at `now` in Unix seconds.
 
-    Args:
-        now: Time of the round in Unix seconds.
-        chosen: Attempts of the round that are to be carried out.
-        requests: Migration jobs that the round requested.
-        migrating: Profiles whose pods leave by migration jobs. Their pods without a request are left out, because of a
-            dry run.
+    `migrating`: profiles whose pods leave by jobs. Their pods without a request are left out, because of a dry run.
     """
     jobs = {request.pod.uid: request.name for request in requests}
     return [
@@ -205,12 +169,7 @@ def decision(
 ) -> Iterator[Event]:
     """Yield the facts of a round; none if it chose no pod, closed no node and changed no detector.
 
-    Args:
-        now: Time of the round in Unix seconds.
-        moves: Pods that have to leave.
-        closed: Nodes that the round closes for new pods.
-        detectors: Anomaly detectors that the round changed.
-        reports: Node -> position of the usage report that the round has read.
+    `now`: time of the round in Unix seconds. `reports`: node -> position of the usage report that the round has read.
     """
     if not (moves or closed or detectors):
         return
@@ -227,12 +186,12 @@ def decision(
 
 
 def report_positions(cluster: ClusterView) -> dict[str, int]:
-    """Return node -> position of its newest usage report."""
+    """Node -> position of its newest usage report."""
     return {node.name: each.position for node in cluster.nodes if (each := cluster.metrics.get(node.name)) is not None}
 
 
 def _read(reports: Mapping[str, int], concerned: Iterable[str]) -> ReadReports | None:
-    """Return the fact's part about the reports of a round; None if there is none."""
+    """None if there are no reports."""
     if not reports:
         return None
     lines = "\n".join(f"{name}={position}" for name, position in sorted(reports.items()))
@@ -245,13 +204,7 @@ def _read(reports: Mapping[str, int], concerned: Iterable[str]) -> ReadReports |
 
 
 def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState | None) -> Iterator[Event]:
-    """Yield a fact if the set of pods changed that would leave without dry run; otherwise yield nothing.
-
-    Args:
-        now: Time of the round in Unix seconds.
-        attempts: Attempts of the round. Only the first 200 attempts in dry run count.
-        state: The folded facts of dry runs; None if there are none.
-    """
+    """Yield a fact if the set of pods changed that would leave without dry run. Only the first 200 attempts count."""
     tried = [each for each in attempts if each.result is Result.DRY_RUN][:MOVES_AT_ONCE]
     moves = {move.choice: move for move in moves_of(now, tried, (), {})}
     known = frozenset(() if state is None else state.tried)
@@ -261,25 +214,16 @@ def dry_run_changes(now: float, attempts: Iterable[Attempt], state: RoundsState 
 
 
 class Refusals(NamedTuple):
-    """The pods that plugins asked for in a round and that stay.
+    """The pods that plugins asked for in a round and that stay."""
 
-    Attributes:
-        found: Pod as `RoundMove.choice` -> its refusal, for those that the round records.
-        dropped: Number of the others.
-    """
-
-    found: dict[str, EvictionRefused]
-    dropped: int
+    found: dict[str, EvictionRefused]  # Pod as `RoundMove.choice` -> its refusal, for those that the round records
+    dropped: int  # Number of the others
 
 
 def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limiter: EvictionLimiter) -> Refusals:
-    """Return the pods that a round did not move although plugins asked for them.
+    """The pods that a round did not move although plugins asked for them. Only the first 1,000 refused attempts count.
 
-    Args:
-        now: Time of the round in Unix seconds.
-        attempts: Attempts of the round, after the proof. Only the first 1,000 refused attempts count.
-        refused: The pods that filters refused.
-        limiter: Limits on evictions, with the counts of the round.
+    `attempts`: after the proof. `limiter`: with the counts of the round.
     """
     tried = [each for each in attempts if each.result not in (Result.SUCCESS, Result.DRY_RUN)]
     noted, found = tried[:_MOST_REFUSED], dict[str, EvictionRefused]()
@@ -297,12 +241,7 @@ def refusals_of(now: float, attempts: Iterable[Attempt], refused: Refused, limit
 
 
 def refusal_changes(refusals: Refusals, state: RoundsState | None) -> Iterator[RefusalsChanged]:
-    """Yield the facts that other pods are refused than before, or for other reasons; none if nothing changed.
-
-    Args:
-        refusals: Those of the round.
-        state: The folded facts of refusals; None if there are none.
-    """
+    """Yield the facts that other pods are refused than before, or for other reasons."""
     known = {} if state is None else state.refusals
     changed = [each for choice, each in refusals.found.items() if each.codes != known.get(choice)]
     ended = sorted(known.keys() - refusals.found.keys())
@@ -312,14 +251,14 @@ def refusal_changes(refusals: Refusals, state: RoundsState | None) -> Iterator[R
 
 
 def _code(attempt: Attempt) -> str:
-    """Return the code of the reason why an attempt was refused. The object limiter is why a job is not taken."""
+    """Why an attempt was refused. The object limiter is why a job is not taken."""
     if attempt.result is Result.ERROR:
         return OBJECT_LIMITER if attempt.evictor == MIGRATION_CONTROLLER else EVICTOR
     return _OF_THE_PROOF.get(attempt.result) or LIMIT_NAMES[attempt.result]
 
 
 def _text(attempt: Attempt) -> str:
-    """Return the sentence that belongs to a code which does not explain itself; else ""."""
+    """The sentence of a code which does not explain itself; else ""."""
     if _code(attempt) == EVICTOR:
         return f"refused by {attempt.evictor}"
     return str(attempt.result) if attempt.result in _OF_THE_PROOF else ""
@@ -328,13 +267,9 @@ def _text(attempt: Attempt) -> str:
 def decided_costs(
     now: float, proposals: Iterable[Proposal], refused: Container[PodCost], cluster: ClusterView
 ) -> Iterator[DeletionCostsDecided]:
-    """Yield the facts about the deletion costs that a round is going to write.
+    """Yield the facts about the deletion costs that a round is going to write. The last proposal about a pod counts.
 
-    Args:
-        now: Time of the round in Unix seconds.
-        proposals: The proposals of the round, in order. The last one about a pod counts.
-        refused: Changes that the API server refused a short time ago. They are left out.
-        cluster: The view of the round.
+    `refused`: changes that the API server refused a short time ago. They are left out.
     """
     wanted = {each.pod: each for each in proposals if isinstance(each, SetDeletionCost)}
     by_plugin: dict[tuple[str, str], list[PodCost]] = {}
@@ -354,15 +289,9 @@ def _cost(pod: PodView, cost: int) -> PodCost:
 
 
 def seconds_until_next(state: RoundsState | None, interval: float, now: float) -> float:
-    """Return the seconds until the next round is due: one interval after the last round with a fact, by any leader.
+    """One interval after the last round with a fact, by any leader. 0.0 if it is due, or no round has a fact yet.
 
-    Args:
-        state: The folded facts of rounds; None if there are none.
-        interval: Seconds from the start of a round to the start of the next. The result is never larger.
-        now: Unix seconds.
-
-    Returns:
-        Seconds; 0.0 if the round is due, or no round has a fact yet.
+    The result is never larger than `interval`, in seconds from start to start. `now`: Unix seconds.
     """
     if state is None or not state.started_at:
         return 0.0

@@ -22,15 +22,6 @@ _NAME_FIELD: Final = "metadata.name"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A pod that leaves its node and lands on another one.
-
-    Attributes:
-        pod: The pod as it was.
-        target: The node on which it lands.
-        plugin: The plugin that evicts it.
-        reason: Reason of the plugin.
-    """
-
     pod: PodView
     target: str
     plugin: str
@@ -40,12 +31,11 @@ class Move:
 def question(
     pods: Sequence[PodView], avoided: Mapping[str, Collection[str]] = {}, waiting: Sequence[PodView] = ()
 ) -> FitRequest:
-    """Return the question to the scheduler: where do these pods land if all of them leave their nodes first?
+    """Ask the scheduler: where do these pods land if all of them leave their nodes first?
 
     A pod must not land on the node that it leaves, as with the Reservation of a migration.
 
     Args:
-        pods: The pods that move.
         avoided: Uid of a pod -> further nodes on which it must not land.
         waiting: Pods without a node that must find one afterwards.
     """
@@ -55,25 +45,22 @@ def question(
 
 
 def staying(pod: PodView) -> PodSet:
-    """Return the entry of a question for a pod that an earlier round moved: it must land on `pod.node` again."""
+    """The entry of a question for a pod that an earlier round moved: it must land on `pod.node` again."""
     found = _successor(pod)
     spec = _replaced(found.spec, affinity=_bound(pod.object.spec.affinity, "In", [pod.node]))
     return PodSet(pod=_replaced(found, spec=spec))
 
 
 def landings(pods: Iterable[PodView], answer: FitAnswer) -> dict[str, str]:
-    """Return uid of a pod -> the node on which it lands. Pods without a place are absent."""
+    """Uid of a pod -> the node on which it lands. Pods without a place are absent."""
     nodes = {key: fit.node for fit in answer.nodes for key in fit.pods}
     return {pod.uid: nodes[pod.key] for pod in pods if pod.key in nodes}
 
 
 def moved(cluster: ClusterView, targets: Mapping[str, str], seconds: float) -> ClusterView:
-    """Return the cluster as it will be after moves. The usage of a pod moves with the pod; usage reports do not age.
+    """The cluster as it will be after moves, when `seconds` have passed.
 
-    Args:
-        cluster: The cluster before.
-        targets: Uid of a pod -> node on which it lands.
-        seconds: Seconds that pass.
+    `targets`: uid of a pod -> node on which it lands. The usage of a pod moves with the pod; usage reports do not age.
     """
     pods = tuple(replace(pod, node=targets[pod.uid]) if pod.uid in targets else pod for pod in cluster.pods)
     usage: dict[str, dict[str, Amounts]] = {name: dict(metric.pods) for name, metric in cluster.metrics.items()}
@@ -94,7 +81,7 @@ def moved(cluster: ClusterView, targets: Mapping[str, str], seconds: float) -> C
 
 
 def _successor(pod: PodView, avoided: Collection[str] = ()) -> kube.Pod:
-    """Return the pod that replaces an evicted one: without a node, and without what server and scheduler set.
+    """The pod that replaces an evicted one: without a node, and without what server and scheduler set.
 
     It excludes the node of the pod, and the nodes `avoided`.
     """
@@ -108,7 +95,7 @@ def _successor(pod: PodView, avoided: Collection[str] = ()) -> kube.Pod:
 
 
 def _bound(affinity: kube.Affinity | None, operator: str, nodes: list[str]) -> kube.Affinity | None:
-    """Return an affinity that also requires (In) or excludes (NotIn) nodes, in every required term."""
+    """An affinity that also requires (In) or excludes (NotIn) nodes, in every required term."""
     if not nodes:
         return affinity
     # Kubernetes allows one value in each condition on a field.

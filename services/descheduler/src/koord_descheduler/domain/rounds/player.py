@@ -40,19 +40,9 @@ from koord_descheduler.domain.view.workloads import replicas_of
 
 
 class RoundPlayer:
-    """Simulates rounds of a configuration.
+    """Migration jobs that a round requests are assumed to end before the next round. The rounds change `shared`.
 
-    Migration jobs that a round requests are assumed to end before the next round.
-
-    Attributes:
-        jobs: Jobs in flight that no simulated round requested.
-        refused: The reasons why pods were refused, over all rounds.
-
-    Args:
-        configuration: The effective configuration. Its rounds are played as if neither it nor its MigrationController
-            were in dry run.
-        registry: Plugins that the configuration may name.
-        shared: State that plugins keep between rounds. The rounds change it.
+    The rounds are played as if neither the configuration nor its MigrationController were in dry run.
 
     Raises:
         InvalidInput: A plugin cannot be made, for example because a PriorityClass does not exist.
@@ -66,8 +56,8 @@ class RoundPlayer:
         jobs: Sequence[MigrationJob],
     ) -> None:
         configuration = _carried_out(configuration)
-        self.jobs = jobs
-        self.refused = Refused()
+        self.jobs = jobs  # Jobs in flight that no simulated round requested
+        self.refused = Refused()  # The reasons why pods were refused, over all rounds
         self._controller = job_controller(configuration, registry, shared, "")
         self._profiles = build_profiles(configuration, registry, shared)
         self._limiter = EvictionLimiter(eviction_limits(configuration))
@@ -78,11 +68,7 @@ class RoundPlayer:
         self._asked: Sequence[JobRequest] = ()
 
     def play(self, cluster: ClusterView) -> RoundOutcome:
-        """Run one round on a cluster.
-
-        Raises:
-            InvalidInput: There is at most one node.
-        """
+        """Raises InvalidInput: there is at most one node."""
         outcome = run_round(
             self._profiles, cluster, self._limiter, nodes=self._nodes, refused=self.refused.note_filtered
         )
@@ -95,12 +81,8 @@ class RoundPlayer:
     def leaving(self, attempts: Iterable[Attempt], placed: Container[str], cluster: ClusterView) -> frozenset[str]:
         """Return the uids of the pods that leave after the last round, and count them against the object limiters.
 
-        A pod leaves if its job passes arbitration, and no object limiter lets it wait.
-
-        Args:
-            attempts: The attempts that the service would carry out.
-            placed: Uids of the pods that get another node. The jobs of others take part in arbitration only.
-            cluster: The cluster of the round.
+        A pod leaves if its job passes arbitration, and no object limiter lets it wait. Only pods in `placed` get
+        another node. The jobs of others take part in arbitration only.
         """
         attempts = tuple(attempts)
         moves = moves_of(cluster.now, attempts, self._asked, self._migrating)
@@ -125,14 +107,14 @@ class RoundPlayer:
         return frozenset(left)
 
     def _job(self, move: RoundMove, now: float) -> MigrationJob:
-        """Return the job of a move, as the service would find it after its creation."""
+        """The job of a move, as the service would find it after its creation."""
         document = creation(move, self._migrating[move.profile], "").document
         made = {"uid": move.job, "creationTimestamp": rfc3339(datetime.fromtimestamp(now, UTC))}
         return job_from_json({**document, "metadata": {**document["metadata"], **made}})
 
 
 def _carried_out(configuration: DeschedulerConfiguration) -> DeschedulerConfiguration:
-    """Return a configuration whose MigrationController asks for jobs, so that they are arbitrated."""
+    """Let the MigrationController ask for jobs, so that they are arbitrated."""
     profiles = tuple(
         profile.model_copy(
             update={
@@ -151,31 +133,17 @@ def _carried_out(configuration: DeschedulerConfiguration) -> DeschedulerConfigur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The inputs of the next round.
-
-    Attributes:
-        cluster: The cluster.
-        jobs: The jobs in flight.
-        evictions: Uids of the pods whose eviction was requested and has not ended.
-        shared: The anomaly detectors of the recorded rounds, the jobs in flight, and the evictions that limits count.
-    """
-
     cluster: ClusterView
     jobs: Sequence[MigrationJob]
-    evictions: frozenset[str]
+    evictions: frozenset[str]  # Uids of the pods whose eviction was requested and has not ended
+    # The anomaly detectors of the recorded rounds, the jobs in flight, and the evictions that limits count.
     shared: SharedState
 
 
 def start_of_round(
     builder: ViewBuilder, now: float, configuration: DeschedulerConfiguration, registry: Registry
 ) -> Start:
-    """Return the inputs that the next round of the service would have with a configuration.
-
-    Args:
-        builder: The folded cluster.
-        now: Unix seconds.
-        configuration: The configuration that is tried.
-        registry: Plugins that the configuration may name.
+    """The inputs that the next round of the service would have with a configuration. `now`: Unix seconds.
 
     Raises:
         InvalidInput: The arguments of the MigrationController are invalid.
@@ -188,14 +156,9 @@ def start_of_round(
 
 
 def later_round(start: Start, builder: ViewBuilder, now: float) -> Start:
-    """Return the inputs of a later round of a dry run.
+    """Return the inputs of a later round of a dry run. The rounds since `start` have changed its `shared`.
 
     Jobs and evictions that began after the first round do not count.
-
-    Args:
-        start: The inputs of the first round. The rounds since then have changed `shared`.
-        builder: The folded cluster.
-        now: Unix seconds.
     """
     begun = {job.uid for job in start.jobs}
     jobs = [job for job in all_jobs(builder) if job.uid in begun] if begun else []

@@ -39,17 +39,12 @@ Judging = Generator[FitRequest, FitAnswer, "Judged"]
 
 @dataclass(slots=True, kw_only=True)
 class Judged:
-    """The result of proving moves: the nodes on which pods land if all of them leave, and the pods that should stay.
+    """The result of proving moves: the nodes on which pods land if all of them leave, and the pods that should stay."""
 
-    Attributes:
-        targets: Uid of a pod that moves -> the node on which it lands.
-        homeless: Pods that would find no place.
-        useless: Pods that would find a place, but the cluster would not get better, or their plan would not succeed.
-        questions: Number of questions to the scheduler.
-    """
-
+    # Uid of a pod that moves -> the node on which it lands.
     targets: dict[str, str] = field(default_factory=dict[str, str])
-    homeless: list[PodView] = field(default_factory=list[PodView])
+    homeless: list[PodView] = field(default_factory=list[PodView])  # Pods that would find no place
+    # Pods that would find a place, but the cluster would not get better, or their plan would not succeed.
     useless: list[PodView] = field(default_factory=list[PodView])
     questions: int = 0
 
@@ -57,15 +52,9 @@ class Judged:
 def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection[str]) -> Judging:
     """Ask the scheduler where the pods of some attempts land. Remove the pods that should stay, and ask again.
 
-    Another question is needed because the room of a pod that stays may have been given to another one.
-
-    Args:
-        cluster: The cluster before all of these pods leave.
-        attempts: One attempt per pod, in the order of their evictions.
-        proving: Names of the profiles that prove their moves.
-
-    Returns:
-        A consistent plan for the pods that move.
+    Another question is needed because the room of a pod that stays may have been given to another one. The result is a
+    consistent plan. `attempts`: one per pod, in the order of their evictions. `proving`: names of the profiles that
+    prove.
     """
     left, found = {attempt.pod.uid: attempt for attempt in attempts}, Judged()
     while left:
@@ -91,13 +80,7 @@ def judge(cluster: ClusterView, attempts: Iterable[Attempt], proving: Collection
 
 
 def _spoiled(plans: Iterable[MovePlan], homeless: Collection[str], members: Mapping[str, str]) -> list[PodView]:
-    """Return the pods that would find a place, but whose plan would not make room for all waiting pods.
-
-    Args:
-        plans: The plans.
-        homeless: Uids of the pods without a place.
-        members: Uid of a waiting pod -> the node on which it lands.
-    """
+    """The pods that would find a place, but whose plan would not make room for all waiting pods (`members`, by uid)."""
     return [
         pod
         for plan in plans
@@ -110,7 +93,7 @@ def _spoiled(plans: Iterable[MovePlan], homeless: Collection[str], members: Mapp
 def _useless(
     cluster: ClusterView, attempts: Iterable[Attempt], targets: Mapping[str, str], proving: Collection[str]
 ) -> Iterable[PodView]:
-    """Yield the pods whose moves do not make the cluster better, after the moves before them."""
+    """The pods whose moves do not make the cluster better, after the moves before them."""
     cluster = cluster.caught_up
     nodes: dict[str, _Node] = {}
 
@@ -153,7 +136,7 @@ class _Node:
 
     @property
     def hottest(self) -> float | None:
-        """The largest share of its capacity that is used, of all compared resources."""
+        """The largest share of its capacity that is used; None if the node has no report."""
         return None if self.used is None else max(_shares(self.used, node_capacity(self.view)), default=0.0)
 
     @property
@@ -189,7 +172,7 @@ def _is_cooler(before: _Pair, after: _Pair) -> bool:
 
 
 def _hottest(pair: _Pair) -> float | None:
-    """Return the share of the hotter node; None if a node has no report, so that nothing can be proved."""
+    """None if a node has no report, so that nothing can be proved."""
     first, second = pair[0].hottest, pair[1].hottest
     return None if first is None or second is None else max(first, second)
 

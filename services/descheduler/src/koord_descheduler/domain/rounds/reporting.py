@@ -45,35 +45,27 @@ class FilteredPod(NamedTuple):
 
 @dataclass(slots=True)
 class Refused:
-    """The reasons why pods were refused in this round.
+    """The reasons why pods were refused in this round."""
 
-    Attributes:
-        by_code: Code of a reason -> uids of the pods that were refused for it.
-        limits: Code of a limit on migrations -> nodes, namespaces or workloads that have reached it.
-        filtered: (profile, plugin) -> uid -> refused pod, for the first 100 pods that filters refused, in the order of
-            the plugin's requests.
-        others: (profile, plugin) -> uids of the further pods that filters refused.
-    """
-
+    # Code of a reason -> uids of the pods that were refused for it.
     by_code: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    # Code of a limit on migrations -> nodes, namespaces or workloads that have reached it.
     limits: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    # (profile, plugin) -> uid -> refused pod, for the first 100 pods that filters refused, in the order of the plugin's
+    # requests.
     filtered: dict[tuple[str, str], dict[str, FilteredPod]] = field(
         default_factory=dict[tuple[str, str], dict[str, FilteredPod]]
     )
+    # (profile, plugin) -> uids of the further pods that filters refused.
     others: dict[tuple[str, str], set[str]] = field(default_factory=dict[tuple[str, str], set[str]])
 
     @property
     def at_limit(self) -> set[str]:
-        """Return "Kind namespace/name" of the controllers whose pods were refused by a limit of their workload."""
+        """ "Kind namespace/name" of the controllers whose pods were refused by a limit of their workload."""
         return {name for code in WORKLOAD_LIMITS for name in self.limits.get(code, ())}
 
     def note(self, pod: PodView, codes: Sequence[str]) -> None:
-        """Count the refusal of a pod.
-
-        Args:
-            pod: The pod.
-            codes: Codes of the reasons.
-        """
+        """Count the refusal of a pod, by the codes of the reasons."""
         for code in codes:
             self.by_code.setdefault(code, set()).add(pod.uid)
             holder = _HOLDERS.get(code)
@@ -124,17 +116,6 @@ def round_ended(
     is_dry_run: bool,
     left_out: Iterable[str],
 ) -> RoundEnded:
-    """Return the explanation of a round: classes of nodes, chosen pods, refused pods, and limits that it reached.
-
-    Args:
-        outcome: Decisions of the round.
-        limiter: Limits on evictions, with the counts of the round.
-        refused: Reasons why filter plugins refused pods.
-        seconds: Duration of the round.
-        nodes: Number of nodes in the cluster.
-        is_dry_run: Whether pods were only counted.
-        left_out: Why profiles are left out of the round.
-    """
     return RoundEnded(
         seconds=round(seconds, 6),
         nodes=nodes,
@@ -162,7 +143,7 @@ def round_ended(
 
 
 def is_news(story: RoundEnded, before: RoundEnded | None) -> bool:
-    """Return whether the explanation of a round differs from that of the round before, apart from its duration."""
+    """Whether a round differs from the round before, apart from its duration."""
     return before is None or msgspec.structs.replace(story, seconds=0.0) != msgspec.structs.replace(before, seconds=0.0)
 
 

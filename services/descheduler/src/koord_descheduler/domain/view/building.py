@@ -38,7 +38,7 @@ from koord_descheduler.domain.view.workloads import WITH_REPLICAS, WorkloadIndex
 
 
 def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
-    """Return a node with the resources and annotations that the manager has decided for it."""
+    """The node with the resources and annotations that the manager has decided for it."""
     if policy is None:
         return node
     lent = {name: str(amount) for name, amount in policy_resources(policy).items()}
@@ -53,7 +53,7 @@ def decided_node(node: Node, policy: NodePolicyState | None) -> Node:
 
 
 def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
-    """Return a pod with the annotations of its allocation and a creation time, as an API server would show it."""
+    """The pod with the annotations of its allocation and a creation time, as an API server would show it."""
     changes: dict[str, Any] = {}
     metadata = spec.object.metadata
     if not metadata.creation_timestamp:
@@ -68,10 +68,8 @@ def decided_pod(spec: PodSpecState, placed: PodState | None) -> Pod:
 
 
 def with_priority_value(pod: Pod) -> Pod:
-    """Return a pod that has the default value of its priority class if its own value is absent or zero.
-
-    Source:
-        protocol spec, 2.2 (8), gate PriorityTransformer
+    """The pod with the default value of its priority class, if its own value is absent or zero (protocol spec, 2.2
+    (8)).
     """
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority_value(pod)))
 
@@ -104,18 +102,13 @@ CLAIMS: Final = "persistentvolumeclaims"
 class ViewBuilder:
     """The folded state of the cluster, with the views of its nodes and pods.
 
-    Args:
-        replaces_priority: Whether pods without a priority value get that of their priority class (gate
-            PriorityTransformer).
-
-    Attributes:
-        state: The folded state. Only `apply`, `skip` and `load` change it.
-        unreadable: Aggregate of an object that is not valid -> reason. Such objects are left out of views.
+    With `replaces_priority`, pods without a priority value get that of their class (gate PriorityTransformer).
     """
 
     def __init__(self, *, replaces_priority: bool = False) -> None:
         self._replaces_priority = replaces_priority
-        self.state = ClusterState()
+        self.state = ClusterState()  # The folded state. Only `apply`, `skip` and `load` change it.
+        # Aggregate of an object that is not valid -> reason. Such objects are left out of views.
         self.unreadable: dict[str, str] = {}
         self._pods: dict[str, PodView] = {}
         self._nodes: dict[str, NodeView] = {}
@@ -133,7 +126,7 @@ class ViewBuilder:
         """Whether pods of a snapshot have not been viewed yet. They share no parts."""
 
     def load(self, state: ClusterState) -> None:
-        """Replace the folded state, and drop all views. All objects count as changed. Usage reports stay."""
+        """Replace the folded state. All objects count as changed. Usage reports stay."""
         self.state = state
         self._pods.clear()
         self._nodes.clear()
@@ -148,10 +141,7 @@ class ViewBuilder:
         self._is_restored = True
 
     def apply(self, stored: StoredEvent) -> Event | None:
-        """Apply one event of the log.
-
-        Returns:
-            The decoded event; None if it was ignored.
+        """Return the decoded event; None if it was ignored.
 
         Raises:
             UnreadableEvent: The event cannot be decoded. The state is unchanged.
@@ -180,42 +170,35 @@ class ViewBuilder:
         return event
 
     def skip(self, seq: int) -> None:
-        """Advance the position past an event without applying it."""
         self.state.skip(seq)
 
     def observe(self, node: str, report: NodeUsageReported, position: int) -> None:
-        """Store a usage report of a node as its newest one. No-op if the report says that nothing was measured yet.
+        """Store the newest usage report of a node, by its subject token. No-op if nothing was measured yet.
 
-        Args:
-            node: Subject token of the node.
-            report: The report.
-            position: Its position in the stream of observations.
+        `position`: that of the report in the stream of observations.
         """
         metric = metric_of_report(report, position)
         if metric is not None:
             self._metrics.put(node, metric, self.state)
 
     def node_refs(self) -> list[AggregateRef]:
-        """Return the aggregates of the usage reports of all nodes."""
         return [AggregateRef("node", token) for token in self.state.of_kind(aggregates.NodeSpecState)]
 
     def evictions(self) -> Mapping[str, aggregates.EvictionState]:
-        """Return uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
+        """Uid of a pod -> its eviction that was requested and has not succeeded or failed yet."""
         return self.state.of_kind(aggregates.EvictionState)
 
     def leaving(self) -> Set[str]:
-        """Return the uids of the pods whose eviction is requested, or has succeeded and does not show yet.
+        """Uids of the pods whose eviction is requested, or has succeeded and does not show yet.
 
         With an API server, the deletion of a pod is folded a moment after the success of its eviction.
         """
         return self.evictions().keys() | self._evicted
 
     def view(self, now: float, migrating: Iterable[str] = ()) -> ClusterView:
-        """Return the cluster as of the last applied event.
+        """The cluster as of the last applied event. `now`: Unix seconds.
 
-        Args:
-            now: Unix seconds.
-            migrating: Uids of the pods with a migration job in flight. Pods whose eviction is requested are added.
+        `migrating`: uids of the pods with a migration job in flight. Pods whose eviction is requested are added.
         """
         self._refresh()
         self._metrics.forget_gone(self.state)
@@ -248,45 +231,39 @@ class ViewBuilder:
         )
 
     def workloads(self) -> Mapping[str, WorkloadView]:
-        """Return uid of the controller of a pod -> its workload. It changes with the next applied event."""
+        """Uid of the controller of a pod -> its workload. It changes with the next applied event."""
         return self._workloads.views
 
     def disruptions(self) -> Disruptions:
-        """Return the pods that are being taken from their workloads, with the cause, as of the last applied event."""
+        """The pods that are being taken from their workloads, with the cause, as of the last applied event."""
         self._refresh()
         return disruptions_of(self.state, self._nodes.values())
 
     def pods_on(self, node: str) -> list[PodView]:
-        """Return all pods of a node, ordered by namespace and name. It looks at the pods of this node only."""
+        """All pods of a node, ordered by namespace and name. It looks at the pods of this node only."""
         self._refresh()
         pods = [self._pods[uid] for uid in self._index.on_node(node)]
         return sorted(pods, key=lambda pod: (pod.namespace, pod.name))
 
     def pods_of(self, owner: str) -> list[PodView]:
-        """Return all pods with this owner, by the uid of the owner. It looks at these pods only."""
+        """All pods with this owner, by the uid of the owner. It looks at these pods only."""
         self._refresh()
         return [self._pods[uid] for uid in self._index.of_owner(owner)]
 
     def pod_named(self, namespace: str, name: str) -> PodView | None:
-        """Return a pod; None if it does not exist."""
         self._refresh()
         uid = self._index.named(namespace, name)
         return None if uid is None else self._pods.get(uid)
 
     def has_node(self, name: str) -> bool:
-        """Return whether a node exists."""
         return name_token(name) in self.state.of_kind(aggregates.NodeSpecState)
 
     def has_namespace(self, name: str) -> bool:
-        """Return whether a namespace exists, or has pods. Without an API server, it may have pods and no object."""
+        """Whether a namespace exists, or has pods. Without an API server, it may have pods and no object."""
         return name_token(name) in self.state.of_kind(aggregates.NamespaceState) or self._order.has_namespace(name)
 
     def refresh(self, most: int) -> bool:
-        """Make the views of changed objects. Return whether the views of all objects are current.
-
-        Args:
-            most: Largest number of objects whose views are made now.
-        """
+        """Make the views of at most so many changed objects. Return whether the views of all objects are current."""
         specs, placed = self.state.of_kind(aggregates.PodSpecState), self.state.of_kind(aggregates.PodState)
         for uid in _taken(self._changed_pods, most):
             spec = specs.get(uid)
@@ -309,7 +286,6 @@ class ViewBuilder:
         return not self._changed_pods and not self._changed_nodes
 
     def _refresh(self) -> None:
-        """Make the views of all changed objects at once."""
         self.refresh(len(self._changed_pods) + len(self._changed_nodes))
 
     def _renew_pod(self, uid: str, spec: aggregates.PodSpecState | None, placed: aggregates.PodState | None) -> None:
@@ -321,7 +297,7 @@ class ViewBuilder:
         self._order.change(before, view)
 
     def _pod(self, uid: str, spec: aggregates.PodSpecState, placed: aggregates.PodState | None) -> PodView | None:
-        """Return the view of a pod; None if its object is not valid.
+        """None if the object is not valid.
 
         Without an API server, no condition says that a pod is ready. Then it is ready if its agent runs it.
         """

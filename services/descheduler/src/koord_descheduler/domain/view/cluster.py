@@ -29,35 +29,22 @@ POD_GROUPS: Final = "podgroups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInventory:
-    """Devices, their use by pods, gangs, and plans to make room for gangs.
-
-    The objects are decoded only if a gang waits.
-
-    Attributes:
-        devices: Name of a node -> its Device object.
-        ledgers: Name of a node -> the pods and Reservations that hold its resources.
-        groups: (namespace, name) -> PodGroup object.
-        plans: Id of a plan -> its state. Plans that ended long ago are absent.
-    """
+    """What room for waiting gangs is planned from. The objects are decoded only if a gang waits."""
 
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    # Name of a node -> the pods and Reservations that hold its resources.
     ledgers: Mapping[str, NodeLedger] = field(default_factory=dict[str, NodeLedger])
     groups: Mapping[tuple[str, str], Mapping[str, Any]] = field(
         default_factory=dict[tuple[str, str], Mapping[str, Any]]
     )
+    # Id of a plan -> its state. Plans that ended long ago are absent.
     plans: Mapping[str, RepackState] = field(default_factory=dict[str, RepackState])
 
 
 def gpu_inventory(
     state: ClusterState, devices: Iterable[Mapping[str, Any]], groups: Iterable[Mapping[str, Any]]
 ) -> GpuInventory:
-    """Return the inventory of a folded state: copies of its indexes, which later events do not change.
-
-    Args:
-        state: The folded state.
-        devices: All Device objects.
-        groups: All PodGroup objects.
-    """
+    """Copies of the indexes of a state, which later events do not change. Empty in a cluster without devices."""
     by_node = {device["metadata"]["name"]: device for device in devices}
     if not by_node:
         return GpuInventory()
@@ -71,57 +58,35 @@ def gpu_inventory(
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The requests of the unfinished pods of one node.
-
-    Attributes:
-        requested: Sum of their requests: milli-cores for cpu, whole units for everything else.
-        pods: Number of these pods.
-    """
-
-    requested: Amounts
+    requested: Amounts  # Sum of their requests: milli-cores for cpu, whole units for everything else
     pods: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClusterView:
-    """All objects that a round reads, as of one moment.
+    """All objects that a round reads, as of one moment (descheduler spec, 1.2)."""
 
-    Attributes:
-        now: Unix seconds of the moment.
-        nodes: All nodes in the order in which rounds visit them.
-        pods: All pods in the order in which rounds visit them.
-        namespaces: Namespace -> its labels.
-        claims: (namespace, name) -> PersistentVolumeClaim.
-        budgets: Namespace -> its PodDisruptionBudgets.
-        priority_classes: Name of a PriorityClass -> its value.
-        metrics: Name of a node -> its latest usage report.
-        migrating: Uids of the pods with a migration job in flight, or whose eviction is requested.
-        workloads: Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
-        disruptions: Pods that are being taken from their workloads, whatever the cause.
-        gpus: Devices, gangs, and plans that make room for gangs.
-
-    Source:
-        descheduler spec, 1.2
-    """
-
-    now: float
-    nodes: tuple[NodeView, ...]
-    pods: tuple[PodView, ...]
+    now: float  # Unix seconds of the moment
+    nodes: tuple[NodeView, ...]  # All nodes in the order in which rounds visit them
+    pods: tuple[PodView, ...]  # All pods in the order in which rounds visit them
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     claims: Mapping[tuple[str, str], PersistentVolumeClaim] = field(
         default_factory=dict[tuple[str, str], PersistentVolumeClaim]
     )
     budgets: Mapping[str, list[PodDisruptionBudget]] = field(default_factory=dict[str, list[PodDisruptionBudget]])
-    priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])
+    priority_classes: Mapping[str, int] = field(default_factory=dict[str, int])  # Name of a PriorityClass -> its value
+    # Name of a node -> its latest usage report.
     metrics: Mapping[str, NodeMetric] = field(default_factory=dict[str, NodeMetric])
-    migrating: Set[str] = frozenset()
+    migrating: Set[str] = frozenset()  # Uids of the pods with a migration job in flight, or whose eviction is requested
+    # Uid of the controller of a pod -> its workload. Unknown and vanished workloads are absent.
     workloads: Mapping[str, WorkloadView] = field(default_factory=dict[str, WorkloadView])
+    # Pods that are being taken from their workloads, whatever the cause.
     disruptions: Disruptions = field(default_factory=Disruptions)
-    gpus: GpuInventory = field(default_factory=GpuInventory)
+    gpus: GpuInventory = field(default_factory=GpuInventory)  # Devices, gangs, and plans that make room for gangs
 
     @cached_property
     def caught_up(self) -> "ClusterView":
-        """Return the cluster with usage reports that are corrected for pods which have moved since the reports.
+        """The cluster with usage reports that are corrected for pods which have moved since the reports.
 
         Reports are a minute apart, and rounds follow each other faster. A pod that has left a node, or that is about to
         leave it, does not count there any more. A pod that came counts with its usage on its former node, or, if that
@@ -141,17 +106,14 @@ class ClusterView:
 
     @cached_property
     def node_by_name(self) -> Mapping[str, NodeView]:
-        """Return name -> node."""
         return {node.name: node for node in self.nodes}
 
     @cached_property
     def pod_by_uid(self) -> Mapping[str, PodView]:
-        """Return uid -> pod."""
         return {pod.uid: pod for pod in self.pods}
 
     @cached_property
     def pod_by_key(self) -> Mapping[str, PodView]:
-        """Return "namespace/name" -> pod."""
         return {pod.key: pod for pod in self.pods}
 
     @cached_property
@@ -186,19 +148,19 @@ class ClusterView:
         return {}
 
     def pods_on(self, node: str) -> list[PodView]:
-        """Return all pods of a node, finished ones included. The list must not be changed."""
+        """All pods of a node, finished ones included. The list must not be changed."""
         return self._pods_by_node.get(node, _NO_PODS)
 
     def unfinished_on(self, node: str) -> list[PodView]:
-        """Return the unfinished pods of a node. The list must not be changed."""
+        """The list must not be changed."""
         return self._unfinished_by_node.get(node, _NO_PODS)
 
     def pods_of_owner(self, uid: str) -> list[PodView]:
-        """Return all pods with this owner, finished and terminating ones included. The list must not be changed."""
+        """All pods with this owner, finished and terminating ones included. The list must not be changed."""
         return self._pods_by_owner.get(uid, _NO_PODS)
 
     def occupancy(self, node: str) -> Occupancy:
-        """Return the requests of the unfinished pods of a node. The result is computed once per view."""
+        """Computed once per view."""
         known = self._occupancies.get(node)
         if known is None:
             pods = self.unfinished_on(node)
@@ -210,10 +172,7 @@ class ClusterView:
         return {}
 
     def unavailable(self, workload: WorkloadView) -> frozenset[str]:
-        """Return the uids of the unavailable pods of a workload: finished, terminating, not ready, or being evicted.
-
-        The result is computed once per view.
-        """
+        """Uids of the pods that are finished, terminating, not ready, or being evicted. Computed once per view."""
         known = self._unavailable.get(workload)
         if known is None:
             known = self._unavailable[workload] = frozenset(
@@ -222,7 +181,7 @@ class ClusterView:
         return known
 
     def missing(self, workload: WorkloadView) -> int:
-        """Return the number of replicas of a workload that have no pod. 0 if `disruptions` does not count them."""
+        """Replicas of a workload that have no pod. 0 if `disruptions` does not count them."""
         existing = sum(len(self.pods_of_owner(owner)) for owner in workload.owners)
         return self.disruptions.missing(workload.replicas, existing)
 
@@ -231,17 +190,16 @@ _NO_PODS: list[PodView] = []
 
 
 def _requested(pod: PodView) -> Amounts:
-    """Return the requests of a pod for the resources that usage reports have."""
+    """Requests for the resources that usage reports have."""
     return {name: pod.requests.get(name, 0) for name in (CPU, MEMORY)}
 
 
 def total_requests(pods: Iterable[PodView]) -> Amounts:
-    """Return the sum of the requests of pods: milli-cores for cpu, whole units for everything else."""
+    """Sum of requests: milli-cores for cpu, whole units for everything else."""
     return total_of(pod.requests for pod in pods)
 
 
 def total_of(amounts: Iterable[Amounts]) -> Amounts:
-    """Return the sum of amounts, resource by resource."""
     total: Amounts = {}
     for each in amounts:
         for name, amount in each.items():

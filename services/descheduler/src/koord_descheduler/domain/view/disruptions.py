@@ -21,23 +21,16 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disruptions:
-    """All disruptions of one moment.
+    """All disruptions of one moment (descheduler spec, 7.3)."""
 
-    Attributes:
-        leaving: Uid of a pod whose eviction was requested and is not done -> cause.
-        nodes: Names of the nodes that exist and are ready; None: nodes are not looked at.
-        counts_missing: Whether replicas without a pod count. They are pods that left and have no successor yet.
-
-    Source:
-        descheduler spec, 7.3
-    """
-
+    # Uid of a pod whose eviction was requested and is not done -> cause.
     leaving: Mapping[str, Cause] = field(default_factory=dict[str, Cause])
-    nodes: Set[str] | None = None
+    nodes: Set[str] | None = None  # Names of the nodes that exist and are ready; None: nodes are not looked at
+    # Whether replicas without a pod count. They are pods that left and have no successor yet.
     counts_missing: bool = False
 
     def cause(self, pod: PodView) -> Cause | None:
-        """Return the cause for which a pod is being taken away, even while it is still ready; None if it stays.
+        """Why a pod is being taken away, even while it is still ready; None if it stays.
 
         A pod is taken away by a requested eviction, by the soft-eviction annotation, or because its node is not ready
         or does not exist.
@@ -50,28 +43,18 @@ class Disruptions:
         return cause
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether a pod is unavailable: finished, terminating, not ready, or being taken from its workload."""
+        """Whether a pod is unavailable: finished, terminating, not ready, or being taken from its workload."""
         return not (pod.is_active and pod.is_ready) or self.cause(pod) is not None
 
     def missing(self, replicas: int, existing: int) -> int:
-        """Return the number of replicas of a workload that have no pod. 0 if `counts_missing` is False.
-
-        Args:
-            replicas: Replicas that the workload should have.
-            existing: Number of its pods, in any state.
+        """The replicas of a workload that have no pod. 0 if `counts_missing` is False. `existing`: its pods, in any
+        state.
         """
         return max(0, replicas - existing) if self.counts_missing else 0
 
 
 def disruptions_of(state: ClusterState, nodes: Iterable[NodeView]) -> Disruptions:
-    """Return all disruptions that the folded facts contain.
-
-    Pods that an agent evicts count from its own fact on, before the manager requests their eviction.
-
-    Args:
-        state: The folded state.
-        nodes: All nodes.
-    """
+    """Pods that an agent evicts count from its own fact on, before the manager requests their eviction."""
     leaving = {
         uid: Cause.AGENT for agent in state.of_kind(NodeAgentState).values() if agent.evicting for uid in agent.evicting
     }

@@ -26,13 +26,10 @@ _PODS: Final = "pods"
 
 
 def native_misfits(pod: PodView, node: NodeView, cluster: ClusterView) -> list[str]:
-    """Return the codes of all reasons why a pod does not fit a node; empty if it fits.
+    """Codes of all reasons why a pod does not fit a node; empty if it fits (descheduler spec, 1.3).
 
     The codes are `node_selector`, `taint`, `insufficient_<resource>` and `unschedulable`. The number of pods is not
     checked. A pod that already runs on the node counts as one more pod.
-
-    Source:
-        descheduler spec, 1.3
     """
     misfits: list[str] = []
     if not meets_node_selection(pod, node):
@@ -46,13 +43,10 @@ def native_misfits(pod: PodView, node: NodeView, cluster: ClusterView) -> list[s
 
 
 def upstream_misfit(pod: PodView, node: NodeView, cluster: ClusterView) -> str:
-    """Return the code of the first reason why a pod does not fit a node; "" if it fits.
+    """Code of the first reason why a pod does not fit a node; "" if it fits (descheduler spec, 1.4).
 
     Other than the native check, it also compares the required anti-affinity of the pod with the pods on the node, and
     requires a free place for one more pod. If the pod already runs on the node, its resources are not checked.
-
-    Source:
-        descheduler spec, 1.4
     """
     if node.is_unschedulable:
         return UNSCHEDULABLE
@@ -73,20 +67,11 @@ def upstream_misfit(pod: PodView, node: NodeView, cluster: ClusterView) -> str:
 
 
 def fits_upstream(pod: PodView, node: NodeView, cluster: ClusterView) -> bool:
-    """Return whether a pod fits a node by the check of the upstream plugins, see `upstream_misfit`.
-
-    Source:
-        descheduler spec, 1.4
-    """
     return not upstream_misfit(pod, node, cluster)
 
 
 def meets_node_selection(pod: PodView, node: NodeView) -> bool:
-    """Return whether the labels and the name of a node meet node selector and required node affinity of a pod.
-
-    Source:
-        descheduler spec, 1.3
-    """
+    """Whether labels and name of a node meet node selector and required affinity of a pod (descheduler spec, 1.3)."""
     spec, labels = pod.object.spec, node.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -97,7 +82,6 @@ def meets_node_selection(pod: PodView, node: NodeView) -> bool:
 
 
 def anti_affinity_terms(pod: PodView) -> list[PodAffinityTerm]:
-    """Return the required anti-affinity terms of a pod."""
     affinity = pod.object.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return []
@@ -105,29 +89,18 @@ def anti_affinity_terms(pod: PodView) -> list[PodAffinityTerm]:
 
 
 def is_selected(term: PodAffinityTerm, pod: PodView, other: PodView) -> bool:
-    """Return whether a term of `pod` selects `other`: by namespace, and by labels.
+    """Whether a term of `pod` selects `other`: by namespace, and by labels (descheduler spec, 1.4, 10.6).
 
     A term without namespaces selects the namespace of `pod`. A term without label selector selects nothing.
-
-    Source:
-        descheduler spec, 1.4, 10.6
     """
     namespaces = term.namespaces or [pod.namespace]
     return other.namespace in namespaces and is_matching(term.label_selector, other.labels, missing=False)
 
 
 def clashes_on_node(pod: PodView, node: NodeView, others: Iterable[PodView]) -> bool:
-    """Return whether required anti-affinity of a pod excludes one of the pods on a node.
+    """Whether required anti-affinity of a pod excludes one of the pods on a node (descheduler spec, 1.4).
 
     A term counts only if the node has its topology key. Pods with the name of the pod are not compared.
-
-    Args:
-        pod: The pod.
-        node: The node.
-        others: Pods on the node.
-
-    Source:
-        descheduler spec, 1.4
     """
     terms = [term for term in anti_affinity_terms(pod) if term.topology_key in node.labels]
     return bool(terms) and any(
@@ -136,7 +109,7 @@ def clashes_on_node(pod: PodView, node: NodeView, others: Iterable[PodView]) -> 
 
 
 def _insufficient(pod: PodView, node: NodeView, cluster: ClusterView) -> Iterator[str]:
-    """Yield the resources of which the node has less left than the pod requests."""
+    """The resources of which the node has less left than the pod requests."""
     requested = cluster.occupancy(node.name).requested
     for name, amount in pod.requests.items():
         if amount > node.allocatable.get(name, 0) - requested.get(name, 0):
@@ -149,14 +122,8 @@ _MOST: Final = int(np.iinfo(np.int64).max)
 
 
 class FitIndex:
-    """Nodes with their free amounts. `fitting` returns the nodes that a pod fits by the native check.
-
-    Args:
-        nodes: The nodes, in the order in which they are tried.
-        cluster: The cluster at the start of the round.
-
-    Source:
-        descheduler spec, 1.3
+    """Nodes in the order in which they are tried, with their free amounts, for the native check (descheduler spec,
+    1.3).
     """
 
     def __init__(self, nodes: Sequence[NodeView], cluster: ClusterView) -> None:
@@ -168,9 +135,7 @@ class FitIndex:
     def fitting(self, pod: PodView, among: Mask | None = None) -> Iterator[int]:
         """Yield the positions of the nodes that a pod fits, in order.
 
-        Args:
-            pod: The pod.
-            among: bool (N,) nodes to consider; None for all.
+        `among`: bool (N,) nodes to consider; None for all.
         """
         mask = self._open if among is None else self._open & among
         for name, amount in pod.requests.items():
@@ -185,11 +150,11 @@ class FitIndex:
             position += 1
 
     def fits_any(self, pod: PodView, *, other_than: str = "") -> bool:
-        """Return whether a pod fits any of the nodes, except the node named `other_than`."""
+        """Whether a pod fits any of the nodes, except the one named `other_than`."""
         return any(self.nodes[position].name != other_than for position in self.fitting(pod))
 
     def free(self, resource: str) -> Column:
-        """Return allocatable minus requests of the unfinished pods: int64 (N,), below 0 on an overcommitted node.
+        """Allocatable minus requests of the unfinished pods: int64 (N,), below 0 on an overcommitted node.
 
         A quantity may have more than 64 bits, so amounts are cut to int64.
         """

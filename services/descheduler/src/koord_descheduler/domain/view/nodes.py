@@ -14,57 +14,36 @@ from koordcore.values.timestamps import unix_seconds
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NodeView:
-    """One version of a Node object with values computed from it.
+    """One version of a Node object with values computed from it (descheduler spec, 1.2, 4 (1))."""
 
-    Attributes:
-        object: The node, with deprecated resource names replaced.
-        allocatable: Amounts for pods: milli-cores for cpu, whole units for everything else. The reservation of the
-            node's annotation is subtracted.
-        capacity: Capacity of the whole node, in the same units.
-        reservation: The reservation in the node's annotation; empty if it is absent or invalid.
-        is_ready: Whether every condition Ready has status True. A node without such a condition is ready.
-
-    Source:
-        descheduler spec, 1.2, 4 (1)
-    """
-
-    object: Node
+    object: Node  # The node, with deprecated resource names replaced
     name: str
+    # Amounts for pods: milli-cores for cpu, whole units for everything else. The reservation of the node's annotation
+    # is subtracted.
     allocatable: Amounts
-    capacity: Amounts
-    reservation: NodeReservation
-    is_ready: bool
+    capacity: Amounts  # Capacity of the whole node, in the same units
+    reservation: NodeReservation  # The reservation in the node's annotation; empty if it is absent or invalid
+    is_ready: bool  # Whether every condition Ready has status True. A node without such a condition is ready.
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of the node."""
         return self.object.metadata.labels
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Return the annotations of the node."""
         return self.object.metadata.annotations
 
     @property
     def taints(self) -> list[Taint]:
-        """Return the taints of the node."""
         return self.object.spec.taints
 
     @property
     def is_unschedulable(self) -> bool:
-        """Return whether the node is closed for new pods."""
         return self.object.spec.unschedulable
 
 
 def node_view(node: Node) -> NodeView:
-    """Return a Node object with the values that are computed from it.
-
-    Raises:
-        InvalidInput: A quantity of the node is invalid.
-
-    Source:
-        descheduler spec, 1.2
-    """
+    """Raises InvalidInput: a quantity of the node is invalid."""
     status = node.status
     allocatable = rename_resources(status.allocatable, DEPRECATED)
     capacity = rename_resources(status.capacity, DEPRECATED)
@@ -85,30 +64,22 @@ def node_view(node: Node) -> NodeView:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NodeMetric:
-    """The latest usage report of a node.
+    """The latest usage report of a node (descheduler spec, 8.2)."""
 
-    Attributes:
-        updated: Unix seconds of the report; None if it has no valid time.
-        system: Usage outside of pods: milli-cores for cpu, whole units for everything else.
-        pods: "namespace/name" of a pod -> its usage, in the same units.
-        position: Position of the report in the stream of observations; 0 if it is not from there.
-
-    Source:
-        descheduler spec, 8.2
-    """
-
-    updated: float | None
+    updated: float | None  # Unix seconds of the report; None if it has no valid time
+    # Usage outside of pods: milli-cores for cpu, whole units for everything else.
     system: Amounts = field(default_factory=dict[str, int])
+    # "namespace/name" of a pod -> its usage, in the same units.
     pods: Mapping[str, Amounts] = field(default_factory=dict[str, Amounts])
-    position: int = 0
+    position: int = 0  # Position of the report in the stream of observations; 0 if it is not from there
 
     def is_fresh(self, now: float, expiration: float) -> bool:
-        """Return whether the report is younger than `expiration` seconds at `now`."""
+        """Whether the report is younger than `expiration` seconds at `now`."""
         return self.updated is not None and now - self.updated < expiration
 
 
 def metric_of_report(report: NodeUsageReported, position: int) -> NodeMetric | None:
-    """Return the metric of a usage report at a position; None if the node has not been measured yet."""
+    """None if the node has not been measured yet."""
     if report.node_usage is None:
         return None
     return NodeMetric(

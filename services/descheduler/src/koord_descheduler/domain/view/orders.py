@@ -20,17 +20,10 @@ _QOS: Final = {QosClass.BE: 0, QosClass.LS: 1, QosClass.LSR: 2, QosClass.LSE: 3,
 
 
 def give_up_order(pods: Iterable[PodView], extra: Callable[[PodView], Any] | None = None) -> list[PodView]:
-    """Return pods in the order in which they are given up: the first one leaves first.
+    """Pods in the order in which they are given up: the first one leaves first (descheduler spec, 1.5).
 
     The keys in turn, lower first: priority class, priority value, QoS class of Kubernetes, QoS class, deletion cost,
-    eviction cost, `extra`; the younger pod first. Equal pods keep their order.
-
-    Args:
-        pods: The pods.
-        extra: Further sort key of the caller, such as the usage; lower first. None: there is none.
-
-    Source:
-        descheduler spec, 1.5
+    eviction cost, `extra` such as the usage; the younger pod first. Equal pods keep their order.
     """
     if extra is None:
         return sorted(pods, key=lambda pod: (*_rank(pod), -pod.created))
@@ -49,13 +42,10 @@ def _rank(pod: PodView) -> tuple[int, int, int, int, int, int]:
 
 
 def upstream_order(pods: Iterable[PodView]) -> list[PodView]:
-    """Return pods from low to high priority.
+    """Pods from low to high priority (descheduler spec, 1.6).
 
     The keys in turn: pods without priority first, then by its value; QoS class of Kubernetes; pods that do not prefer
     to stay first. Equal pods keep their order.
-
-    Source:
-        descheduler spec, 1.6
     """
     return sorted(pods, key=_upstream_rank)
 
@@ -90,12 +80,7 @@ class PodOrder:
         self._pods: tuple[PodView, ...] | None = None
 
     def change(self, before: PodView | None, after: PodView | None) -> None:
-        """Move a changed pod to its place in the order.
-
-        Args:
-            before: The pod before the change; None if it did not exist.
-            after: The pod after the change; None if it does not exist any more.
-        """
+        """None: the pod did not exist before, or does not exist any more."""
         if before is not None:
             self._remove(_key(before))
         if after is not None:
@@ -103,13 +88,11 @@ class PodOrder:
         self._pods = None
 
     def pods(self) -> tuple[PodView, ...]:
-        """Return all pods by namespace, name and uid."""
         if self._pods is None:
             self._pods = tuple([entry[3] for block in self._blocks for entry in block])
         return self._pods
 
     def has_namespace(self, name: str) -> bool:
-        """Return whether there is a pod in a namespace."""
         first = (name, "", "")
         index = bisect_left(self._ends, first)
         if index == len(self._ends):

@@ -33,134 +33,102 @@ FAILED: Final = "Failed"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PodView:
-    """One version of a Pod object with values computed from it.
+    """One version of a Pod object with values computed from it (descheduler spec, 1.1, 1.2).
 
     Two views are equal only if they are the same object; `uid` identifies the pod.
-
-    Attributes:
-        object: The pod, with deprecated resource names replaced.
-        key: "namespace/name".
-        node: Name of its node; "" if it has none.
-        created: Unix seconds of its creation; 0.0 if unknown.
-        controller: The owner reference of the pod's controller; None if there is none.
-        requests: Total request: milli-cores for cpu, whole units for everything else.
-        band: Priority class with defaults.
-        qos: QoS class with defaults.
-        kube_qos: QoS class of Kubernetes.
-        deletion_cost: Cost in the annotation of Kubernetes; 0 if absent or malformed.
-        eviction_cost: Cost in the annotation of Koordinator; 0 if absent or malformed.
-        is_finished: Whether its phase is Succeeded or Failed.
-        is_terminating: Whether its deletion was requested.
-        is_ready: Whether its condition Ready is True.
-        has_evict_annotation: Whether the user allows its eviction, whatever other rules say.
-
-    Source:
-        descheduler spec, 1.1, 1.2
     """
 
-    object: Pod
+    object: Pod  # The pod, with deprecated resource names replaced
     name: str
     namespace: str
     uid: str
-    key: str
-    node: str
-    created: float
-    controller: OwnerReference | None
-    requests: Amounts
-    band: PriorityBand
-    qos: QosClass
+    key: str  # "namespace/name"
+    node: str  # Name of its node; "" if it has none
+    created: float  # Unix seconds of its creation; 0.0 if unknown
+    controller: OwnerReference | None  # The owner reference of the pod's controller; None if there is none
+    requests: Amounts  # Total request: milli-cores for cpu, whole units for everything else
+    band: PriorityBand  # Priority class with defaults
+    qos: QosClass  # QoS class with defaults
     kube_qos: str
-    deletion_cost: int
-    eviction_cost: int
+    deletion_cost: int  # Cost in the annotation of Kubernetes; 0 if absent or malformed
+    eviction_cost: int  # Cost in the annotation of Koordinator; 0 if absent or malformed
     scheduler_name: str
-    is_finished: bool
-    is_terminating: bool
-    is_ready: bool
-    has_evict_annotation: bool
+    is_finished: bool  # Whether its phase is Succeeded or Failed
+    is_terminating: bool  # Whether its deletion was requested
+    is_ready: bool  # Whether its condition Ready is True
+    has_evict_annotation: bool  # Whether the user allows its eviction, whatever other rules say
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of the pod."""
         return self.object.metadata.labels
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Return the annotations of the pod."""
         return self.object.metadata.annotations
 
     @property
     def owners(self) -> list[OwnerReference]:
-        """Return the owner references of the pod."""
         return self.object.metadata.owner_references
 
     @property
     def priority(self) -> int | None:
-        """Return the priority value of the pod; None if it has none."""
+        """None if the pod has none."""
         return self.object.spec.priority
 
     @property
     def is_active(self) -> bool:
-        """Return whether the pod is neither finished nor terminating."""
         return not (self.is_finished or self.is_terminating)
 
     @property
     def is_bare(self) -> bool:
-        """Return whether the pod has no owner reference."""
         return not self.object.metadata.owner_references
 
     @property
     def is_daemon(self) -> bool:
-        """Return whether an owner of the pod is a DaemonSet."""
         return any(owner.kind == "DaemonSet" for owner in self.object.metadata.owner_references)
 
     @property
     def is_mirror(self) -> bool:
-        """Return whether the pod mirrors a static pod of a kubelet."""
+        """Whether the pod mirrors a static pod of a kubelet."""
         return CONFIG_MIRROR in self.annotations
 
     @property
     def is_static(self) -> bool:
-        """Return whether the pod was not created by the API server."""
+        """Whether the pod was not created by the API server."""
         return self.annotations.get(CONFIG_SOURCE, "api") != "api"
 
     @property
     def is_system_critical(self) -> bool:
-        """Return whether the priority of the pod is that of pods critical for the system."""
         priority = self.object.spec.priority
         return priority is not None and priority >= SYSTEM_CRITICAL
 
     @property
     def has_local_storage(self) -> bool:
-        """Return whether a volume of the pod is a hostPath or an emptyDir."""
+        """Whether a volume is a hostPath or an emptyDir."""
         return any(volume.host_path or volume.empty_dir for volume in self.object.spec.volumes)
 
     @property
     def claims(self) -> list[str]:
-        """Return the names of the PersistentVolumeClaims that the pod uses."""
         volumes = self.object.spec.volumes
         return [each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim is not None]
 
     @property
     def must_stay(self) -> bool:
-        """Return whether the eviction cost is the largest int32, which forbids to evict the pod."""
+        """Whether the eviction cost is the largest int32, which forbids to evict the pod."""
         return self.eviction_cost == NEVER_EVICT
 
 
 def pod_view(
     pod: Pod, node: str | None = None, shared: Callable[[Amounts], Amounts] = lambda amounts: amounts
 ) -> PodView:
-    """Return a Pod object with the values that are computed from it.
+    """Compute the values of one version of a pod.
 
     Args:
-        pod: The pod as the log or the API server has it.
         node: Node on which the scheduler placed it; None takes `spec.nodeName`.
         shared: Returns equal amounts that other pods have, so that pods share them.
 
     Raises:
         InvalidInput: A quantity of the pod is invalid.
-
-    Source:
-        descheduler spec, 1.1, 1.2
     """
     pod = rename_pod(pod)
     meta, spec, status = pod.metadata, pod.spec, pod.status
@@ -215,9 +183,8 @@ class SharedParts:
     def share(self, pod: Pod) -> None:
         """Replace parts of a pod by equal objects of earlier pods, to save memory.
 
-        The value of the pod does not change.
-
-        This is safe, because lists and dictionaries of a folded object are never changed.
+        The value of the pod does not change. This is safe, because lists and dictionaries of a folded object are never
+        changed.
         """
         for struct in (pod.metadata, pod.spec, pod.status):
             for name in struct.__struct_fields__:
@@ -230,7 +197,7 @@ class SharedParts:
             self._parts.clear()
 
     def amounts(self, amounts: Amounts) -> Amounts:
-        """Return an equal object of amounts that was seen before, or else `amounts` itself."""
+        """An equal object that was seen before, or else `amounts` itself."""
         return self._shared("", amounts)
 
     def _shared(self, name: str, value: Any) -> Any:
@@ -246,13 +213,7 @@ class SharedParts:
 
 
 def statuses(pod: PodView, *, init: bool = False, ephemeral: bool = False) -> Iterator[ContainerStatus]:
-    """Yield the statuses of a pod's containers.
-
-    Args:
-        pod: The pod.
-        init: Whether init containers are included.
-        ephemeral: Whether ephemeral containers are included.
-    """
+    """Statuses of containers, with those of init and ephemeral ones if asked for."""
     status = pod.object.status
     yield from status.container_statuses
     if init:
@@ -262,14 +223,12 @@ def statuses(pod: PodView, *, init: bool = False, ephemeral: bool = False) -> It
 
 
 def waiting_reasons(containers: Iterator[ContainerStatus]) -> Iterator[str]:
-    """Yield the reasons of the containers that wait."""
     for container in containers:
         if container.state is not None and container.state.waiting is not None:
             yield container.state.waiting.reason
 
 
 def reasons(containers: Iterator[ContainerStatus]) -> Iterator[str]:
-    """Yield the reasons of the containers that wait or have ended."""
     for container in containers:
         if container.state is not None:
             if container.state.waiting is not None:
@@ -279,7 +238,7 @@ def reasons(containers: Iterator[ContainerStatus]) -> Iterator[str]:
 
 
 def exit_codes(containers: Iterator[ContainerStatus]) -> Iterator[int]:
-    """Yield the exit codes of the containers that have ended and were not started again."""
+    """Exit codes of the containers that have ended and were not started again."""
     for container in containers:
         if container.state is not None and container.state.terminated is not None:
             yield container.state.terminated.exit_code

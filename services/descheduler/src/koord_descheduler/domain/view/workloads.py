@@ -21,26 +21,15 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """A workload that controls pods directly, or through ReplicaSets.
+    """A workload that controls pods directly, or through ReplicaSets."""
 
-    Attributes:
-        replicas: Number of replicas that the workload should have.
-        owners: Uids of the owners of its pods. For a Deployment, these are all its ReplicaSets.
-
-    Source:
-        descheduler spec, 7.8
-    """
-
-    replicas: int
-    owners: tuple[str, ...]
+    replicas: int  # Number of replicas that the workload should have
+    owners: tuple[str, ...]  # Uids of the owners of its pods. For a Deployment, these are all its ReplicaSets.
 
 
 def replicas_of(pod: PodView | None, workloads: Mapping[str, WorkloadView]) -> int | None:
-    """Return the number of replicas that a pod's workload should have; None if there is no pod or no known workload.
-
-    Args:
-        pod: The pod.
-        workloads: Uid of a controller -> its workload.
+    """The replicas that a pod's workload should have; None if there is no pod or no known workload, by uid of the
+    controller.
     """
     controller = None if pod is None else pod.controller
     workload = None if controller is None else workloads.get(controller.uid)
@@ -69,9 +58,6 @@ class WorkloadIndex:
     """All controllers that have a number of replicas.
 
     A ReplicaSet of a Deployment stands for the Deployment, with the pods of all its ReplicaSets. A Job has no scale.
-
-    Source:
-        descheduler spec, 7.8
     """
 
     def __init__(self) -> None:
@@ -82,27 +68,18 @@ class WorkloadIndex:
 
     @property
     def views(self) -> Mapping[str, WorkloadView]:
-        """Return uid of a controller -> its workload. It changes with the next `note` or `note_custom`."""
+        """Uid of a controller -> its workload. It changes with the next `note` or `note_custom`."""
         return self._views
 
     def note(self, uid: str, state: WorkloadState | None) -> None:
-        """Record the new state of a workload.
-
-        Args:
-            uid: Uid of the workload.
-            state: The workload; None if it does not exist any more.
-        """
+        """None: the workload does not exist any more."""
         has_scale = state is not None and state.object.kind != _JOB
         self._replace(uid, _Known(uid, state.object.replicas) if state is not None and has_scale else None)
 
     def note_custom(self, id_: str, state: CustomObjectState | None) -> None:
-        """Take a custom resource of a kind in `WITH_REPLICAS` as it is now; None: it does not exist any more.
+        """Take a custom resource of a kind in `WITH_REPLICAS`; None: it does not exist any more.
 
-        An object that is not valid counts as absent.
-
-        Args:
-            id_: Id of its aggregate.
-            state: Its folded state.
+        An invalid one counts as absent.
         """
         document = None if state is None else state.object
         self._replace(id_, None if document is None else _read(plural_of(id_), document))
@@ -150,7 +127,6 @@ class WorkloadIndex:
 
 
 def workload_index(state: ClusterState) -> WorkloadIndex:
-    """Return the index of all workloads in a folded state."""
     index = WorkloadIndex()
     for uid, workload in state.of_kind(WorkloadState).items():
         index.note(uid, workload)
@@ -161,7 +137,7 @@ def workload_index(state: ClusterState) -> WorkloadIndex:
 
 
 def _read(plural: str, raw: dict[str, Any]) -> _Known | None:
-    """Return what an object says; None if it is not valid. The default is one replica."""
+    """None if the object is not valid. The default is one replica."""
     try:
         meta = object_from_json(raw.get("metadata") or {}, ObjectMeta)
     except codec.DecodeError:

@@ -41,42 +41,27 @@ from koord_descheduler.shell.waiting import Problem
 
 @dataclass(slots=True, kw_only=True)
 class RoundDecider:
-    """Decides rounds. It has no effect on the cluster.
-
-    Attributes:
-        builder: The folded cluster.
-        facts: What earlier rounds have left.
-        effects: Knows created jobs that the fold does not have yet, and profiles whose pods leave by jobs.
-        clock: Clock of the run.
-        logger: Logger of the service.
-        metrics: Metrics of the service.
-        shared: State that all plugins share.
-        nodes: Selects the nodes of the rounds.
-        limiter: Limits on the evictions of a round.
-        prover: Asks the scheduler where evicted pods would land.
-        watch: Liveness check of the plugins, of which one may hang.
-        is_dry_run: Whether evictions are counted and not carried out.
-    """
+    """Decides rounds. It has no effect on the cluster."""
 
     builder: ViewBuilder
-    facts: RoundFacts
-    effects: RoundEffects
+    facts: RoundFacts  # What earlier rounds have left
+    effects: RoundEffects  # Knows created jobs that the fold does not have yet, and profiles whose pods leave by jobs
     clock: Clock
     logger: Logger
     metrics: DeschedulerMetrics
     shared: SharedState
     nodes: Selector
     limiter: EvictionLimiter
-    prover: Prover
-    watch: WorkWatch
-    is_dry_run: bool
+    prover: Prover  # Asks the scheduler where evicted pods would land
+    watch: WorkWatch  # Liveness check of the plugins, of which one may hang
+    is_dry_run: bool  # Whether evictions are counted and not carried out
     _too_small: Problem = field(init=False)
 
     def __post_init__(self) -> None:
         self._too_small = Problem("round_refused", self.logger)
 
     async def begin(self) -> RoundStart:
-        """Return the view of this moment, with the jobs and evictions that are still under way, and the memory.
+        """The view of this moment, with the jobs and evictions that are still under way, and the memory.
 
         The plugins find the jobs in flight and the anomaly detectors in the state that they share.
         """
@@ -127,6 +112,6 @@ class RoundDecider:
         return RoundDecision(outcome, moves, plan_drafts(chosen, moves), closed, refused, seconds)
 
     def events(self, start: RoundStart, decided: RoundDecision) -> Iterator[Event]:
-        """Return the facts that record a decision, with the state in which the round leaves the detectors."""
+        """With the state in which the round leaves the detectors."""
         changed = detector_changes(detectors_of(start.memory), self.shared.of(Detectors).states)
         return decision(start.cluster.now, decided.moves, decided.closed, changed, report_positions(start.cluster))

@@ -49,22 +49,12 @@ _UNSEEN_SECONDS: Final = 60.0
 
 @dataclass(slots=True, kw_only=True)
 class RoundEffects:
-    """Carries out the decisions of rounds, if this instance still leads.
-
-    Attributes:
-        leading: Whether this instance may decide.
-        facts: Appends facts.
-        writer: Changes objects.
-        migrating: Profile whose pods leave by migration jobs -> arguments of its MigrationController.
-        installation: Id of this installation, the same after a restart.
-        logger: Logger of the service.
-    """
-
     leading: Leading
     facts: FactWriter
     writer: ObjectWriter
+    # Profile whose pods leave by migration jobs -> arguments of its MigrationController.
     migrating: Mapping[str, MigrationControllerArgs]
-    installation: str
+    installation: str  # Id of this installation, the same after a restart
     logger: Logger
     _created: dict[str, tuple[JobInFlight, float]] = field(
         default_factory=dict[str, tuple[JobInFlight, float]], init=False
@@ -76,13 +66,7 @@ class RoundEffects:
     async def move(self, moves: Sequence[RoundMove], cluster: ClusterView, position: int, term: Term) -> frozenset[str]:
         """Ask for the moves of a round. Return the uids of pods that stay, because log or manager refused.
 
-        Pods that do not exist any more are left out.
-
-        Args:
-            moves: The pods that have to leave.
-            cluster: The view of the cluster, from which the moves may be older.
-            position: Position of the log on which the round is based.
-            term: The term of the leader.
+        Pods that do not exist any more are left out: the moves may be older than `cluster`.
         """
         existing = [move for move in moves if move.uid in cluster.pod_by_uid]
         direct = [move for move in existing if not move.job]
@@ -90,10 +74,7 @@ class RoundEffects:
         return await self._evict(direct, position, term) | await self._create(by_job, cluster, term)
 
     async def close(self, nodes: Iterable[str], term: Term) -> None:
-        """Close nodes for new pods. If a node cannot be closed, log it; the next round proposes it again.
-
-        No-op if the term is over.
-        """
+        """If a node cannot be closed, log it; the next round proposes it again. No-op if the term is over."""
         changes = [ChangeNode(name=name, unschedulable=True) for name in nodes]
         try:
             for begin in range(0, len(changes), _CHANGES_AT_ONCE):
@@ -106,16 +87,10 @@ class RoundEffects:
             self.logger.warning("changes_not_made", changes=len(changes), reason=str(error))
 
     async def set_costs(self, costs: Sequence[PodCost], now: float, term: Term) -> tuple[dict[str, str], bool]:
-        """Write the deletion costs of pods, until the manager does not answer.
+        """Write the deletion costs of pods, until the manager does not answer. `now`: Unix seconds.
 
-        Args:
-            costs: The changes.
-            now: Unix seconds.
-            term: The term of the leader.
-
-        Returns:
-            The uid of each pod that keeps its deletion cost -> the reason; whether the manager has answered. If it has
-            not, each further request would hold up the round for as long.
+        Return the uid of each pod that keeps its deletion cost -> the reason; and whether the manager has answered. If
+        it has not, each further request would hold up the round for as long.
         """
         refused: dict[str, str] = {}
         for begin in range(0, len(costs), _CHANGES_AT_ONCE):
@@ -133,16 +108,14 @@ class RoundEffects:
         return refused, True
 
     def refused_costs(self, now: float) -> Set[PodCost]:
-        """Return the changes of deletion costs that the API server refused a short time ago. Older ones are deleted."""
+        """The changes of deletion costs that the API server refused a short time ago. Older ones are forgotten."""
         self._refused = {cost: at for cost, at in self._refused.items() if now - at < _REFUSED_SECONDS}
         return self._refused.keys()
 
     def unseen(self, seen: Set[str], now: float) -> Iterator[JobInFlight]:
         """Yield the created jobs that the fold does not have yet, and forget the others.
 
-        Args:
-            seen: Names of the folded jobs.
-            now: Unix seconds.
+        `seen`: names of the folded jobs.
         """
         for name, (job, since) in list(self._created.items()):
             if name in seen or now - since > _UNSEEN_SECONDS:
@@ -151,7 +124,7 @@ class RoundEffects:
                 yield job
 
     async def _evict(self, moves: Sequence[RoundMove], position: int, term: Term) -> frozenset[str]:
-        """Append the eviction of each pod, and return the uids of the pods whose eviction the log did not store.
+        """Append the eviction of each pod. Return the uids of the pods whose eviction the log did not store.
 
         A pod whose eviction somebody else requested meanwhile is refused alone.
         """
@@ -198,23 +171,12 @@ class RoundEffects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundExecution:
-    """Carries out recorded decisions of rounds.
-
-    Attributes:
-        builder: The folded cluster.
-        facts: Records the outcomes.
-        effects: Sends the requests to the manager, and appends evictions.
-        clock: Clock of the run.
-        logger: Logger of the service.
-        drains_wanted: Is set if a plugin asks for a look at all drains.
-    """
-
     builder: ViewBuilder
     facts: RoundFacts
-    effects: RoundEffects
+    effects: RoundEffects  # Sends the requests to the manager, and appends evictions
     clock: Clock
     logger: Logger
-    drains_wanted: asyncio.Event
+    drains_wanted: asyncio.Event  # Is set if a plugin asks for a look at all drains
 
     async def resume(self, term: Term) -> None:
         """Carry out what the last round decided, if its leader was killed before it had done so."""
@@ -233,7 +195,7 @@ class RoundExecution:
         await self._move(left, memory.closed, cluster, position, term)
 
     async def carry_out(self, decided: RoundDecision, start: RoundStart, term: Term) -> frozenset[str]:
-        """Carry out a recorded decision. Return the uids of pods that stay, because log or manager refused.
+        """Return the uids of pods that stay, because log or manager refused.
 
         Deletion costs are recorded here, each part before it is written.
         """
@@ -269,11 +231,7 @@ class RoundExecution:
                 break
 
     async def _set_costs(self, decided: DeletionCostsDecided, position: int, term: Term) -> bool:
-        """Write the deletion costs that a round has decided, and record the outcome.
-
-        Returns:
-            Whether the manager has answered.
-        """
+        """Return whether the manager has answered."""
         refused, is_answered = await self.effects.set_costs(decided.costs, self.clock.now().timestamp(), term)
         await self.facts.record([DeletionCostsCarriedOut(refused=refused)], position, term, COSTS)
         return is_answered

@@ -26,11 +26,11 @@ FIT_SECONDS: Final = 50.0
 
 
 class SchedulerAway(Exception):
-    """Raised if the scheduler does not answer, or refuses the question."""
+    """The scheduler does not answer, or refuses the question."""
 
 
 def scheduler_on(connection: BusConnection, names: BusNames) -> Ask:
-    """Return a function that asks the scheduler over the bus. The function may raise SchedulerAway."""
+    """The function asks over the bus, and may raise SchedulerAway."""
 
     async def question(request: FitRequest) -> FitAnswer:
         try:
@@ -42,7 +42,7 @@ def scheduler_on(connection: BusConnection, names: BusNames) -> Ask:
 
 
 async def answered(asking: Generator[FitRequest, FitAnswer, R], question: Ask) -> R:
-    """Run a computation that asks the scheduler, each part of it in a thread. Return its result.
+    """Run a computation that asks the scheduler, each part of it in a thread.
 
     Raises:
         SchedulerAway: The scheduler does not answer.
@@ -56,7 +56,7 @@ async def answered(asking: Generator[FitRequest, FitAnswer, R], question: Ask) -
 
 
 def _step(asking: Generator[FitRequest, FitAnswer, Any], answer: FitAnswer | None) -> tuple[FitRequest | None, Any]:
-    """Return the next question, or None and the result."""
+    """The next question, or None and the result."""
     try:
         return (next(asking) if answer is None else asking.send(answer)), None
     except StopIteration as end:
@@ -64,12 +64,9 @@ def _step(asking: Generator[FitRequest, FitAnswer, Any], answer: FitAnswer | Non
 
 
 class Prover:
-    """Proves moves: asks the scheduler whether chosen pods find another node, and whether the cluster gets better.
+    """Asks the scheduler whether chosen pods find another node, and whether the cluster gets better.
 
-    Args:
-        profiles: Names of the profiles whose moves must be proved before they are carried out.
-        question: Asks the scheduler; None if there is no connection to a scheduler.
-        logger: Logger of the service.
+    `profiles`: names of those whose moves must be proved. `question`: None if there is no connection to a scheduler.
     """
 
     def __init__(self, profiles: Collection[str], question: Ask | None, logger: Logger) -> None:
@@ -78,7 +75,7 @@ class Prover:
         self._not_proved = Problem("moves_not_proved", logger)
 
     async def proved(self, cluster: ClusterView, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Return the attempts of a round. The result of a refused attempt is the reason of the refusal.
+        """The result of a refused attempt is the reason of the refusal.
 
         Attempts of a plan are always proved. They get the node on which the scheduler would place the pod.
 

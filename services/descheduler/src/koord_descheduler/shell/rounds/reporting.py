@@ -35,11 +35,6 @@ class RoundExplanations:
     """Publishes the explanations of rounds, and of the pods that they refuse, under the uid of the pod.
 
     A round equal to the last one is left out for a minute, a refusal for a day. Another leader publishes them again.
-
-    Args:
-        explanations: Stream of explanations.
-        clock: Clock of the run.
-        actor: Name of this instance.
     """
 
     def __init__(self, explanations: ObservationLog, clock: Clock, actor: str) -> None:
@@ -51,14 +46,6 @@ class RoundExplanations:
         self._refusals: dict[str, tuple[list[str], float]] = {}  # choice -> codes, and when they were published
 
     async def publish(self, story: RoundEnded, refused: Iterable[EvictionRefused], position: int, term: Term) -> None:
-        """Publish a round and what it refused.
-
-        Args:
-            story: The round.
-            refused: The pods that stay.
-            position: Position of the log on which it is based.
-            term: The term of the leader.
-        """
         moment = self._clock.now()
         now, at = moment.timestamp(), rfc3339(moment)
 
@@ -87,36 +74,17 @@ class RoundExplanations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundReporter:
-    """Reports rounds.
-
-    Attributes:
-        facts: Records dry runs and refusals.
-        explanations: Publishes rounds as explanations.
-        metrics: Metrics of the service.
-        logger: Logger of the service.
-        limiter: Limits on the evictions of a round.
-        is_dry_run: Whether evictions are counted and not carried out.
-    """
-
     facts: RoundFacts
     explanations: RoundExplanations
     metrics: DeschedulerMetrics
     logger: Logger
     limiter: EvictionLimiter
-    is_dry_run: bool
+    is_dry_run: bool  # Whether evictions are counted and not carried out
 
     async def report(
         self, decided: RoundDecision, start: RoundStart, staying: Set[str], left_out: Sequence[str], term: Term
     ) -> None:
-        """Report a round that was carried out.
-
-        Args:
-            decided: What it decided.
-            start: What it began with.
-            staying: Uids of pods that stay, because log or manager refused.
-            left_out: Why profiles were left out.
-            term: The term of the leader.
-        """
+        """`staying`: uids of pods that stay, because log or manager refused. `left_out`: why profiles were left out."""
         outcome, now, position = decided.outcome, start.cluster.now, start.position
         tried = self.facts.memory(DRY_RUNS)
         await self.facts.record(dry_run_changes(now, outcome.attempts, tried), position, term, DRY_RUNS)

@@ -31,21 +31,12 @@ _PLANS_PER_GANG: Final = 8
 
 
 class GpuRepackArgs(WireModel):
-    """Arguments of the repacking of GPUs.
-
-    Attributes:
-        enabled: Whether pods are moved for gangs.
-        max_moves: Largest number of pods that a plan moves.
-        wait_seconds: Time that a gang waits before a plan is made for it.
-    """
-
-    enabled: StrictBool = False
-    max_moves: StrictInt = 100
-    wait_seconds: StrictInt = 60
+    enabled: StrictBool = False  # Whether pods are moved for gangs
+    max_moves: StrictInt = 100  # Largest number of pods that a plan moves
+    wait_seconds: StrictInt = 60  # Time that a gang waits before a plan is made for it
 
 
 def check_repack(args: GpuRepackArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     if args.max_moves < 1:
         yield InvalidInput("at least 1", args.max_moves, "gpuRepack.maxMoves")
     if args.wait_seconds < 0:
@@ -54,28 +45,15 @@ def check_repack(args: GpuRepackArgs) -> Iterator[InvalidInput]:
 
 @dataclass(slots=True)
 class _Tried:
-    """What earlier rounds have tried.
-
-    Attributes:
-        until: Name of a gang that was tried -> Unix seconds before which it is not tried again.
-        shown: The last plan of a dry run. Each round shows it as long as it could be carried out.
-        refused: Plans with a pod that was refused. Each round asks again for those whose gang is not due.
-    """
-
+    # Name of a gang that was tried -> Unix seconds before which it is not tried again.
     until: dict[str, float] = field(default_factory=dict[str, float])
-    shown: MovePlan | None = None
+    shown: MovePlan | None = None  # The last plan of a dry run. Each round shows it as long as it could be carried out.
+    # Plans with a pod that was refused. Each round asks again for those whose gang is not due.
     refused: list[MovePlan] = field(default_factory=list[MovePlan])
 
 
 class GpuRepack:
-    """Makes plans that free whole GPUs for waiting gangs, one at a time.
-
-    Args:
-        args: Its arguments.
-        scope: Nodes and pods that the plugin considers.
-        shared: State that all plugins share.
-        is_dry_run: Whether the plugin decides without evicting.
-    """
+    """Makes plans that free whole GPUs for waiting gangs, one at a time. No-op while a plan is under way."""
 
     def __init__(self, args: GpuRepackArgs, scope: Scope, shared: SharedState, *, is_dry_run: bool) -> None:
         self._is_dry_run = is_dry_run
@@ -85,7 +63,6 @@ class GpuRepack:
         self._tried = shared.of(_Tried)
 
     def run(self, run: PluginRun) -> None:
-        """Request the moves of one plan, if one can be found for a waiting gang. No-op while a plan is under way."""
         cluster = run.cluster
         if not self._args.enabled or any(not plan.ended_at for plan in cluster.gpus.plans.values()):
             return
@@ -133,7 +110,6 @@ class GpuRepack:
         self._tried.refused = []
 
     def _due(self, cluster: ClusterView) -> list[WaitingGang]:
-        """Return the gangs for which a plan may be made now."""
         if not cluster.gpus.devices:
             return []
         ended: dict[str, float] = {}
@@ -149,7 +125,7 @@ class GpuRepack:
 
 
 def _is_open(plan: MovePlan, cluster: ClusterView) -> bool:
-    """Return whether the pods of a plan are where they were: its members wait, and the others have not moved."""
+    """Whether the pods of a plan are where they were: its members wait, and the others have not moved."""
     return all(
         (known := cluster.pod_by_uid.get(pod.uid)) is not None and known.node == pod.node
         for pod in (*plan.members, *plan.pods)

@@ -39,21 +39,14 @@ from koord_descheduler.domain.view.pods import PodView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingGang:
-    """A gang without nodes, or a single pod without a node.
+    """A gang without nodes, or a single pod without a node."""
 
-    Attributes:
-        name: The gang as "namespace/name"; the pod if a single pod waits.
-        members: Pods that need nodes before the gang may run, each with its requests.
-        since: Unix seconds since which the last of them exists.
-    """
-
-    name: str
-    members: tuple[tuple[PodView, GpuPod], ...]
-    since: float
+    name: str  # The gang as "namespace/name"; the pod if a single pod waits
+    members: tuple[tuple[PodView, GpuPod], ...]  # Pods that need nodes before the gang may run, each with its requests
+    since: float  # Unix seconds since which the last of them exists
 
     @property
     def gpus(self) -> int:
-        """Return the number of whole GPUs that the members need together."""
         return sum(gpu.num_gpu for _, gpu in self.members)
 
 
@@ -84,7 +77,7 @@ def waiting_gangs(cluster: ClusterView) -> Iterator[WaitingGang]:
 def _gang(
     name: str, pods: list[PodView], bound: int, groups: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> WaitingGang | None:
-    """Return the gang of these pending pods; None if it does not wait for whole GPUs, or lacks pods."""
+    """The gang of these pending pods; None if it does not wait for whole GPUs, or lacks pods."""
     minimum = _minimum(pods[0], groups)
     needed = minimum - bound if minimum > bound else len(pods)
     if len(pods) < needed:
@@ -98,7 +91,7 @@ def _gang(
 
 
 def _minimum(pod: PodView, groups: Mapping[tuple[str, str], Mapping[str, Any]]) -> int:
-    """Return the minimum number of members of the pod's gang; 1 for a pod without a gang."""
+    """Minimum number of members of the pod's gang; 1 for a pod without a gang."""
     gang = gang_name(pod.labels, pod.annotations)
     if not gang:
         return 1
@@ -119,24 +112,18 @@ _PER_PERCENT: Final = WHOLE_GPU // WHOLE
 
 @dataclass(slots=True)
 class GpuNodes:
-    """The nodes of a round with their free GPUs, and the places of pods on them.
+    """The nodes of a round with their free GPUs, and the places of pods on them."""
 
-    Attributes:
-        nodes: The nodes, by position.
-        columns: Their free amounts of CPU and GPU.
-        memory_mib_left: Their free memory in MiB, int64 (N,).
-    """
-
-    nodes: Sequence[NodeView]
-    columns: GpuColumns
-    memory_mib_left: Ints
+    nodes: Sequence[NodeView]  # The nodes, by position
+    columns: GpuColumns  # Their free amounts of CPU and GPU
+    memory_mib_left: Ints  # Their free memory in MiB, int64 (N,)
     _cards: list[dict[int, int]]
     """Position of a node -> minor number of a healthy GPU -> its index on the node."""
     _cluster: ClusterView
     _rows: dict[bytes, frozenset[int] | None] = field(default_factory=dict[bytes, "frozenset[int] | None"])
 
     def place_of(self, pod: PodView, row: int) -> Placed | None:
-        """Return node position and GPUs of a pod that runs on the node at position `row`.
+        """Node position and GPUs of a pod that runs on the node at position `row`.
 
         None if the pod holds an unhealthy GPU, or is not in the ledger of its node.
         """
@@ -150,7 +137,7 @@ class GpuNodes:
         return Placed(row, tuple(self._cards[row][minor] for minor in minors))
 
     def rows_of(self, pod: PodView) -> frozenset[int] | None:
-        """Return the positions of the nodes that selectors, affinity and taints allow for a pod; None: all."""
+        """Positions of the nodes that selectors, affinity and taints allow for a pod; None: all."""
         spec = pod.object.spec
         key = msgspec.json.encode((spec.node_selector, spec.affinity, spec.tolerations))
         if key not in self._rows:
@@ -166,7 +153,7 @@ class GpuNodes:
 
 
 def gpu_nodes(nodes: Sequence[NodeView], cluster: ClusterView) -> GpuNodes:
-    """Return nodes with the CPU, memory and healthy GPUs that the pods and Reservations in their ledgers leave free."""
+    """Nodes with the CPU, memory and healthy GPUs that the pods and Reservations in their ledgers leave free."""
     described: list[NodeGpus] = []
     cards: list[dict[int, int]] = []
     memory: list[int] = []
@@ -190,7 +177,7 @@ def gpu_nodes(nodes: Sequence[NodeView], cluster: ClusterView) -> GpuNodes:
 
 
 def _held(entries: Iterable[PodOnNode]) -> dict[int, int]:
-    """Return minor number of a GPU -> GPU milli that the entries of a ledger hold of it."""
+    """Minor number of a GPU -> GPU milli that the entries of a ledger hold of it."""
     held: dict[int, int] = {}
     for entry in entries:
         for device in entry.allocation.devices:
@@ -205,13 +192,7 @@ _PLANS: Final = uuid.UUID("5f0b6cf7-6c1b-5b7e-8a53-0a7c4f1f2f10")
 
 
 class RoomPlanner:
-    """Plans room for gangs on the cluster of one round.
-
-    Args:
-        nodes: Nodes that pods may leave, and on which they may land.
-        cluster: The cluster at the start of the round.
-        may_leave: Whether a pod may be moved.
-    """
+    """Plans room for gangs on the cluster of one round. Pods may leave the given nodes, and land on them."""
 
     def __init__(self, nodes: Sequence[NodeView], cluster: ClusterView, may_leave: Callable[[PodView], bool]) -> None:
         self._nodes = nodes
@@ -225,13 +206,7 @@ class RoomPlanner:
     def plan(self, gang: WaitingGang, *, most_moves: int, most_per_node: int | None = None) -> MovePlan | None:
         """Return moves that make room for all members of a gang; None if no moves within the limits do.
 
-        Args:
-            gang: The gang.
-            most_moves: Largest number of moves.
-            most_per_node: Largest number of pods that leave one node for one member; None: no limit.
-
-        Returns:
-            The plan. Without moves, there is room already and nothing has to be done.
+        Without moves, there is room already. `most_per_node`: for one member; None: no limit.
         """
         places = gpu_nodes(self._nodes, self._cluster)
         pods, running = self._movable(places, [gpu for _, gpu in gang.members])
@@ -261,7 +236,7 @@ class RoomPlanner:
         )
 
     def _movable(self, places: GpuNodes, members: Sequence[GpuPod]) -> tuple[list[PodView], list[Running]]:
-        """Return the pods that may move, and the same for the planner. Only nodes with enough GPUs are looked at."""
+        """The pods that may move, and the same for the planner. Only nodes with enough GPUs are looked at."""
         fewest = min(gpu.num_gpu for gpu in members)
         pods, running = list[PodView](), list[Running]()
         for row, node in enumerate(self._nodes):

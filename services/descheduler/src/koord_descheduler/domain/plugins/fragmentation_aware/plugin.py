@@ -26,27 +26,15 @@ NAME: Final = "FragmentationAware"
 
 
 class FragmentationAwareArgs(ScopeArgs):
-    """Arguments of FragmentationAware.
-
-    Attributes:
-        resources: Resources that are compared.
-        imbalance_threshold: A node whose imbalance is at most this is left alone.
-        min_improvement_threshold: A move must lower the imbalance by more than this.
-        node_fit: Whether a pod must fit another node.
-        dry_run: Whether the plugin decides without evicting.
-        gpu_repack: Makes room for gangs that wait for whole GPUs; None: off.
-    """
-
     resources: tuple[Text, ...] = ("cpu", "memory")
-    imbalance_threshold: StrictFloat = 0.15
-    min_improvement_threshold: StrictFloat = 0.02
-    node_fit: StrictBool = True
+    imbalance_threshold: StrictFloat = 0.15  # A node whose imbalance is at most this is left alone
+    min_improvement_threshold: StrictFloat = 0.02  # A move must lower the imbalance by more than this
+    node_fit: StrictBool = True  # Whether a pod must fit another node
     dry_run: StrictBool = False
-    gpu_repack: GpuRepackArgs | None = None
+    gpu_repack: GpuRepackArgs | None = None  # Makes room for gangs that wait for whole GPUs; None: off
 
 
 def check(args: FragmentationAwareArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from check_scope(args)
     yield from check_resources(args.resources)
     thresholds = {
@@ -61,18 +49,7 @@ def check(args: FragmentationAwareArgs) -> Iterator[InvalidInput]:
 
 
 def imbalance(requested: Mapping[str, int], node: NodeView, resources: Sequence[str]) -> float:
-    """Return the population standard deviation of requested / allocatable over the resources that a node has.
-
-    It is 0.0 if the node has at most one of the resources.
-
-    Args:
-        requested: Resource -> requests of the pods on the node.
-        node: The node.
-        resources: Resources that are compared.
-
-    Source:
-        descheduler spec, 9.3
-    """
+    """Population standard deviation of requested / allocatable over the resources of a node; 0.0 if at most one."""
     shares = [
         requested.get(name, 0) / allocatable for name in resources if (allocatable := node.allocatable.get(name, 0))
     ]
@@ -83,9 +60,9 @@ def imbalance(requested: Mapping[str, int], node: NodeView, resources: Sequence[
 
 
 class FragmentationAware:
-    """Evicts, from each node with uneven requests, the pod whose leaving evens them out most.
+    """Evicts, from each node with uneven requests, the pod whose leaving lowers the imbalance most.
 
-    It also makes room for gangs that wait for whole GPUs, if its arguments say so.
+    Before that, if a gang waits for whole GPUs and the arguments say so, it requests the moves of a plan.
     """
 
     name = NAME
@@ -96,10 +73,6 @@ class FragmentationAware:
         self._repack = GpuRepack(args.gpu_repack or GpuRepackArgs(), self._scope, shared, is_dry_run=args.dry_run)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict at most one pod per node: the pod whose eviction lowers the imbalance of the node most.
-
-        Before that, if a gang waits for whole GPUs, request the moves of a plan.
-        """
         if self._args.paused:
             return
         self._repack.run(run)
@@ -126,7 +99,7 @@ class FragmentationAware:
     def _by_gain(
         self, node: NodeView, requested: Mapping[str, int], before: float, run: PluginRun
     ) -> Iterator[tuple[float, PodView]]:
-        """Yield the pods that may leave with the imbalance that each saves, the largest first."""
+        """Pods that may leave, with the imbalance that each saves, the largest first."""
         gains: list[tuple[float, PodView]] = []
         for pod in run.cluster.unfinished_on(node.name):
             without = {name: requested.get(name, 0) - pod.requests.get(name, 0) for name in self._args.resources}

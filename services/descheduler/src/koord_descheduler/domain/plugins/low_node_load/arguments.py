@@ -41,7 +41,7 @@ class AnomalyConditionArgs(WireModel):
     consecutive_normalities: StrictInt = 0
 
     def condition(self) -> AnomalyCondition:
-        """Return the condition. Missing values have their defaults."""
+        """Missing values have their defaults."""
         return AnomalyCondition(
             abnormalities=self.consecutive_abnormalities or _DEFAULTS.abnormalities,
             normalities=self.consecutive_normalities or _DEFAULTS.normalities,
@@ -49,7 +49,7 @@ class AnomalyConditionArgs(WireModel):
         )
 
     def filled_from(self, other: AnomalyCondition) -> "AnomalyConditionArgs":
-        """Return the arguments with missing counts taken from `other`. A missing timeout becomes the default one."""
+        """Missing counts are taken from `other`. A missing timeout becomes the default one."""
         return AnomalyConditionArgs(
             timeout=_DEFAULTS.timeout if self.timeout is None else self.timeout,
             consecutive_abnormalities=self.consecutive_abnormalities or other.abnormalities,
@@ -58,27 +58,16 @@ class AnomalyConditionArgs(WireModel):
 
 
 class LoadLimits(WireModel):
-    """Arguments that the top level and every node pool have.
+    """Arguments that the top level and every node pool have."""
 
-    Attributes:
-        node_selector: Nodes of the pool; None for all.
-        use_deviation_thresholds: Whether thresholds are distances from the average usage of the pool.
-        low_thresholds: A node with usage at or below all of them takes pods.
-        high_thresholds: A node with usage above one of them gives up pods.
-        prod_low_thresholds: As `low_thresholds`, for the usage of prod pods.
-        prod_high_thresholds: As `high_thresholds`, for the usage of prod pods.
-        resource_weights: Resource -> weight in the order of nodes and of pods.
-        anomaly_condition: Numbers of rounds after which pods leave a hot node.
-    """
-
-    node_selector: LabelSelectorArgs | None = None
-    use_deviation_thresholds: StrictBool = False
-    low_thresholds: Thresholds | None = None
-    high_thresholds: Thresholds | None = None
-    prod_low_thresholds: Thresholds | None = None
-    prod_high_thresholds: Thresholds | None = None
-    resource_weights: Weights | None = None
-    anomaly_condition: AnomalyConditionArgs | None = None
+    node_selector: LabelSelectorArgs | None = None  # Nodes of the pool; None for all
+    use_deviation_thresholds: StrictBool = False  # Whether thresholds are distances from the average usage of the pool
+    low_thresholds: Thresholds | None = None  # A node with usage at or below all of them takes pods
+    high_thresholds: Thresholds | None = None  # A node with usage above one of them gives up pods
+    prod_low_thresholds: Thresholds | None = None  # As `low_thresholds`, for the usage of prod pods
+    prod_high_thresholds: Thresholds | None = None  # As `high_thresholds`, for the usage of prod pods
+    resource_weights: Weights | None = None  # Resource -> weight in the order of nodes and of pods
+    anomaly_condition: AnomalyConditionArgs | None = None  # Numbers of rounds after which pods leave a hot node
 
 
 class NodePoolArgs(LoadLimits):
@@ -92,39 +81,23 @@ class NodePoolArgs(LoadLimits):
 
 
 class LowNodeLoadArgs(LoadLimits):
-    """Arguments of LowNodeLoad.
-
-    Attributes:
-        paused: Whether the plugin does nothing.
-        dry_run: Whether the plugin decides without evicting.
-        number_of_nodes: The plugin evicts only if more nodes than this can take pods.
-        node_metric_expiration_seconds: Age in seconds at which a usage report no longer counts.
-        evictable_namespaces: Namespaces of the pods; None for all.
-        pod_selectors: Select the pods; none: all.
-        node_fit: Whether a pod must fit a node that takes pods.
-        detector_cache_timeout: Seconds for which a detector is kept after its last abnormal observation.
-        node_pools: The pools; after `decode`, the first one has the limits of the top level.
-    """
-
-    paused: StrictBool = False
+    paused: StrictBool = False  # Whether the plugin does nothing
     dry_run: StrictBool = False
-    number_of_nodes: StrictInt = 0
-    node_metric_expiration_seconds: StrictInt = 180
-    evictable_namespaces: Namespaces | None = None
-    pod_selectors: tuple[PodSelector, ...] = ()
-    node_fit: StrictBool = True
-    detector_cache_timeout: Duration = 300.0
+    number_of_nodes: StrictInt = 0  # The plugin evicts only if more nodes than this can take pods
+    node_metric_expiration_seconds: StrictInt = 180  # Age in seconds at which a usage report no longer counts
+    evictable_namespaces: Namespaces | None = None  # Namespaces of the pods; None for all
+    pod_selectors: tuple[PodSelector, ...] = ()  # Select the pods; none: all
+    node_fit: StrictBool = True  # Whether a pod must fit a node that takes pods
+    detector_cache_timeout: Duration = 300.0  # Seconds for which a detector is kept after its last abnormal observation
+    # The pools; after `decode`, the first one has the limits of the top level.
     node_pools: tuple[NodePoolArgs, ...] = ()
 
 
 def decode(raw: Mapping[str, object]) -> LowNodeLoadArgs:
-    """Return the arguments in their normal form: thresholds only inside `node_pools`, everything filled in.
+    """Return the normal form: thresholds only inside `node_pools`, everything filled in.
 
     Raises:
         InvalidConfiguration: Fields are unknown or have wrong types.
-
-    Source:
-        descheduler spec, 3.2 (6), 8.1
     """
     args = native_args(raw, LowNodeLoadArgs)
     pools = args.node_pools
@@ -138,7 +111,7 @@ def decode(raw: Mapping[str, object]) -> LowNodeLoadArgs:
 
 
 def _filled(pool: NodePoolArgs, top: LoadLimits) -> NodePoolArgs:
-    """Return a pool with what it leaves out taken from the top level, and with all weights."""
+    """What a pool leaves out is taken from the top level, and all weights are given."""
     condition = (top.anomaly_condition or AnomalyConditionArgs()).condition()
     own = pool.anomaly_condition
     values: dict[str, object] = {
@@ -164,11 +137,6 @@ def _filled(pool: NodePoolArgs, top: LoadLimits) -> NodePoolArgs:
 
 
 def check(args: LowNodeLoadArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments.
-
-    Source:
-        descheduler spec, 8.1
-    """
     if args.number_of_nodes < 0:
         yield InvalidInput("at least 0", args.number_of_nodes, "numberOfNodes")
     if args.node_metric_expiration_seconds <= 0:

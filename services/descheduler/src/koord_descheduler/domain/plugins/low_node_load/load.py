@@ -53,55 +53,41 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PoolLoad:
-    """The measured nodes of a pool. The passes change `usage` and `prod_usage`.
+    """The measured nodes of a pool. The passes change `usage` and `prod_usage`."""
 
-    Attributes:
-        nodes: The N nodes with a fresh metric, in input order.
-        resources: Names of the columns: the K compared resources, and `pods` at the end if it is not compared.
-        compared: K, the number of compared resources: those with thresholds, and always memory.
-        capacity: int64 (N, R) capacity of each node.
-        usage: int64 (N, R) usage of the system and of all pods.
-        prod_usage: int64 (N, R) usage of the prod pods.
-        limits: Thresholds for `usage`.
-        prod_limits: Thresholds for `prod_usage`.
-    """
-
-    nodes: Sequence[NodeView]
+    nodes: Sequence[NodeView]  # The N nodes with a fresh metric, in input order
+    # Names of the columns: the K compared resources, and `pods` at the end if it is not compared.
     resources: tuple[str, ...]
-    compared: int
-    capacity: Table
-    usage: Table
-    prod_usage: Table
-    limits: Limits
-    prod_limits: Limits
+    compared: int  # K, the number of compared resources: those with thresholds, and always memory
+    capacity: Table  # int64 (N, R) capacity of each node
+    usage: Table  # int64 (N, R) usage of the system and of all pods
+    prod_usage: Table  # int64 (N, R) usage of the prod pods
+    limits: Limits  # Thresholds for `usage`
+    prod_limits: Limits  # Thresholds for `prod_usage`
 
     def usage_of(self, *, prod: bool) -> Table:
-        """Return the usage of each node by all pods, or by prod pods alone if `prod` is True."""
+        """Usage of each node by all pods, or by prod pods alone."""
         return self.prod_usage if prod else self.usage
 
     def limits_of(self, *, prod: bool) -> Limits:
-        """Return the thresholds for the usage of all pods, or for that of the prod pods."""
+        """Thresholds for the usage of all pods, or for that of the prod pods."""
         return self.prod_limits if prod else self.limits
 
     def over_on(self, row: int, *, prod: bool) -> Flags:
-        """Return for each compared resource of one node whether its usage is above the high threshold: bool (K,)."""
+        """Which compared resources of one node exceed the high threshold: bool (K,)."""
         return self.usage_of(prod=prod)[row, : self.compared] > self.limits_of(prod=prod).high[row]
 
     def over(self, *, prod: bool) -> Flags:
-        """Return which compared resources of each node exceed the high threshold: bool (N, K)."""
+        """Which compared resources of each node exceed the high threshold: bool (N, K)."""
         return self.usage_of(prod=prod)[:, : self.compared] > self.limits_of(prod=prod).high
 
     def amounts(self, usage: Amounts) -> Table:
-        """Return the usage of a pod as a row: int64 (R,); its count of pods is 0."""
+        """The usage of a pod as a row: int64 (R,); its count of pods is 0."""
         return np.array([0 if name == PODS else _amount(usage, name) for name in self.resources], dtype=np.int64)
 
 
 def measured(pool: NodePoolArgs, nodes: Sequence[NodeView], cluster: ClusterView, expiration: float) -> PoolLoad:
-    """Return the usage of the nodes of a pool that have a metric younger than `expiration` seconds.
-
-    Source:
-        descheduler spec, 8.2
-    """
+    """The nodes of a pool that have a metric younger than `expiration` seconds (descheduler spec, 8.2)."""
     fresh = [
         node
         for node in nodes
@@ -151,12 +137,9 @@ def _compared(pool: NodePoolArgs) -> tuple[str, ...]:
 
 
 def node_capacity(node: NodeView) -> Amounts:
-    """Return the capacity against which usage is measured, without the reservation of the node.
+    """The capacity against which usage is measured, without the reservation of the node (descheduler spec, 8.2).
 
     The resources that the annotation raw-allocatable names are taken from there: their allocatable is amplified.
-
-    Source:
-        descheduler spec, 8.2
     """
     try:
         raw = parse_raw_allocatable(node.annotations)
@@ -169,7 +152,7 @@ def node_capacity(node: NodeView) -> Amounts:
 
 
 def _usage(node: NodeView, cluster: ClusterView) -> tuple[Amounts, Amounts]:
-    """Return the usage of a node, and that of its prod pods."""
+    """Usage of a node, and that of its prod pods."""
     metric = cluster.metrics[node.name]
     total, prod = dict(metric.system), Amounts()
     pods = cluster.unfinished_on(node.name)
@@ -192,7 +175,7 @@ def _limits(
     *,
     deviation: bool,
 ) -> Limits:
-    """Return thresholds as amounts. A threshold that is not given is the whole capacity."""
+    """Thresholds as amounts. A threshold that is not given is the whole capacity."""
     width = len(compared)
     whole = capacity[:, :width]
     lows, highs = whole.copy(), whole.copy()
@@ -217,13 +200,10 @@ def _fraction(percent: float, capacity: Table) -> Table:
 
 
 def classes_of(load: PoolLoad) -> list[NodeClass]:
-    """Return the class of each node of a pool, in the order of `load.nodes`.
+    """The class of each node of a pool, in the order of `load.nodes` (descheduler spec, 8.3).
 
     A node that is closed for new pods never gets a low class. Of the rules in the specification, the first one that
     applies decides.
-
-    Source:
-        descheduler spec, 8.3
     """
     width = load.compared
     is_open = np.array([not node.is_unschedulable for node in load.nodes], dtype=np.bool_)
@@ -247,10 +227,8 @@ def classes_of(load: PoolLoad) -> list[NodeClass]:
 
 
 def hottest_first(load: PoolLoad, rows: Sequence[int], weights: Mapping[str, int], *, prod: bool) -> list[int]:
-    """Return rows of nodes by their weighted usage, the highest first; equal ones keep their order.
-
-    Source:
-        descheduler spec, 8.4 (6)
+    """Rows of nodes by their weighted usage, the highest first; equal ones keep their order (descheduler spec, 8.4
+    (6)).
     """
     weight = np.array([weights.get(name, 0) for name in load.resources], dtype=np.int64)
     total = int(weight.sum())

@@ -25,36 +25,22 @@ _UNMEASURED: Final = float("inf")
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Pass:
-    """The inputs of one pass over the hot nodes of a pool.
+    """The inputs of one pass over the hot nodes of a pool."""
 
-    Attributes:
-        run: The round.
-        pool: Arguments of the pool.
-        load: Usage of the pool; the pass changes it.
-        targets: Rows of the nodes that take pods, in the order in which they are tried.
-        prod: Whether only prod pods, their usage and their thresholds count.
-        admits: Whether the arguments admit a pod.
-        needs_fit: Whether a pod must fit one of the targets.
-        is_dry_run: Whether the plugin decides without evicting.
-        cooled: Called with the name of a hot node that is no longer over its thresholds.
-    """
-
-    run: PluginRun
-    pool: NodePoolArgs
-    load: PoolLoad
-    targets: Sequence[int]
-    prod: bool
-    admits: Callable[[PodView], bool]
-    needs_fit: bool
-    is_dry_run: bool
-    cooled: Callable[[str], None]
+    run: PluginRun  # The round
+    pool: NodePoolArgs  # Arguments of the pool
+    load: PoolLoad  # Usage of the pool; the pass changes it
+    targets: Sequence[int]  # Rows of the nodes that take pods, in the order in which they are tried
+    prod: bool  # Whether only prod pods, their usage and their thresholds count
+    admits: Callable[[PodView], bool]  # Whether the arguments admit a pod
+    needs_fit: bool  # Whether a pod must fit one of the targets
+    is_dry_run: bool  # Whether the plugin decides without evicting
+    cooled: Callable[[str], None]  # Called with the name of a hot node that is no longer over its thresholds
 
     def relieve(self, sources: Sequence[int], available: Table) -> None:
         """Evict pods from hot nodes until these are no longer hot, or until the targets have no capacity left.
 
-        Args:
-            sources: Rows of the hot nodes, the hottest first.
-            available: int64 (K,) capacity of the targets that is left; it is reduced.
+        `sources`: rows, the hottest first. `available`: int64 (K,) capacity of the targets that is left; it is reduced.
         """
         if not self.targets:
             return
@@ -74,7 +60,7 @@ class Pass:
                 self._evict(row, self._ordered(row, pods, metric), metric, available)
 
     def _is_candidate(self, pod: PodView, metric: NodeMetric, room: "_Room") -> bool:
-        """Return whether a pod may leave. If it must fit a target, the first one that it fits is charged with it."""
+        """Whether a pod may leave. If it must fit a target, the first one that it fits is charged with it."""
         if not (self.admits(pod) and self.run.filter(pod)):
             return False
         if not self.needs_fit:
@@ -83,7 +69,7 @@ class Pass:
         return usage is not None and room.take(pod, self.load.amounts(usage))
 
     def _ordered(self, row: int, pods: Sequence[PodView], metric: NodeMetric) -> list[PodView]:
-        """Return pods in give-up order. Of otherwise equal ones, the pod that just covers the excess leaves first."""
+        """Pods in give-up order. Of otherwise equal ones, the pod that just covers the excess leaves first."""
         load = self.load
         over = load.over_on(row, prod=self.prod)
         excess = load.usage_of(prod=self.prod)[row, : load.compared] - load.limits_of(prod=self.prod).high[row]
@@ -132,7 +118,7 @@ class Pass:
                 load.prod_usage[row] -= amounts
 
     def _over(self, row: int) -> Inputs:
-        """Return "node" or "prod", and the name of a resource -> its usage and its threshold in percent."""
+        """ "node" or "prod", and the name of a resource -> its usage and its threshold in percent."""
         load, prod = self.load, self.prod
         high = (self.pool.prod_high_thresholds if prod else self.pool.high_thresholds) or {}
         over = load.over_on(row, prod=prod)
@@ -163,12 +149,7 @@ class _Room:
         self._left: list[Table] = [limits.high[rows, column] - usage[rows, column] for column in range(load.compared)]
 
     def take(self, pod: PodView, amounts: Table) -> bool:
-        """Charge the first target that a pod fits with its usage. Return False if there is none.
-
-        Args:
-            pod: The pod.
-            amounts: int64 (R,) its usage.
-        """
+        """Charge the first target that a pod fits with its usage, int64 (R,). Return False if there is none."""
         has_room: Flags = np.ones(len(self._rows), dtype=np.bool_)
         for column, left in enumerate(self._left):
             has_room &= left >= amounts[column]

@@ -50,11 +50,11 @@ class LowNodeLoad:
         ]
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from hot nodes, pool by pool.
+        """Evict pods from hot nodes, pool by pool. No-op if the plugin is paused.
 
         A pool without selector has all nodes. Others lack the nodes that an earlier pool handled as overloaded. No pod
         leaves a pool in which no node was hot for enough rounds, at most `number_of_nodes` nodes can take pods, or all
-        of its nodes can. No-op if the plugin is paused.
+        of its nodes can.
         """
         if self._args.paused:
             return
@@ -73,7 +73,7 @@ class LowNodeLoad:
     def _balance_pool(
         self, run: PluginRun, pool: NodePoolArgs, nodes: Sequence[NodeView], observations: "_Observations"
     ) -> set[str]:
-        """Relieve the hot nodes of a pool. Return the names of the nodes that it handled as overloaded."""
+        """Return the names of the nodes that the pool handled as overloaded."""
         load = measured(pool, nodes, run.cluster, self._args.node_metric_expiration_seconds)
         by_class: dict[NodeClass, list[int]] = {each: [] for each in NodeClass}
         for row, each in enumerate(classes_of(load)):
@@ -152,7 +152,7 @@ def _classified(
 
 
 def _headroom(load: PoolLoad, rows: list[int], *, prod: bool) -> Table:
-    """Return the sum of the amounts that nodes can take before they exceed their high thresholds: int64 (K,)."""
+    """Sum of the amounts that nodes can take before they exceed their high thresholds: int64 (K,)."""
     usage = load.usage_of(prod=prod)[rows, : load.compared]
     return (load.limits_of(prod=prod).high[rows] - usage).sum(axis=0)
 
@@ -167,14 +167,7 @@ class _Observations:
         self._measured: dict[UsageKind, set[str]] = {kind: set() for kind in UsageKind}
 
     def anomalous(self, kind: UsageKind, load: PoolLoad, rows: list[int], condition: AnomalyCondition) -> list[int]:
-        """Record which nodes of a pool are hot. Return the rows of those to act on.
-
-        Args:
-            kind: Kind of usage.
-            load: The measured nodes of the pool.
-            rows: Rows of the hot nodes.
-            condition: The pool's condition.
-        """
+        """Record which nodes of a pool are hot (`rows`). Return the rows of those to act on."""
         self._measured[kind].update(node.name for node in load.nodes)
         found: list[int] = []
         for row in rows:

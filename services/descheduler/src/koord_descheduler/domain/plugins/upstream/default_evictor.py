@@ -30,6 +30,7 @@ from koord_descheduler.domain.framework.registry import PluginKind
 from koord_descheduler.domain.view.cluster import ClusterView
 from koord_descheduler.domain.view.pods import FAILED, PodView
 
+NAME: Final = "DefaultEvictor"
 LOCAL_STORAGE: Final = "PodsWithLocalStorage"
 SYSTEM_CRITICAL: Final = "SystemCriticalPods"
 FAILED_BARE: Final = "FailedBarePods"
@@ -44,8 +45,6 @@ MANDATORY: Final = "Mandatory"
 
 
 class StorageClassName(WireModel):
-    """A storage class by its name."""
-
     name: Text = ""
 
 
@@ -62,37 +61,13 @@ class ProtectionConfig(WireModel):
 
 
 class PodProtections(WireModel):
-    """Protections of pods from eviction.
-
-    Attributes:
-        default_disabled: Names of default protections that are switched off.
-        extra_enabled: Names of further protections that are switched on.
-        config: Settings of protections.
-    """
-
-    default_disabled: tuple[Text, ...] = ()
-    extra_enabled: tuple[Text, ...] = ()
+    default_disabled: tuple[Text, ...] = ()  # Names of default protections that are switched off
+    extra_enabled: tuple[Text, ...] = ()  # Names of further protections that are switched on
     config: ProtectionConfig = ProtectionConfig()
 
 
 class DefaultEvictorArgs(WireModel):
-    """Arguments of the DefaultEvictor.
-
-    The attributes `evict_...` and `ignore_...` are the deprecated form of `pod_protections`.
-
-    Attributes:
-        priority_threshold: Pods with this priority or a higher one stay; None: not checked. It counts only while pods
-            critical for the system are protected.
-        label_selector: Pods that may be evicted; None: all.
-        node_fit: Whether a pod is evicted only if it fits another ready node.
-        node_selector: Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all.
-        namespace_label_selector: Labels of the namespaces whose pods may be evicted; None: all.
-        no_eviction_policy: "" or "Preferred": the annotation prefer-no-eviction only changes the order; "Mandatory": it
-            forbids the eviction.
-        min_replicas: Smallest number of pods that the owner of a pod must have, if there is only one owner; 0 or 1: not
-            checked.
-        min_pod_age: Seconds that a pod must have run; None: not checked.
-    """
+    """The attributes `evict_...` and `ignore_...` are the deprecated form of `pod_protections`."""
 
     evict_local_storage_pods: StrictBool = False
     evict_daemon_set_pods: StrictBool = False
@@ -101,20 +76,24 @@ class DefaultEvictorArgs(WireModel):
     ignore_pvc_pods: StrictBool = False
     ignore_pods_without_pdb: StrictBool = False
     pod_protections: PodProtections = PodProtections()
+    # "" or "Preferred": the annotation prefer-no-eviction only changes the order; "Mandatory": it forbids the eviction.
     no_eviction_policy: Text = ""
+    # Pods with this priority or a higher one stay; None: not checked. It counts only while pods critical for the system
+    # are protected.
     priority_threshold: PriorityThreshold | None = None
-    label_selector: LabelSelectorArgs | None = None
+    label_selector: LabelSelectorArgs | None = None  # Pods that may be evicted; None: all
+    # Smallest number of pods that the owner of a pod must have, if there is only one owner; 0 or 1: not checked.
     min_replicas: StrictInt = 0
-    min_pod_age: Duration | None = None
-    node_fit: StrictBool = False
-    node_selector: Text = ""
+    min_pod_age: Duration | None = None  # Seconds that a pod must have run; None: not checked
+    node_fit: StrictBool = False  # Whether a pod is evicted only if it fits another ready node
+    node_selector: Text = ""  # Nodes that count for `node_fit`, as text such as "a=b,!c"; "": all
+    # Labels of the namespaces whose pods may be evicted; None: all.
     namespace_label_selector: LabelSelectorArgs | None = None
 
     def protects(self, protection: str) -> bool:
-        """Return whether a protection is in force, by the deprecated switches or by `pod_protections`.
+        """By the deprecated switches or by `pod_protections`.
 
-        Args:
-            protection: Name of the protection, such as `PodsWithLocalStorage`.
+        `protection`: its name, such as `PodsWithLocalStorage`.
         """
         listed = self.pod_protections
         if protection in EXTRA_PROTECTIONS:
@@ -131,16 +110,10 @@ class DefaultEvictorArgs(WireModel):
         }
 
     def uses_switches(self) -> bool:
-        """Return whether at least one of the deprecated switches is on."""
         return any(self._lifted().values()) or self.ignore_pvc_pods or self.ignore_pods_without_pdb
 
 
 def check(args: DefaultEvictorArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments.
-
-    Source:
-        descheduler spec, 6.3 (validation)
-    """
     listed = args.pod_protections
     yield from _check_names(listed.default_disabled, DEFAULT_PROTECTIONS, "podProtections.defaultDisabled")
     yield from _check_names(listed.extra_enabled, EXTRA_PROTECTIONS, "podProtections.extraEnabled")
@@ -173,19 +146,16 @@ def _check_names(names: tuple[str, ...], allowed: tuple[str, ...], path: str) ->
             yield InvalidInput("named once", name, f"{path}[{index}]")
 
 
-class DefaultFilter:
-    """The checks of the DefaultEvictor for single pods.
+class DefaultEvictor:
+    """Filters pods by their own properties. The service sends its evictions to the eviction API after the round.
 
-    Args:
-        args: Its arguments.
-        priority_classes: Name of a PriorityClass -> its value, at start.
+    The attempt in the outcome of the round is the request. It implements FilterPlugin, CountingPlugin and EvictPlugin.
 
     Raises:
         InvalidInput: A selector is invalid, or the priority threshold cannot be resolved.
-
-    Source:
-        descheduler spec, 6.3
     """
+
+    name = NAME
 
     def __init__(self, args: DefaultEvictorArgs, priority_classes: Mapping[str, int]) -> None:
         self._args = args
@@ -201,9 +171,7 @@ class DefaultFilter:
         self._classes = {each.name for each in claims.protected_storage_classes} if claims is not None else set[str]()
 
     def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons why a pod must not be evicted; empty if it may be.
-
-        The evict annotation of the pod makes all checks pass. If the policy is Mandatory, the annotation
+        """The evict annotation of the pod makes all checks pass. If the policy is Mandatory, the annotation
         prefer-no-eviction is the only reason.
         """
         if pod.has_evict_annotation:
@@ -213,7 +181,7 @@ class DefaultFilter:
         return (*identity_refusals(pod), *self._protected(pod, cluster), *self._limited(pod, cluster))
 
     def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return the numbers that are compared with a limit, by the code of the reason. Ages are in seconds."""
+        """Ages are in seconds."""
         found = priority_number(pod, self._threshold)
         if pod.owners:
             replicas = len(cluster.pods_of_owner(pod.owners[0].uid))
@@ -226,9 +194,9 @@ class DefaultFilter:
         return found
 
     def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit.
+        """Labels of the namespace, and node fit. The evict annotation does not lift them.
 
-        The evict annotation does not lift them. A namespace selector counts only if it has `matchLabels`.
+        A namespace selector counts only if it has `matchLabels`.
         """
         refusals: list[str] = []
         if self._namespaces is not None:
@@ -238,6 +206,11 @@ class DefaultFilter:
         if self._node_fit is not None and not self._node_fit.has_place(pod, cluster):
             refusals.append(codes.NODE_FIT)
         return tuple(refusals)
+
+    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
+        """Every eviction is accepted here, and the API server decides later."""
+        del pod, reason, plugin, cluster
+        return True
 
     def _protected(self, pod: PodView, cluster: ClusterView) -> Iterator[str]:
         protects = self._protects
@@ -285,46 +258,8 @@ class DefaultFilter:
 
 
 def _has_budget(pod: PodView, cluster: ClusterView) -> bool:
-    """Return whether a PodDisruptionBudget selects the pod."""
     budgets = cluster.budgets.get(pod.namespace, ())
     return any(is_matching(budget.spec.selector, pod.labels, missing=False) for budget in budgets)
-
-
-NAME: Final = "DefaultEvictor"
-
-
-class DefaultEvictor:
-    """Filters pods by their own properties. The service sends its evictions to the eviction API after the round.
-
-    Args:
-        args: Its arguments.
-        priority_classes: Name of a PriorityClass -> its value, at start.
-    """
-
-    name = NAME
-
-    def __init__(self, args: DefaultEvictorArgs, priority_classes: Mapping[str, int]) -> None:
-        self._filter = DefaultFilter(args, priority_classes)
-
-    def refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of all reasons why a pod must not be evicted; empty if it may be."""
-        return self._filter.refusals(pod, cluster)
-
-    def numbers(self, pod: PodView, cluster: ClusterView) -> Inputs:
-        """Return the counts and limits of the reasons that there can be against a pod, by code."""
-        return self._filter.numbers(pod, cluster)
-
-    def pre_eviction_refusals(self, pod: PodView, cluster: ClusterView) -> tuple[str, ...]:
-        """Return the codes of the reasons that count just before an eviction: labels of the namespace, and node fit."""
-        return self._filter.pre_eviction_refusals(pod, cluster)
-
-    def evict(self, pod: PodView, reason: str, plugin: str, cluster: ClusterView) -> bool:
-        """Return True: every eviction is accepted here, and the API server decides later.
-
-        The attempt in the outcome of the round is the request to the API server.
-        """
-        del pod, reason, plugin, cluster
-        return True
 
 
 KIND: Final = PluginKind(

@@ -4,20 +4,16 @@ Source:
     descheduler spec, 10.2
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.descheduling import Number
-from koordcore.protocol.component_config import NotNegative, Text, WireModel
-from koordcore.values.invalid import InvalidInput
+from koordcore.events.descheduling.inputs import Number
+from koordcore.protocol.component_config.wire import NotNegative, Text
 from pydantic import StrictBool, StrictInt
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
-    check_namespaces,
-    check_selector,
+    PodScopeArgs,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -27,29 +23,14 @@ from koord_descheduler.domain.view.pods import FAILED, PodView, exit_codes, reas
 NAME: Final = "RemoveFailedPods"
 
 
-class RemoveFailedPodsArgs(WireModel):
-    """Arguments of RemoveFailedPods. A failed pod is evicted if all given criteria hold.
+class RemoveFailedPodsArgs(PodScopeArgs):
+    """A failed pod is evicted if all given criteria hold."""
 
-    Attributes:
-        exclude_owner_kinds: Pods with an owner of one of these kinds stay.
-        min_pod_lifetime_seconds: Younger pods stay; their age counts in whole seconds.
-        reasons: Reasons of the pod or of its containers; empty: any.
-        exit_codes: Exit codes of ended containers; empty: any.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-    exclude_owner_kinds: tuple[Text, ...] = ()
-    min_pod_lifetime_seconds: NotNegative = 3600
-    reasons: tuple[Text, ...] = ()
-    exit_codes: tuple[StrictInt, ...] = ()
+    exclude_owner_kinds: tuple[Text, ...] = ()  # Pods with an owner of one of these kinds stay
+    min_pod_lifetime_seconds: NotNegative = 3600  # Younger pods stay; their age counts in whole seconds
+    reasons: tuple[Text, ...] = ()  # Reasons of the pod or of its containers; empty: any
+    exit_codes: tuple[StrictInt, ...] = ()  # Exit codes of ended containers; empty: any
     including_init_containers: StrictBool = False
-
-
-def check(args: RemoveFailedPodsArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
 
 
 class RemoveFailedPods:
@@ -62,7 +43,6 @@ class RemoveFailedPods:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the failed pods that meet all criteria, node by node in order."""
         for node in run.nodes:
             for pod in run.cluster.pods_on(node.name):
                 if pod.object.status.phase != FAILED or not self._goes(pod, run.cluster.now):
@@ -89,6 +69,6 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemoveFailedPodsArgs),
-    check=check,
+    check=check_pods,
     make=lambda args, _: RemoveFailedPods(args),
 )

@@ -24,23 +24,15 @@ ONLY_THRESHOLDING: Final = "OnlyThresholdingResources"
 
 
 class HighNodeUtilizationArgs(WireModel):
-    """Arguments of HighNodeUtilization.
-
-    Attributes:
-        thresholds: Percentages up to which a node is underutilized, in all resources.
-        number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
-        evictable_namespaces: Its `exclude` has the namespaces whose pods stay; `include` must be empty.
-        eviction_modes: With OnlyThresholdingResources, only pods that request a thresholded resource are evicted.
-    """
-
-    thresholds: utilization.Percentages = {}
-    number_of_nodes: StrictInt = 0
+    thresholds: utilization.Percentages = {}  # Percentages up to which a node is underutilized, in all resources
+    number_of_nodes: StrictInt = 0  # The plugin evicts only if more nodes than this are underutilized
+    # Its `exclude` has the namespaces whose pods stay; `include` must be empty.
     evictable_namespaces: Namespaces | None = None
+    # With OnlyThresholdingResources, only pods that request a thresholded resource are evicted.
     eviction_modes: tuple[Text, ...] = ()
 
 
 def check(args: HighNodeUtilizationArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from utilization.check_evictable(args.evictable_namespaces, "evictableNamespaces")
     yield from utilization.check_percentages(args.thresholds, "thresholds")
     if args.number_of_nodes < 0:
@@ -59,9 +51,7 @@ class HighNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from underutilized nodes, beginning with the least used node, while other nodes have room.
-
-        No-op if at most `number_of_nodes` nodes are underutilized, if all are, or if all others are closed for new
+        """No-op if at most `number_of_nodes` nodes are underutilized, if all are, or if all others are closed for new
         pods.
         """
         args = self._args
@@ -89,7 +79,7 @@ class HighNodeUtilization:
             drain.from_node(source, lambda _: True)
 
     def _admits(self, pod: PodView) -> bool:
-        """Return whether a container of the pod requests a thresholded resource, if the arguments ask for that."""
+        """Whether a container of the pod requests a thresholded resource, if the arguments ask for that."""
         if ONLY_THRESHOLDING not in self._args.eviction_modes:
             return True
         spec = pod.object.spec

@@ -5,22 +5,19 @@ Source:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.protocol.component_config import WireModel
 from koordcore.protocol.objects import PodAffinityTerm
 from koordcore.protocol.selectors import Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
-    check_namespaces,
-    check_selector,
+    PodScopeArgs,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -33,32 +30,20 @@ from koord_descheduler.domain.view.pods import PodView
 NAME: Final = "RemovePodsViolatingInterPodAntiAffinity"
 
 
-class RemovePodsViolatingInterPodAntiAffinityArgs(WireModel):
+class RemovePodsViolatingInterPodAntiAffinityArgs(PodScopeArgs):
     """Arguments: namespaces and labels of pods that may be evicted, and of pods with which they are compared."""
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-
-
-def check(args: RemovePodsViolatingInterPodAntiAffinityArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
 
 
 @dataclass(slots=True)
 class _Selected:
-    """The pods that one anti-affinity term selects, counted per node and per topology domain.
-
-    Attributes:
-        by_node: Node -> name of a pod -> number of such pods there.
-        by_value: Value of the topology key -> name of a pod -> number of such pods on nodes with that value.
-    """
+    """The pods that one anti-affinity term selects, counted per node and per topology domain."""
 
     selector: Selector | None
     namespaces: frozenset[str]
     topology_key: str
+    # Node -> name of a pod -> number of such pods there.
     by_node: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    # Value of the topology key -> name of a pod -> number of such pods on nodes with that value.
     by_value: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
 
     def selects(self, pod: PodView) -> bool:
@@ -108,7 +93,7 @@ class _Terms:
 
 
 def _compiled(term: PodAffinityTerm) -> Selector | None:
-    """Return the selector of a term; None, which selects nothing, if it is absent or invalid."""
+    """The selector of a term; None, which selects nothing, if it is absent or invalid."""
     try:
         return None if term.label_selector is None else compile_selector(term.label_selector)
     except InvalidInput:
@@ -127,7 +112,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods that violate anti-affinity, node by node in order, and on a node from low to high priority."""
+        """Evict node by node in order, and on a node from low to high priority."""
         on_node = [
             (node, [pod for pod in run.cluster.unfinished_on(node.name) if self._scope.admits(pod)])
             for node in run.nodes
@@ -149,6 +134,6 @@ KIND: Final = PluginKind(
     name=NAME,
     points=frozenset({Point.DESCHEDULE}),
     decode=lambda raw: upstream_args(raw, RemovePodsViolatingInterPodAntiAffinityArgs),
-    check=check,
+    check=check_pods,
     make=lambda args, _: RemovePodsViolatingInterPodAntiAffinity(args),
 )

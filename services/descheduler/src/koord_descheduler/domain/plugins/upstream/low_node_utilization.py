@@ -29,29 +29,18 @@ class EvictionLimits(WireModel):
 
 
 class LowNodeUtilizationArgs(WireModel):
-    """Arguments of LowNodeUtilization.
-
-    Attributes:
-        thresholds: Percentages up to which a node is underutilized, in all resources.
-        target_thresholds: Percentages above which a node is overutilized, in any resource.
-        use_deviation_thresholds: Whether both are deviations from the mean of all nodes.
-        number_of_nodes: The plugin evicts only if more nodes than this are underutilized.
-        evictable_namespaces: Its `exclude` has the namespaces whose pods stay; `include` must be empty.
-        eviction_limits: Largest number of evictions per node; None: no limit.
-        metrics_utilization: Source of measured usage; None: usage is the sum of requests.
-    """
-
-    use_deviation_thresholds: StrictBool = False
-    thresholds: utilization.Percentages = {}
-    target_thresholds: utilization.Percentages = {}
-    number_of_nodes: StrictInt = 0
+    use_deviation_thresholds: StrictBool = False  # Whether both are deviations from the mean of all nodes
+    thresholds: utilization.Percentages = {}  # Percentages up to which a node is underutilized, in all resources
+    target_thresholds: utilization.Percentages = {}  # Percentages above which a node is overutilized, in any resource
+    number_of_nodes: StrictInt = 0  # The plugin evicts only if more nodes than this are underutilized
+    # Its `exclude` has the namespaces whose pods stay; `include` must be empty.
     evictable_namespaces: Namespaces | None = None
-    eviction_limits: EvictionLimits | None = None
+    eviction_limits: EvictionLimits | None = None  # Largest number of evictions per node; None: no limit
+    # Source of measured usage; None: usage is the sum of requests.
     metrics_utilization: utilization.MetricsUtilization | None = None
 
 
 def check(args: LowNodeUtilizationArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from utilization.check_evictable(args.evictable_namespaces, "evictableNamespaces")
     yield from utilization.check_percentages(args.thresholds, "thresholds")
     yield from utilization.check_percentages(args.target_thresholds, "targetThresholds")
@@ -80,10 +69,10 @@ class LowNodeUtilization:
         self._args = args
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods of overutilized nodes, the most used one first, while underutilized nodes have room.
+        """No-op if no node is overutilized, at most `number_of_nodes` nodes are underutilized, or all are.
 
-        No-op if no node is overutilized, at most `number_of_nodes` nodes are underutilized, or all are. Nodes that are
-        closed for new pods do not count as underutilized. Measured usage leaves out nodes without a fresh report.
+        Nodes that are closed for new pods do not count as underutilized. Measured usage leaves out nodes without a
+        fresh report.
         """
         args = self._args
         by_requests = args.metrics_utilization is None
@@ -140,7 +129,7 @@ def _clamped(percent: float) -> float:
 
 
 def _limit(usage: utilization.NodeUsage, name: str, targets: Mapping[str, float]) -> int:
-    """Return the amount up to which a node may be used: the target percentage, or everything without a target."""
+    """The amount up to which a node may be used: the target percentage, or everything without a target."""
     return int(targets[name] * 0.01 * usage.base(name)) if name in targets else usage.base(name)
 
 

@@ -7,18 +7,16 @@ Source:
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from koordcore.events.descheduling import Inputs, Number
-from koordcore.protocol.component_config import Text, WireModel
+from koordcore.events.descheduling.inputs import Inputs, Number
+from koordcore.protocol.component_config.wire import Text
 from koordcore.protocol.objects import PreferredSchedulingTerm
-from koordcore.protocol.placement import term_matches_one
+from koordcore.protocol.placement.node_terms import term_matches_one
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
-    check_namespaces,
-    check_selector,
+    PodScopeArgs,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -32,22 +30,12 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-class RemovePodsViolatingNodeAffinityArgs(WireModel):
-    """Arguments of RemovePodsViolatingNodeAffinity.
-
-    Attributes:
-        node_affinity_type: Kinds of affinity to check, in this order. Unknown texts are skipped.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-    node_affinity_type: tuple[Text, ...] = ()
+class RemovePodsViolatingNodeAffinityArgs(PodScopeArgs):
+    node_affinity_type: tuple[Text, ...] = ()  # Kinds of affinity to check, in this order. Unknown texts are skipped.
 
 
 def check(args: RemovePodsViolatingNodeAffinityArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_pods(args)
     if not args.node_affinity_type:
         yield InvalidInput(f"a list with {REQUIRED} or {PREFERRED}", [], "nodeAffinityType")
 
@@ -65,7 +53,7 @@ class RemovePodsViolatingNodeAffinity:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods on wrong nodes: for each kind of affinity in the arguments, node by node in order."""
+        """Evict for each kind of affinity in the arguments, node by node in order."""
         for kind in self._types:
             violation = _CHECKS.get(kind)
             if violation is None:
@@ -81,7 +69,7 @@ class RemovePodsViolatingNodeAffinity:
 
 
 def _required(pod: PodView, node: NodeView, run: PluginRun) -> Inputs | None:
-    """Return no numbers if the node of a pod violates its required affinity, else None."""
+    """No numbers if the node of a pod violates its required affinity, else None."""
     affinity = pod.object.spec.affinity
     if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
         return None
@@ -89,7 +77,7 @@ def _required(pod: PodView, node: NodeView, run: PluginRun) -> Inputs | None:
 
 
 def _preferred(pod: PodView, node: NodeView, run: PluginRun) -> Inputs | None:
-    """Return the weight of the preferences that the node matches, and the largest one; None if no node has more."""
+    """The weight of the preferences that the node matches, and the largest one; None if no node has more."""
     affinity = pod.object.spec.affinity
     if affinity is None or affinity.node_affinity is None or not affinity.node_affinity.preferred:
         return None
@@ -103,7 +91,6 @@ def _has_place(pod: PodView, run: PluginRun) -> bool:
 
 
 def _weight(terms: Sequence[PreferredSchedulingTerm], node: NodeView) -> int:
-    """Return the sum of the weights of the preferences that a node matches."""
     return sum(term.weight for term in terms if term_matches_one(term.preference, node.labels, node.name))
 
 

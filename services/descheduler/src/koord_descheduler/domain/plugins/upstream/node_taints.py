@@ -7,18 +7,16 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config import Text, WireModel
+from koordcore.protocol.component_config.wire import Text
 from koordcore.protocol.objects import Taint
-from koordcore.protocol.placement import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
+from koordcore.protocol.placement.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
-    check_namespaces,
-    check_selector,
+    PodScopeArgs,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -27,28 +25,14 @@ from koord_descheduler.domain.framework.registry import PluginKind
 NAME: Final = "RemovePodsViolatingNodeTaints"
 
 
-class RemovePodsViolatingNodeTaintsArgs(WireModel):
-    """Arguments of RemovePodsViolatingNodeTaints.
-
-    Attributes:
-        namespaces: Namespaces of the pods; None for all.
-        label_selector: Selects the pods; None for all.
-        include_prefer_no_schedule: Whether taints with effect PreferNoSchedule count.
-        excluded_taints: Taints that do not count, as `key` or `key=value`.
-        included_taints: Taints that count; None for all. An empty list: none counts.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-    include_prefer_no_schedule: StrictBool = False
-    excluded_taints: tuple[Text, ...] = ()
-    included_taints: tuple[Text, ...] | None = None
+class RemovePodsViolatingNodeTaintsArgs(PodScopeArgs):
+    include_prefer_no_schedule: StrictBool = False  # Whether taints with effect PreferNoSchedule count
+    excluded_taints: tuple[Text, ...] = ()  # Taints that do not count, as `key` or `key=value`
+    included_taints: tuple[Text, ...] | None = None  # Taints that count; None for all. An empty list: none counts.
 
 
 def check(args: RemovePodsViolatingNodeTaintsArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_pods(args)
     if args.excluded_taints and args.included_taints:
         yield InvalidInput("empty with excludedTaints", list(args.included_taints), "includedTaints")
 
@@ -64,7 +48,6 @@ class RemovePodsViolatingNodeTaints:
         self._effects = (NO_SCHEDULE, PREFER_NO_SCHEDULE) if args.include_prefer_no_schedule else (NO_SCHEDULE,)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods that do not tolerate a taint of their node, node by node in order."""
         for node in run.nodes:
             taints = [taint for taint in node.taints if self._counts(taint)]
             if not taints:
@@ -83,7 +66,7 @@ class RemovePodsViolatingNodeTaints:
 
 
 def _is_listed(taint: Taint, entries: tuple[str, ...]) -> bool:
-    """Return whether an entry `key`, or `key=value` with a value that is not empty, names a taint."""
+    """Whether an entry `key`, or `key=value` with a value that is not empty, names a taint."""
     return taint.key in entries or (taint.value != "" and f"{taint.key}={taint.value}" in entries)
 
 

@@ -15,12 +15,10 @@ from koordcore.values.timestamps import unix_seconds
 from pydantic import StrictBool, StrictInt
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
+    PodScopeArgs,
     check_choice,
-    check_namespaces,
-    check_selector,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -41,39 +39,25 @@ STATES: Final = frozenset(
 
 
 class OwnerKinds(WireModel):
-    """Owner kinds by which pods are selected.
-
-    Attributes:
-        include: If not empty, a pod needs an owner of one of these kinds.
-        exclude: A pod must not have an owner of any of these kinds.
-    """
-
-    include: tuple[Text, ...] = ()
-    exclude: tuple[Text, ...] = ()
+    include: tuple[Text, ...] = ()  # If not empty, a pod needs an owner of one of these kinds
+    exclude: tuple[Text, ...] = ()  # A pod must not have an owner of any of these kinds
 
     def admits(self, pod: PodView) -> bool:
-        """Return whether the owners of a pod meet the conditions of both lists."""
         kinds = {owner.kind for owner in pod.owners}
         return (not self.include or not kinds.isdisjoint(self.include)) and kinds.isdisjoint(self.exclude)
 
 
 class ConditionFilter(WireModel):
-    """Selects conditions of pods by their fields; None or "" selects any value.
-
-    Attributes:
-        type: Type that the condition must have.
-        status: Status that the condition must have.
-        reason: Reason that the condition must have.
-        min_time_since_last_transition_seconds: Smallest age of the last change of the condition.
-    """
+    """Selects conditions of pods by their fields; None or "" selects any value."""
 
     type: Text = ""
     status: Text = ""
     reason: Text = ""
+    # Smallest age of the last change of the condition.
     min_time_since_last_transition_seconds: NotNegative | None = None
 
     def matches(self, condition: PodCondition, now: float) -> bool:
-        """Return whether a condition has all given fields and is old enough. A condition without a time has no age."""
+        """Whether a condition has all given fields and is old enough. A condition without a time has no age."""
         given = ((self.type, condition.type), (self.status, condition.status), (self.reason, condition.reason))
         if any(wanted and wanted != found for wanted, found in given):
             return False
@@ -83,35 +67,23 @@ class ConditionFilter(WireModel):
         return changed > 0 and int(now - changed) >= self.min_time_since_last_transition_seconds
 
     def is_empty(self) -> bool:
-        """Return whether no field is given."""
         return not (self.type or self.status or self.reason) and self.min_time_since_last_transition_seconds is None
 
 
-class PodLifeTimeArgs(WireModel):
-    """Arguments of PodLifeTime. A pod is evicted if all given criteria hold.
+class PodLifeTimeArgs(PodScopeArgs):
+    """A pod is evicted if all given criteria hold."""
 
-    Attributes:
-        max_pod_life_time_seconds: Age in whole seconds that a pod must exceed; None: any age.
-        states: Phases or reasons of the pod or of its containers; empty: any.
-        conditions: Filters of which one must match a condition of the pod; empty: any.
-        exit_codes: Exit codes of ended containers; empty: any.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
     owner_kinds: OwnerKinds | None = None
-    max_pod_life_time_seconds: NotNegative | None = None
-    states: tuple[Text, ...] = ()
-    conditions: tuple[ConditionFilter, ...] = ()
-    exit_codes: tuple[StrictInt, ...] = ()
+    max_pod_life_time_seconds: NotNegative | None = None  # Age in whole seconds that a pod must exceed; None: any age
+    states: tuple[Text, ...] = ()  # Phases or reasons of the pod or of its containers; empty: any
+    conditions: tuple[ConditionFilter, ...] = ()  # Filters of which one must match a condition of the pod; empty: any
+    exit_codes: tuple[StrictInt, ...] = ()  # Exit codes of ended containers; empty: any
     including_init_containers: StrictBool = False
     including_ephemeral_containers: StrictBool = False
 
 
 def check(args: PodLifeTimeArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_pods(args)
     if args.owner_kinds is not None and args.owner_kinds.include and args.owner_kinds.exclude:
         yield InvalidInput("either include or exclude, not both", list(args.owner_kinds.include), "ownerKinds.include")
     if args.max_pod_life_time_seconds is None and not (args.states or args.conditions or args.exit_codes):
@@ -134,7 +106,6 @@ class PodLifeTime:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods that meet all criteria, the oldest of all nodes first."""
         now = run.cluster.now
         found = [pod for node in run.nodes for pod in run.cluster.pods_on(node.name) if self._goes(pod, now)]
         found = [pod for pod in found if self._scope.admits(pod) and run.filter(pod)]

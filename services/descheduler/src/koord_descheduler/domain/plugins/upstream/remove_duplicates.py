@@ -32,7 +32,6 @@ class RemoveDuplicatesArgs(WireModel):
 
 
 def check(args: RemoveDuplicatesArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
     yield from check_namespaces(args.namespaces, "namespaces")
 
 
@@ -46,19 +45,14 @@ class _Group(NamedTuple):
 
 
 class _Groups:
-    """Occurrences and duplicates of all groups.
-
-    Attributes:
-        occurrences: Group -> number of its pods.
-        duplicates: Group -> node -> its pods there without the first one.
-    """
+    """Occurrences and duplicates of all groups."""
 
     def __init__(self) -> None:
-        self.occurrences: Counter[_Group] = Counter()
+        self.occurrences: Counter[_Group] = Counter()  # Group -> number of its pods
+        # Group -> node -> its pods there without the first one.
         self.duplicates: dict[_Group, dict[str, list[PodView]]] = {}
 
     def add_node(self, node: str, pods: Iterable[PodView]) -> None:
-        """Add the pods of a node."""
         seen: set[tuple[_Group, ...]] = set()
         for pod in pods:
             groups = _groups_of(pod)
@@ -85,7 +79,7 @@ class RemoveDuplicates:
         self._excluded = frozenset(args.exclude_owner_kinds)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods from nodes with too many pods of one owner, group by group in the order of first occurrence."""
+        """Evict group by group in the order of first occurrence."""
         if run.is_exhausted:
             return
         groups, crowded = _Groups(), _crowded_owners(run)
@@ -116,7 +110,7 @@ class RemoveDuplicates:
 
 
 def _crowded_owners(run: PluginRun) -> set[tuple[str, str]]:
-    """Return namespace and name of the owners with two or more pods on one node. Only these can have duplicates."""
+    """Namespace and name of the owners with two or more pods on one node. Only these can have duplicates."""
     crowded: set[tuple[str, str]] = set()
     for node in run.nodes:
         seen: set[tuple[str, str]] = set()
@@ -137,7 +131,7 @@ class _Acceptance:
         self._known: dict[bytes, frozenset[str]] = {}
 
     def targets(self, pods: Iterable[PodView]) -> int:
-        """Return the number of nodes that accept one of the pods. Needs that a single node meets add none."""
+        """Number of nodes that accept one of the pods. Needs that a single node meets add none."""
         by_need = {_need(pod): pod for pod in pods}
         accepted = [self._accepting(need, pod) for need, pod in by_need.items()]
         return len(frozenset[str]().union(*(names for names in accepted if len(names) > 1)))

@@ -7,18 +7,16 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.descheduling import Number
-from koordcore.protocol.component_config import Text, WireModel
+from koordcore.events.descheduling.inputs import Number
+from koordcore.protocol.component_config.wire import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
+    PodScopeArgs,
     check_choice,
-    check_namespaces,
-    check_selector,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -29,26 +27,14 @@ NAME: Final = "RemovePodsHavingTooManyRestarts"
 STATES: Final = ("Running", "CrashLoopBackOff")
 
 
-class RemovePodsHavingTooManyRestartsArgs(WireModel):
-    """Arguments of RemovePodsHavingTooManyRestarts.
-
-    Attributes:
-        pod_restart_threshold: Restarts of all containers together from which on a pod is evicted.
-        including_init_containers: Whether init containers count.
-        states: Phases of the pod, or reasons for which a container waits; empty: any.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-    pod_restart_threshold: StrictInt = 0
-    including_init_containers: StrictBool = False
-    states: tuple[Text, ...] = ()
+class RemovePodsHavingTooManyRestartsArgs(PodScopeArgs):
+    pod_restart_threshold: StrictInt = 0  # Restarts of all containers together from which on a pod is evicted
+    including_init_containers: StrictBool = False  # Whether init containers count
+    states: tuple[Text, ...] = ()  # Phases of the pod, or reasons for which a container waits; empty: any
 
 
 def check(args: RemovePodsHavingTooManyRestartsArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_pods(args)
     if args.pod_restart_threshold < 1:
         yield InvalidInput("at least 1", args.pod_restart_threshold, "podRestartThreshold")
     for index, state in enumerate(args.states):
@@ -65,7 +51,6 @@ class RemovePodsHavingTooManyRestarts:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def deschedule(self, run: PluginRun) -> None:
-        """Evict the pods with too many restarts: node by node in order, and the most often restarted pods first."""
         for node in run.nodes:
             counted = [(self._restarts(pod), pod) for pod in run.cluster.pods_on(node.name)]
             found = [each for each in counted if each[0] >= self._args.pod_restart_threshold]

@@ -9,22 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.descheduling import Number
-from koordcore.protocol.component_config import Text, WireModel
+from koordcore.events.descheduling.inputs import Number
+from koordcore.protocol.component_config.wire import Text
 from koordcore.protocol.objects import TopologySpreadConstraint
-from koordcore.protocol.placement import first_untolerated
+from koordcore.protocol.placement.taints import first_untolerated
 from koordcore.protocol.selectors import Operator, Requirement, Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 
 from koord_descheduler.domain.config.arguments import (
-    LabelSelectorArgs,
-    Namespaces,
     PodScope,
+    PodScopeArgs,
     check_choice,
-    check_namespaces,
-    check_selector,
+    check_pods,
     upstream_args,
 )
 from koord_descheduler.domain.framework.plugin import PluginRun, Point
@@ -40,26 +38,17 @@ IGNORE: Final = "Ignore"
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A topology spread constraint of one or more pods of a namespace.
+    """A topology spread constraint of one or more pods of a namespace."""
 
-    Attributes:
-        max_skew: Largest difference between the sizes of two domains.
-        topology_key: Label of the nodes whose values are the domains.
-        selector: Selects the pods that count.
-        affinity_of: Pod whose node selector and node affinity exclude nodes; None: they are ignored.
-        tolerations_of: Pod whose missing tolerations exclude nodes; None: taints are ignored.
-        need: Equal for constraints that accept the same nodes.
-    """
-
-    max_skew: int
-    topology_key: str
-    selector: Selector
-    affinity_of: PodView | None
-    tolerations_of: PodView | None
-    need: bytes
+    max_skew: int  # Largest difference between the sizes of two domains
+    topology_key: str  # Label of the nodes whose values are the domains
+    selector: Selector  # Selects the pods that count
+    affinity_of: PodView | None  # Pod whose node selector and node affinity exclude nodes; None: they are ignored
+    tolerations_of: PodView | None  # Pod whose missing tolerations exclude nodes; None: taints are ignored
+    need: bytes  # Equal for constraints that accept the same nodes
 
     def accepts(self, node: NodeView) -> bool:
-        """Return whether a node has the topology key, and the honoured policies do not exclude it."""
+        """Whether a node has the topology key, and the honoured policies do not exclude it."""
         if self.topology_key not in node.labels:
             return False
         if self.affinity_of is not None and not meets_node_selection(self.affinity_of, node):
@@ -69,18 +58,13 @@ class Constraint:
 
 
 def distinct_constraints(pods: Iterable[PodView], kinds: frozenset[str]) -> list[Constraint]:
-    """Return the distinct constraints of pods, in the order in which they first appear.
+    """The distinct constraints of the pods of one namespace, in the order in which they first appear.
 
     With `matchLabelKeys`, the selector also requires the pod's own values of these labels. Constraints are equal if
     skew, key, selector and policies are equal, and also node affinity and tolerations where policies honour them.
-    Constraints without a selector, or with an invalid one, are left out.
+    Constraints without a selector, or with an invalid one, are left out (descheduler spec, 10.10 (1)).
 
-    Args:
-        pods: Pods of one namespace.
-        kinds: Values of `whenUnsatisfiable` that count.
-
-    Source:
-        descheduler spec, 10.10 (1)
+    `kinds`: values of `whenUnsatisfiable` that count.
     """
     found: dict[bytes, Constraint] = {}
     for pod in pods:
@@ -126,10 +110,8 @@ def _selector(written: TopologySpreadConstraint, own: Sequence[tuple[str, str]])
 
 
 class PodsByLabel:
-    """Pods of one namespace with an index by label, so that a constraint looks only at pods that may match it.
-
-    Args:
-        pods: The pods, in order.
+    """Pods of one namespace with an index by label, so that a constraint looks only at pods that may match it. Order is
+    kept.
     """
 
     def __init__(self, pods: Sequence[PodView]) -> None:
@@ -137,7 +119,6 @@ class PodsByLabel:
         self._by_key: dict[str, dict[str, list[PodView]]] = {}
 
     def selected(self, selector: Selector) -> list[PodView]:
-        """Return the pods that a selector matches, in order."""
         candidates = self._pods
         for requirement in selector.requirements:
             if requirement.operator is Operator.IN and len(requirement.values) == 1:
@@ -158,18 +139,14 @@ class PodsByLabel:
 
 
 class AcceptedNodes:
-    """The nodes that constraints accept, by value of the topology key. Constraints with equal needs share them.
-
-    Args:
-        nodes: Nodes of the round.
-    """
+    """The nodes that constraints accept, by value of the topology key. Constraints with equal needs share them."""
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         self._nodes = list(nodes)
         self._known: dict[bytes, dict[str, list[NodeView]]] = {}
 
     def by_value(self, constraint: Constraint) -> Mapping[str, Sequence[NodeView]]:
-        """Return value of the topology key -> nodes that the constraint accepts, in order."""
+        """Value of the topology key -> nodes that the constraint accepts, in order."""
         found = self._known.get(constraint.need)
         if found is None:
             found = self._known[constraint.need] = {}
@@ -193,16 +170,12 @@ class Domain:
 def domains_of(
     constraint: Constraint, pods: PodsByLabel, nodes: Mapping[str, NodeView], accepted: Iterable[str]
 ) -> list[Domain]:
-    """Return the domains of a constraint by size, smallest first; equal ones by value.
+    """The domains of a constraint by size, smallest first; equal ones by value (descheduler spec, 10.10 (2), (3)).
 
     Args:
-        constraint: The constraint.
         pods: Evictable pods of the constraint's namespace. Other pods are not counted.
         nodes: Name -> node of the round.
         accepted: Values of the topology key on nodes that the constraint accepts. They are domains even without pods.
-
-    Source:
-        descheduler spec, 10.10 (2), (3)
     """
     found: dict[str, list[PodView]] = {value: [] for value in accepted}
     for pod in pods.selected(constraint.selector):
@@ -214,7 +187,7 @@ def domains_of(
 
 
 def _stay_rank(pod: PodView) -> tuple[bool, bool, int]:
-    """Return the sort key of a pod in a domain; pods with a higher key leave first.
+    """The sort key of a pod in a domain; pods with a higher key leave first.
 
     Pods with a node selector or node affinity stay longest, then those of higher priority, then those of lower or no
     priority.
@@ -229,24 +202,14 @@ DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 KINDS: Final = (DO_NOT_SCHEDULE, "ScheduleAnyway")
 
 
-class RemovePodsViolatingTopologySpreadConstraintArgs(WireModel):
-    """Arguments of RemovePodsViolatingTopologySpreadConstraint.
-
-    Attributes:
-        constraints: Kinds of constraints to enforce; empty: DoNotSchedule.
-        topology_balance_node_fit: Whether only pods that fit a node of a domain with fewer pods are evicted.
-    """
-
-    namespaces: Namespaces | None = None
-    label_selector: LabelSelectorArgs | None = None
-    constraints: tuple[Text, ...] = ()
+class RemovePodsViolatingTopologySpreadConstraintArgs(PodScopeArgs):
+    constraints: tuple[Text, ...] = ()  # Kinds of constraints to enforce; empty: DoNotSchedule
+    # Whether only pods that fit a node of a domain with fewer pods are evicted.
     topology_balance_node_fit: StrictBool = True
 
 
 def check(args: RemovePodsViolatingTopologySpreadConstraintArgs) -> Iterator[InvalidInput]:
-    """Yield every invalid value of the arguments."""
-    yield from check_namespaces(args.namespaces, "namespaces")
-    yield from check_selector(args.label_selector, "labelSelector")
+    yield from check_pods(args)
     for index, kind in enumerate(args.constraints):
         yield from check_choice(kind, KINDS, f"constraints[{index}]")
 
@@ -265,10 +228,9 @@ class RemovePodsViolatingTopologySpreadConstraint:
         self._scope = PodScope(args.namespaces, args.label_selector)
 
     def balance(self, run: PluginRun) -> None:
-        """Evict pods of domains that have too many, until each constraint would be met.
+        """Only pods that the arguments and the filters admit are counted and evicted.
 
-        Only pods that the arguments and the filters admit are counted and evicted. Each pod is evicted once, even if
-        several constraints choose it.
+        Each pod is evicted once, even if several constraints choose it.
         """
         nodes = {node.name: node for node in run.nodes}
         by_namespace: dict[str, list[PodView]] = {}
@@ -298,7 +260,7 @@ class RemovePodsViolatingTopologySpreadConstraint:
         accepted: Mapping[str, Sequence[NodeView]],
         cluster: ClusterView,
     ) -> Iterator[tuple[PodView, Number]]:
-        """Yield the pods that leave so that one constraint is met, with the skew before that."""
+        """The pods that leave so that one constraint is met, with the skew before that."""
         domains = domains_of(constraint, pods, nodes, accepted)
         skew = len(domains[-1].pods) - len(domains[0].pods) if domains else 0
         if not domains or skew <= constraint.max_skew:
@@ -329,16 +291,12 @@ class _Landing:
 
 
 def _moved(domains: Sequence[Domain], max_skew: int, average: float, fits: _Landing) -> Iterator[PodView]:
-    """Yield the pods that move from large to small domains, and count them there.
+    """Yield the pods that move from large to small domains, and count them there (descheduler spec, 10.10 (4)).
 
     Args:
         domains: All domains by size, smallest first.
-        max_skew: Largest difference that the constraint allows.
         average: Mean size of the domains.
         fits: Whether a pod fits a landing node. In its domain, such pods are moved first.
-
-    Source:
-        descheduler spec, 10.10 (4)
     """
     low, high = 0, len(domains) - 1
     while low < high:

@@ -44,9 +44,7 @@ class MetricsUtilization(WireModel):
 def check_metrics(metrics: MetricsUtilization | None, thresholded: Iterable[str]) -> Iterator[InvalidInput]:
     """Yield an error if the source is not KubernetesMetrics, and for each thresholded resource that it does not have.
 
-    Args:
-        metrics: The source; None: usage is computed from requests.
-        thresholded: Resources with thresholds.
+    Without `metrics`, usage is computed from requests.
     """
     if metrics is None:
         return
@@ -59,7 +57,6 @@ def check_metrics(metrics: MetricsUtilization | None, thresholded: Iterable[str]
 
 
 def check_percentages(percentages: Mapping[str, float], path: str) -> Iterator[InvalidInput]:
-    """Yield an error for each percentage outside of 0..100, and an error if there is no percentage."""
     if not percentages:
         yield InvalidInput("at least one resource with a percentage", {}, path)
     for name, percent in percentages.items():
@@ -75,41 +72,34 @@ def check_evictable(namespaces: Namespaces | None, path: str) -> Iterator[Invali
 
 @dataclass(slots=True)
 class NodeUsage:
-    """The usage of one node.
-
-    Attributes:
-        node: The node.
-        used: Resource -> used amount; `pods` is the number of its unfinished pods.
-        metric: The report that has the usage; None: it is the sum of the requests of the unfinished pods.
-    """
-
     node: NodeView
-    used: dict[str, int]
+    used: dict[str, int]  # Resource -> used amount; `pods` is the number of its unfinished pods
+    # The report that has the usage; None: it is the sum of the requests of the unfinished pods.
     metric: NodeMetric | None = None
 
     def of_pod(self, pod: PodView) -> Amounts | None:
-        """Return the usage of one pod of the node: measured, or its requests if the node is not measured.
+        """The usage of one pod of the node: measured, or its requests if the node is not measured.
 
         None if the node is measured and the pod is not.
         """
         return pod.requests if self.metric is None else self.metric.pods.get(pod.key)
 
     def base(self, name: str) -> int:
-        """Return the amount of a resource that is 100 %: allocatable, or capacity if allocatable is empty."""
+        """The amount that is 100 %: allocatable, or capacity if allocatable is empty."""
         return (self.node.allocatable or self.node.capacity).get(name, 0)
 
     def percent(self, name: str) -> float:
-        """Return the percentage of a resource that is used; 0 if the node has none of it."""
+        """The percentage of a resource that is used; 0 if the node has none of it."""
         base = self.base(name)
         return 100.0 * self.used[name] / base if base else 0.0
 
     def total(self) -> int:
-        """Return the sum of all used amounts, regardless of units, as a sort key of nodes."""
+        """The sum of all used amounts, regardless of units, as a sort key of nodes."""
         return sum(self.used.values())
 
 
 def measured_usages(nodes: Iterable[NodeView], cluster: ClusterView) -> list[NodeUsage]:
-    """Return the measured usage of cpu and memory, and the number of pods, of each node with a fresh report."""
+    """The measured usage of cpu and memory, and the number of pods, of each node with a fresh report."""
     found: list[NodeUsage] = []
     for node in nodes:
         metric = cluster.metrics.get(node.name)
@@ -121,7 +111,7 @@ def measured_usages(nodes: Iterable[NodeView], cluster: ClusterView) -> list[Nod
 
 
 def usages(nodes: Iterable[NodeView], cluster: ClusterView, thresholded: Iterable[str]) -> list[NodeUsage]:
-    """Return the usage by requests of each node over the thresholded resources, cpu, memory and pods."""
+    """The usage by requests of each node over the thresholded resources, cpu, memory and pods."""
     names = dict.fromkeys((*thresholded, *ALWAYS_COUNTED))
     found: list[NodeUsage] = []
     for node in nodes:
@@ -133,43 +123,28 @@ def usages(nodes: Iterable[NodeView], cluster: ClusterView, thresholded: Iterabl
 
 
 def is_within(usage: NodeUsage, thresholds: Mapping[str, float]) -> bool:
-    """Return whether the usage of every resource with a threshold is at or below the threshold."""
+    """Whether the usage of every resource with a threshold is at or below the threshold."""
     return all(usage.percent(name) <= percent for name, percent in thresholds.items())
 
 
 @dataclass(slots=True, kw_only=True)
 class Drain:
-    """Evicts pods of source nodes while the target nodes have room.
-
-    Attributes:
-        run: The run of the plugin.
-        available: Resource -> amount that the targets can still take. It falls with every eviction.
-        target_taints: Taints of each target node.
-        excluded: Namespaces whose pods stay.
-        admits: Whether a pod may be considered, besides the filter plugins.
-        most_per_node: Largest number of evictions per node; None: no limit.
-        reason: Reason of the evictions.
-        thresholds: Resource -> percentage with which the requests of a source are compared.
-    """
+    """Evicts pods of source nodes while the target nodes have room."""
 
     run: PluginRun
-    available: dict[str, int]
+    available: dict[str, int]  # Resource -> amount that the targets can still take. It falls with every eviction.
     target_taints: Sequence[Sequence[Taint]]
     excluded: tuple[str, ...]
-    admits: Callable[[PodView], bool]
-    most_per_node: int | None
+    admits: Callable[[PodView], bool]  # Whether a pod may be considered, besides the filter plugins
+    most_per_node: int | None  # Largest number of evictions per node; None: no limit
     reason: str
-    thresholds: Mapping[str, float]
+    thresholds: Mapping[str, float]  # Resource -> percentage with which the requests of a source are compared
 
     def from_node(self, source: NodeUsage, goes_on: Callable[[NodeUsage], bool]) -> None:
-        """Evict pods of a node, from low to high priority.
+        """Evict pods of a node, from low to high priority. Its usage falls with every eviction.
 
         It stops if `goes_on` returns False, the limit per node is reached, or the targets can take no more of a
         resource. Pods that the filters refuse, whose namespace is excluded, or that tolerate no target stay.
-
-        Args:
-            source: The node with its usage, which falls with every eviction.
-            goes_on: Whether the node should still lose pods.
         """
         count = 0
         pods = self.run.cluster.unfinished_on(source.node.name)
@@ -196,7 +171,7 @@ class Drain:
             self.available[name] -= amount
 
     def _has_tolerable_target(self, pod: PodView) -> bool:
-        """Return whether the pod tolerates all taints of a target, and has at least as many tolerations as taints."""
+        """Whether the pod tolerates all taints of a target, and has at least as many tolerations as taints."""
         tolerations = pod.object.spec.tolerations
         return any(
             len(tolerations) >= len(taints) and all(is_tolerated(taint, tolerations) for taint in taints)
