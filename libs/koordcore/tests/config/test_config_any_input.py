@@ -9,27 +9,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from koordcore.protocol.config.admission import NodeLabels, config_faults, validate_config_map, validate_node_labels
 from koordcore.protocol.config.config_map import NodeStrategies, read_config_map
-from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj
+from koordcore.protocol.config.fields import Part, fields_of
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.crd import Accepted, Json, admit, resource_versions
 from support.depth import examples
 
 
-def field_names(kind: Kind) -> set[str]:
-    match kind:
-        case Obj(fields=fields):
-            return {field.name for field in fields}.union(*(field_names(field.kind) for field in fields))
-        case ListOf(item=item):
-            return field_names(item)
-        case MapOf(value=value):
-            return field_names(value)
-        case _:
-            return set()
+def field_names(part: type[Part]) -> set[str]:
+    found = set(fields_of(part))
+    for field in fields_of(part).values():
+        found |= field_names((field.item or field).part)
+    return found
 
 
 KEYS = sorted(
-    {name for table in SECTIONS.values() for name in field_names(table.fields)}
+    {name for table in SECTIONS.values() for name in field_names(table.part)}
     | {"clusterStrategy", "nodeStrategies", "nodeConfigs", "nodeSelector", "matchLabels", "matchExpressions"}
     | {"key", "operator", "values", "name", "spec", "status", "owners", "template", "podRef", "devices", "a", "ENABLE"}
 )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from koordcore.protocol.config.config_map import NodeStrategies, default_config, read_config_map
 from koordcore.protocol.config.node_slo import complete_node_slo, render_node_slo, update_extensions
-from koordcore.protocol.config.sections import SECTIONS, SectionName
-from koordcore.protocol.config.tables import COLOCATION
-from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy, MemoryCollectPolicy
+from koordcore.protocol.config.sections import (
+    SECTIONS,
+    AggregatePolicy,
+    CalculatePolicy,
+    ColocationStrategy,
+    MemoryCollectPolicy,
+    SectionName,
+)
 
 Document = dict[str, Any]
 
@@ -123,7 +127,7 @@ def test_typed_defaults() -> None:
         enable=False,
         metric_aggregate_duration_seconds=300,
         metric_report_interval_seconds=60,
-        metric_windows_seconds=(300.0, 600.0, 1800.0),
+        metric_aggregate_policy=AggregatePolicy(durations=["5m0s", "10m0s", "30m0s"]),
         metric_memory_collect_policy=MemoryCollectPolicy.WITHOUT_PAGE_CACHE,
         cpu_reclaim_threshold_percent=60,
         cpu_calculate_policy=CalculatePolicy.USAGE,
@@ -132,21 +136,13 @@ def test_typed_defaults() -> None:
         degrade_time_minutes=15,
         update_time_threshold_seconds=300,
         resource_diff_threshold=0.1,
-        mid_reclaim_static=False,
+        mid_reclaim_mode=None,
         mid_cpu_threshold_percent=100,
         mid_memory_threshold_percent=100,
         mid_unallocated_percent=0,
         mid_static_cpu_reserved_percent=0,
         mid_static_memory_reserved_percent=0,
     )
-
-
-def test_typed_fields_are_those_of_the_tables() -> None:
-    def wire(kind: type[msgspec.Struct]) -> set[str]:
-        return {field.encode_name for field in msgspec.structs.fields(kind)}
-
-    renamed = {"metricAggregatePolicy": "metricWindowsSeconds", "midReclaimMode": "midReclaimStatic"}
-    assert wire(ColocationStrategy) == {renamed.get(field.name, field.name) for field in COLOCATION.fields}
 
 
 @pytest.mark.parametrize(

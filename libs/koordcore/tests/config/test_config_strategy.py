@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from koordcore.protocol.config.agent import complete_strategy
 from koordcore.protocol.config.config_map import read_config_map
+from koordcore.protocol.config.node_slo import complete_strategy
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import ratio_percent, read_section
 from koordcore.values.invalid import InvalidInput

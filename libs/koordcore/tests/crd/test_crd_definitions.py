@@ -6,21 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from koordcore.protocol.config.kinds import (
-    Bool,
-    DurationText,
-    Float,
-    Int,
-    Kind,
-    ListOf,
-    MapOf,
-    Obj,
-    OpenMap,
-    PercentOrQuantity,
-    QuantityValue,
-    Text,
+from koordcore.protocol.config.fields import Field, Kind, fields_of
+from koordcore.protocol.config.sections import (
+    CpuBurstStrategy,
+    HostApplications,
+    QosStrategy,
+    SystemStrategy,
+    ThresholdStrategy,
 )
-from koordcore.protocol.config.tables import APPLICATION, CPU_BURST, RESOURCE_QOS, RESOURCE_THRESHOLD, SYSTEM
 from koordcore.protocol.crd import Schema, definition_texts, find_resource, resource_versions
 from koordcore.protocol.crd.catalogue import UnsupportedSchema, build_schema
 
@@ -122,54 +115,57 @@ def test_keyword_that_admission_would_not_enforce_is_refused() -> None:
         build_schema({"anyOf": [{"type": "object"}]}, "Kind")
 
 
-def assert_same_shape(kind: Kind, schema: Schema, path: str) -> None:
-    match kind:
-        case Obj(fields=fields):
+def assert_same_shape(field: Field, schema: Schema, path: str) -> None:
+    match field.kind:
+        case Kind.OBJECT:
             assert schema.type == "object", path
-            assert list(schema.properties) == [field.name for field in fields], path
-            for field in fields:
-                child = schema.properties[field.name]
-                assert_same_shape(field.kind, child, f"{path}.{field.name}")
-                if field.webhook is not None:
+            fields = fields_of(field.part)
+            assert list(schema.properties) == list(fields), path
+            for name, inner in fields.items():
+                child = schema.properties[name]
+                assert_same_shape(inner, child, f"{path}.{name}")
+                if inner.webhook is not None:
                     # what admission of the ConfigMap lets through must fit into the NodeSLO that is rendered from it
-                    assert child.minimum is None or child.minimum <= (field.webhook.minimum or 0), field.name
-                    assert child.maximum is None or child.maximum >= (field.webhook.maximum or 0), field.name
-        case ListOf(item=item):
+                    assert child.minimum is None or child.minimum <= (inner.webhook.minimum or 0), name
+                    assert child.maximum is None or child.maximum >= (inner.webhook.maximum or 0), name
+        case Kind.LIST:
             assert schema.type == "array", path
             assert schema.items is not None
-            assert_same_shape(item, schema.items, f"{path}[]")
-        case MapOf(value=value):
+            assert field.item is not None
+            assert_same_shape(field.item, schema.items, f"{path}[]")
+        case Kind.MAP:
             assert schema.additional is not None, path
-            assert_same_shape(value, schema.additional, f"{path}.*")
-        case Bool():
+            assert field.item is not None
+            assert_same_shape(field.item, schema.additional, f"{path}.*")
+        case Kind.BOOL:
             assert schema.type == "boolean", path
-        case Int(bits=bits):
-            assert (schema.type, schema.format) == ("integer", f"int{bits}"), path
-        case Float():
+        case Kind.INT | Kind.INT32:
+            assert (schema.type, schema.format) == ("integer", "int32" if field.kind is Kind.INT32 else "int64"), path
+        case Kind.FLOAT:
             assert schema.type == "number", path
-        case Text() | DurationText():
+        case Kind.TEXT | Kind.DURATION:
             assert schema.type == "string", path
-        case QuantityValue():
+        case Kind.QUANTITY:
             assert schema.int_or_string, path
             assert schema.pattern is not None, path
-        case PercentOrQuantity():
+        case Kind.RATE:
             assert schema.int_or_string, path
-        case OpenMap():
+        case Kind.OPEN_MAP:
             assert schema.preserve_unknown, path
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "field"),
     [
-        ("resourceUsedThresholdWithBE", RESOURCE_THRESHOLD),
-        ("resourceQOSStrategy", RESOURCE_QOS),
-        ("cpuBurstStrategy", CPU_BURST),
-        ("systemStrategy", SYSTEM),
-        ("hostApplications", ListOf(APPLICATION)),
-        ("extensions", OpenMap()),
+        ("resourceUsedThresholdWithBE", Field(kind=Kind.OBJECT, part=ThresholdStrategy)),
+        ("resourceQOSStrategy", Field(kind=Kind.OBJECT, part=QosStrategy)),
+        ("cpuBurstStrategy", Field(kind=Kind.OBJECT, part=CpuBurstStrategy)),
+        ("systemStrategy", Field(kind=Kind.OBJECT, part=SystemStrategy)),
+        ("hostApplications", fields_of(HostApplications)["applications"]),
+        ("extensions", Field(kind=Kind.OPEN_MAP)),
     ],
 )
-def test_node_slo_has_the_shape_of_the_configuration(name: str, kind: Kind) -> None:
+def test_node_slo_has_the_shape_of_the_configuration(name: str, field: Field) -> None:
     found = find_resource("slo.koordinator.sh/v1alpha1", "NodeSLO")
     assert found is not None
-    assert_same_shape(kind, found.schema.properties["spec"].properties[name], name)
+    assert_same_shape(field, found.schema.properties["spec"].properties[name], name)

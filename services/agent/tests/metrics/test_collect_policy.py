@@ -12,7 +12,7 @@ from koordcore.events.catalogue import CATALOGUE
 from koordcore.events.envelope import AggregateRef, Draft, Origin, StoredEvent
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.protocol.config.sections import MemoryCollectPolicy
 from koordcore.values.invalid import InvalidInput
 
 WRITTEN: dict[str, Any] = {

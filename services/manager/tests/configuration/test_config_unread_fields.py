@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from koord_manager.domain.admission.unread_fields import unread
-from koordcore.protocol.config.kinds import Kind, ListOf, MapOf, Obj, Text
+from koordcore.protocol.config.fields import Field, Kind, Part, fields_of
 from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionShape, SectionTable
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_read_is_told(section: str, document: object, sentence: str)
 
 @pytest.mark.parametrize("table", SECTIONS.values(), ids=lambda table: table.name)
 def test_everything_that_a_section_can_say_is_read_whatever_its_capitals(table: SectionTable) -> None:
-    whole = _whole(table.fields)
+    whole = _object(table.part)
     entry = {"name": "a", "nodeSelector": {"matchLabels": {"a": "b"}}, **whole}
     document: dict[str, Any] = {"clusterStrategy": whole} if table.shape is SectionShape.STRATEGY else dict(whole)
     if table.shape is not SectionShape.CLUSTER_ONLY:
@@ -94,16 +94,22 @@ def test_everything_that_a_section_can_say_is_read_whatever_its_capitals(table: 
     assert told(table.name.key, {key.upper(): value for key, value in document.items()}) == []
 
 
-def _whole(kind: Kind) -> Any:
-    match kind:
-        case Obj():
-            return {field.name: _whole(field.kind) for field in kind.fields}
-        case ListOf(item=item):
-            return [_whole(item)]
-        case MapOf(value=value):
-            return {"any": _whole(value)}
-        case Text(known=known):
-            return known[0] if known else "text"
+def _object(part: type[Part]) -> dict[str, Any]:
+    return {name: _whole(field) for name, field in fields_of(part).items()}
+
+
+def _whole(field: Field) -> Any:
+    match field.kind:
+        case Kind.OBJECT:
+            return _object(field.part)
+        case Kind.LIST:
+            assert field.item is not None
+            return [_whole(field.item)]
+        case Kind.MAP:
+            assert field.item is not None
+            return {"any": _whole(field.item)}
+        case Kind.TEXT:
+            return field.known[0] if field.known else "text"
         case _:
             return {"any": "thing"}
 

@@ -16,7 +16,7 @@ from koord_agent.domain.node.kubelet import kubelet_configuration, static_reserv
 from koord_agent.domain.node.pods import agent_pod_from_json
 from koord_agent.domain.prediction import model, predictor, reclaimable
 from koord_agent.domain.reporting import topology_report
-from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.fields import JsonValue
 from koordcore.protocol.config.node_slo import complete_node_slo
 from koordcore.values import codec
 from koordcore.values.cpuset import format_cpuset, parse_cpuset

@@ -18,7 +18,7 @@ from koord_agent.domain.strategies.cpu_burst import BurstLimiter
 from koord_agent.domain.strategies.evict import cpu_evict, memory_evict, thresholds
 from koord_agent.domain.strategies.evict.eviction import Judgement, eviction_policy, release
 from koord_agent.domain.strategies.strategy import EvictionTask, Target
-from koordcore.protocol.config.agent import complete_strategy
+from koordcore.protocol.config.node_slo import complete_strategy
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.pod_resources import MEMORY

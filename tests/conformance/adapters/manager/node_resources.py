@@ -22,10 +22,10 @@ from koord_manager.domain.controllers.node_resources.ratios import amplification
 from koord_manager.domain.controllers.node_resources.zones import compute_zones
 from koordcore.events.observation import HostApplicationUsage, NodeUsageReported, PodUsage, Usage
 from koordcore.protocol.config.config_map import read_config_map
+from koordcore.protocol.config.fields import typed
 from koordcore.protocol.config.parse import parse_section
-from koordcore.protocol.config.sections import SECTIONS, SectionName
+from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, SectionName
 from koordcore.protocol.config.strategy import Strategy, resolve_section
-from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.hardware.node_topology import topology_from
 from koordcore.protocol.objects import Node, node_from_json, pod_from_json
 from koordcore.values.resources import parse_amounts, parse_resources
@@ -44,7 +44,7 @@ def _items(holder: dict[str, Json], name: str) -> list[dict[str, Json]]:
 
 def _strategy(written: Json) -> ColocationStrategy:
     table = SECTIONS[SectionName.COLOCATION]
-    return colocation_strategy(resolve_section(table, parse_section(table, json.dumps(written))).cluster)
+    return typed(ColocationStrategy, resolve_section(table, parse_section(table, json.dumps(written))).cluster)
 
 
 def _usage(metric: Json) -> Usage:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from koordcore.protocol.config.kinds import JsonObject, JsonValue, ListOf, MapOf, Obj, PercentOrQuantity
+from koordcore.protocol.config.fields import JsonObject, JsonValue, Kind, Part, fields_of
 from koordcore.protocol.config.parse import WrittenEntry, WrittenSection, parse_section
 from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import range_fault, resolve_section
@@ -308,10 +308,10 @@ def _section_faults(
     """Yield the violations of steps 2 to 5 for one section; admission reports the first one."""
     for entry in written.entries:
         yield from _selector_faults(entry)
-    fields = SECTIONS[name].fields
-    yield from _value_faults(fields, written.cluster, written.cluster_path, require_both_bounds)
+    part = SECTIONS[name].part
+    yield from _value_faults(part, written.cluster, written.cluster_path, require_both_bounds)
     for entry in written.entries:
-        yield from _value_faults(fields, entry.strategy, entry.path, require_both_bounds)
+        yield from _value_faults(part, entry.strategy, entry.path, require_both_bounds)
     if name is SectionName.RESOURCE_QOS:
         bandwidth = _Bandwidth.of(data.get(SectionName.SYSTEM.key, ""))
         yield from _network_faults(written.cluster, written.cluster_path, bandwidth.cluster)
@@ -338,32 +338,33 @@ def _name_faults(entries: Sequence[WrittenEntry]) -> Iterator[InvalidInput]:
         seen.add(entry.name)
 
 
-def _value_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
+def _value_faults(
+    part: type[Part], written: JsonObject, path: str, require_both_bounds: bool
+) -> Iterator[InvalidInput]:
     """Yield the range and bounds violations of all written fields, in the order of the table.
 
     Values inside lists and maps are not checked.
     """
-    for field in obj.fields:
-        value = written.get(field.name)
+    for name, field in fields_of(part).items():
+        value = written.get(name)
         if value is None:
             continue
-        where = f"{path}.{field.name}" if path else field.name
+        where = f"{path}.{name}" if path else name
         if field.webhook is not None:
             fault = range_fault(field.webhook, value, where)
             if fault is not None:
                 yield fault
-        match field.kind:
-            case Obj():
-                yield from _value_faults(field.kind, cast("JsonObject", value), where, require_both_bounds)
-            case PercentOrQuantity():
-                yield from _bandwidth_faults(value, where)
-            case ListOf() | MapOf() | _:
-                pass
-    yield from _bound_faults(obj, written, path, require_both_bounds)
+        if field.kind is Kind.OBJECT:
+            yield from _value_faults(field.part, cast("JsonObject", value), where, require_both_bounds)
+        elif field.kind is Kind.RATE:
+            yield from _bandwidth_faults(value, where)
+    yield from _bound_faults(part, written, path, require_both_bounds)
 
 
-def _bound_faults(obj: Obj, written: JsonObject, path: str, require_both_bounds: bool) -> Iterator[InvalidInput]:
-    for pair in obj.bounds:
+def _bound_faults(
+    part: type[Part], written: JsonObject, path: str, require_both_bounds: bool
+) -> Iterator[InvalidInput]:
+    for pair in part.bounds:
         upper = cast("int | None", written.get(pair.upper))
         lower = cast("int | None", written.get(pair.lower))
         upper_path, lower_path = (f"{path}.{name}" if path else name for name in (pair.upper, pair.lower))

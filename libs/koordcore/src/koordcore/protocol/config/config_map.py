@@ -14,11 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordcore.protocol.config import strategy as strategies
-from koordcore.protocol.config.sections import SECTIONS, SectionName
-from koordcore.protocol.config.typed import (
-    ColocationStrategy,
-    colocation_strategy,
-)
+from koordcore.protocol.config.fields import typed
+from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, SectionName
 from koordcore.protocol.keys import COLOCATION_STRATEGY
 from koordcore.values.invalid import InvalidInput
 
@@ -195,6 +192,6 @@ class NodeStrategies:
             # the section keeps its strategies alive, so their identity is a safe key
             known = self._colocation.get(id(base))
             if known is None:
-                known = self._colocation[id(base)] = colocation_strategy(base)
+                known = self._colocation[id(base)] = typed(ColocationStrategy, base)
             return known
-        return colocation_strategy(strategies.override_colocation(base, labels, annotations))
+        return typed(ColocationStrategy, strategies.override_colocation(base, labels, annotations))

@@ -12,23 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
-from koordcore.protocol.config.kinds import (
-    Bool,
-    DurationText,
-    Field,
-    Float,
-    Int,
-    JsonObject,
-    JsonValue,
-    Kind,
-    ListOf,
-    MapOf,
-    Obj,
-    OpenMap,
-    PercentOrQuantity,
-    QuantityValue,
-    Text,
-)
+from koordcore.protocol.config.fields import Field, JsonObject, JsonValue, Kind, Part, fields_of
 from koordcore.protocol.config.sections import SectionShape, SectionTable
 from koordcore.protocol.lenient_json import fold_keys, parse_json
 from koordcore.protocol.objects import LabelSelector, LabelSelectorRequirement
@@ -38,8 +22,20 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
 _CLUSTER_KEY: Final = "clusterStrategy"
-_EXPRESSION: Final = Obj((Field("key", Text()), Field("operator", Text()), Field("values", ListOf(Text()))))
 _MAX_FLOAT: Final = 1.7976931348623157e308
+_BITS: Final = {Kind.INT: 63, Kind.INT32: 31, Kind.RATE: 31}
+_TEXT: Final = Field(kind=Kind.TEXT)
+
+
+class _Expression(Part, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class _Selector(Part, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[_Expression] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,64 +103,51 @@ Faults: TypeAlias = list[InvalidInput] | None
 """List that collects invalid fields, which are then left out. None: raise the first error instead."""
 
 
-def parse_value(kind: Kind, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
-    """Convert a decoded JSON value to the type of its configuration field, in canonical spelling.
-
-    Args:
-        kind: Type of the field.
-        value: Decoded JSON value.
-        path: Path of the field, for errors.
-        faults: List to which errors inside objects are added; None: raise the first one.
+def parse_value(field: Field, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:
+    """Return a decoded JSON value in canonical spelling. Errors inside objects go to `faults`.
 
     Raises:
         InvalidInput: The JSON type is wrong, or a duration or quantity is invalid.
     """
+    kind = field.kind
     match kind:
-        case Bool():
-            if isinstance(value, bool):
+        case Kind.BOOL if isinstance(value, bool):
+            return value
+        case Kind.INT | Kind.INT32 | Kind.RATE if isinstance(value, int) and not isinstance(value, bool):
+            if -(1 << _BITS[kind]) <= value < 1 << _BITS[kind]:
                 return value
-            raise InvalidInput("true or false", value, path)
-        case Int(bits=bits):
-            if isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1:
-                return value
-            raise InvalidInput(f"an integer within int{bits}", value, path)
-        case Float():
-            if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
-                return value
-            raise InvalidInput("a number", value, path)
-        case Text():
-            if isinstance(value, str):
-                return _representable(value, path)
-            raise InvalidInput("text", value, path)
-        case DurationText():
-            if not isinstance(value, str):
-                raise InvalidInput("a duration as text, such as 5m", value, path)
-            try:
+        case Kind.FLOAT if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
+            return value
+        case Kind.TEXT | Kind.RATE if isinstance(value, str):
+            return _representable(value, path)
+        case Kind.DURATION if isinstance(value, str):
+            with _at(path):
                 return format_duration(parse_duration(value))
-            except InvalidInput as error:
-                raise error.at(path) from error
-        case QuantityValue():
-            try:
+        case Kind.QUANTITY:
+            with _at(path):
                 return quantity_from_json(value).canonical()
-            except InvalidInput as error:
-                raise error.at(path) from error
-        case PercentOrQuantity():
-            if isinstance(value, str):
-                return _representable(value, path)
-            if isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31:
-                return value
-            raise InvalidInput("an integer (percent) or text (quantity)", value, path)
-        case OpenMap():
+        case Kind.OPEN_MAP:
             try:
                 return _representable(_object(value, path), path)
             except RecursionError:
                 raise InvalidInput("an object that is nested less deeply", "...", path) from None
-        case MapOf(value=item_kind):
-            return _parse_map(item_kind, _object(value, path), path)
-        case ListOf(item=item_kind):
-            return _parse_list(item_kind, value, path)
-        case Obj():
-            return parse_object(kind, _object(value, path), path, faults)
+        case Kind.MAP:
+            return _parse_map(field.item or _TEXT, _object(value, path), path)
+        case Kind.LIST:
+            return _parse_list(field.item or _TEXT, value, path)
+        case Kind.OBJECT:
+            return parse_object(field.part, _object(value, path), path, faults)
+        case _:
+            pass
+    raise InvalidInput(kind.value, value, path)
+
+
+@contextmanager
+def _at(path: str) -> Generator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.at(path) from error
 
 
 def _object(value: JsonValue, path: str) -> JsonObject:
@@ -173,9 +156,9 @@ def _object(value: JsonValue, path: str) -> JsonObject:
     raise InvalidInput("an object", value, path)
 
 
-def _parse_map(kind: Kind, value: JsonObject, path: str) -> JsonObject:
+def _parse_map(item_field: Field, value: JsonObject, path: str) -> JsonObject:
     return {
-        cast("str", _representable(key, path)): parse_value(kind, item, f"{path}.{key}")
+        cast("str", _representable(key, path)): parse_value(item_field, item, f"{path}.{key}")
         for key, item in value.items()
         if item is not None
     }
@@ -187,37 +170,31 @@ def _list(value: JsonValue, path: str) -> list[JsonValue]:
     raise InvalidInput("a list", value, path)
 
 
-def _parse_list(kind: Kind, value: JsonValue, path: str) -> list[JsonValue]:
+def _parse_list(field: Field, value: JsonValue, path: str) -> list[JsonValue]:
     empty: JsonObject = {}
     return [
-        parse_value(kind, empty if item is None and isinstance(kind, Obj) else item, f"{path}[{index}]")
+        parse_value(field, empty if item is None and field.kind is Kind.OBJECT else item, f"{path}[{index}]")
         for index, item in enumerate(_list(value, path))
     ]
 
 
-def parse_object(obj: Obj, document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """Return the fields that a JSON object sets, in the order and spelling of the field table.
+def parse_object(part: type[Part], document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
+    """Return the fields that a JSON object sets, in the order and spelling of the struct.
 
     Nulls and empty texts count as not set.
-
-    Args:
-        obj: Type of the object.
-        document: Decoded JSON object.
-        path: Path of the object, for errors.
-        faults: List to which the errors of fields are added; None: raise the first one.
 
     Raises:
         InvalidInput: A field has a wrong type or value, and `faults` is None.
     """
-    written = _respelled(document, *(field.name for field in obj.fields))
+    fields = fields_of(part)
+    written = _respelled(document, *fields)
     result: JsonObject = {}
-    for field in obj.fields:
-        value = written.get(field.name)
-        if value is None or (value == "" and isinstance(field.kind, Text)):
+    for name, field in fields.items():
+        value = written.get(name)
+        if value is None or (value == "" and field.kind is Kind.TEXT):
             continue
         with _collecting(faults):
-            place = f"{path}.{field.name}" if path else field.name
-            result[field.name] = parse_value(field.kind, value, place, faults)
+            result[name] = parse_value(field, value, f"{path}.{name}" if path else name, faults)
     return result
 
 
@@ -261,10 +238,10 @@ def parse_section(table: SectionTable, text: str, faults: Faults = None) -> Writ
         cluster: JsonObject = {}
         with _collecting(faults):
             written = {} if part is None else _object(part, _CLUSTER_KEY)
-            cluster = parse_object(table.fields, written, _CLUSTER_KEY, faults)
+            cluster = parse_object(table.part, written, _CLUSTER_KEY, faults)
     else:
         cluster_path = ""
-        cluster = parse_object(table.fields, document, "", faults)
+        cluster = parse_object(table.part, document, "", faults)
     entries: list[WrittenEntry] = []
     if table.shape is not SectionShape.CLUSTER_ONLY:
         with _collecting(faults):
@@ -273,11 +250,11 @@ def parse_section(table: SectionTable, text: str, faults: Faults = None) -> Writ
                 path = f"{table.entries_key}[{index}]"
                 with _collecting(faults):
                     entry = {} if item is None else _object(item, path)
-                    entries.append(_parse_entry(table.fields, entry, path, faults))
+                    entries.append(_parse_entry(table.part, entry, path, faults))
     return WrittenSection(cluster=cluster, cluster_path=cluster_path, entries=tuple(entries))
 
 
-def _parse_entry(fields: Obj, document: JsonObject, path: str, faults: Faults) -> WrittenEntry:
+def _parse_entry(part: type[Part], document: JsonObject, path: str, faults: Faults) -> WrittenEntry:
     written = _respelled(document, "name", "nodeSelector")
     labels: LabelSelector | None = None
     selector: Selector | None = None
@@ -292,11 +269,11 @@ def _parse_entry(fields: Obj, document: JsonObject, path: str, faults: Faults) -
     name = written.get("name")
     return WrittenEntry(
         path=path,
-        name="" if name is None else cast("str", parse_value(Text(), name, f"{path}.name")),
+        name="" if name is None else cast("str", parse_value(_TEXT, name, f"{path}.name")),
         labels=labels,
         selector=selector,
         selector_fault=fault,
-        strategy=parse_object(fields, document, path, faults),
+        strategy=parse_object(part, document, path, faults),
     )
 
 
@@ -307,17 +284,16 @@ def _parse_selector(document: JsonObject, path: str) -> LabelSelector:
     labels = {} if found is None else _object(found, f"{path}.matchLabels")
     # a null value is the empty text: dropping its key would widen the selector
     texts: JsonObject = {key: "" if value is None else value for key, value in labels.items()}
-    pairs = parse_value(MapOf(Text()), texts, f"{path}.matchLabels")
     items = written.get("matchExpressions")
-    parsed = parse_value(ListOf(_EXPRESSION), [] if items is None else items, f"{path}.matchExpressions")
+    parsed = parse_object(_Selector, {"matchLabels": texts, "matchExpressions": items}, path)
     return LabelSelector(
-        match_labels=cast("dict[str, str]", pairs),
+        match_labels=cast("dict[str, str]", parsed["matchLabels"]),
         match_expressions=[
             LabelSelectorRequirement(
                 key=cast("str", expression.get("key", "")),
                 operator=cast("str", expression.get("operator", "")),
                 values=cast("list[str]", expression.get("values", [])),
             )
-            for expression in cast("list[JsonObject]", parsed)
+            for expression in cast("list[JsonObject]", parsed.get("matchExpressions", []))
         ],
     )

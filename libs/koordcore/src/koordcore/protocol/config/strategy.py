@@ -17,10 +17,9 @@ from typing import Final, TypeAlias
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.node import parse_network_bandwidth
-from koordcore.protocol.config.kinds import JsonValue, Obj, Range, merge
+from koordcore.protocol.config.fields import JsonValue, Part, Range, fields_of, merge
 from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
-from koordcore.protocol.config.sections import SECTIONS, SectionName, SectionTable
-from koordcore.protocol.config.tables import COLOCATION
+from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, SectionName, SectionTable
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
 
@@ -110,8 +109,8 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
     Raises:
         InvalidInput: The cluster strategy is invalid. An invalid entry does not raise; it gets the cluster strategy.
     """
-    cluster = merge(table.fields, table.defaults, written.cluster)
-    fault = runtime_fault(table.fields, cluster, written.cluster_path)
+    cluster = merge(table.part, table.defaults, written.cluster)
+    fault = runtime_fault(table.part, cluster, written.cluster_path)
     if fault is not None:
         raise fault
     base = cluster if table.entry_inherits else table.defaults
@@ -119,8 +118,8 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
     for entry in written.entries:
         if entry.selector is None:
             continue
-        strategy = merge(table.fields, base, entry.strategy)
-        fell_back = runtime_fault(table.fields, strategy, entry.path) is not None
+        strategy = merge(table.part, base, entry.strategy)
+        fell_back = runtime_fault(table.part, strategy, entry.path) is not None
         entries.append(
             SectionEntry(
                 name=entry.name,
@@ -132,7 +131,7 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
     return Section(name=table.name, cluster=cluster, entries=tuple(entries))
 
 
-def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | None:
+def runtime_fault(part: type[Part], strategy: Strategy, path: str) -> InvalidInput | None:
     """Return the error of the first field of a merged strategy outside its runtime range; None if all are inside.
 
     Args:
@@ -140,14 +139,14 @@ def runtime_fault(obj: Obj, strategy: Strategy, path: str) -> InvalidInput | Non
         strategy: The merged strategy.
         path: Path of the strategy, for the error.
     """
-    for field in obj.fields:
-        value = strategy.get(field.name)
-        where = f"{path}.{field.name}" if path else field.name
+    for name, field in fields_of(part).items():
+        value = strategy.get(name)
+        where = f"{path}.{name}" if path else name
         fault = None
         if field.runtime is not None and value is not None:
             fault = range_fault(field.runtime, value, where)
-        elif isinstance(field.kind, Obj) and isinstance(value, dict):
-            fault = runtime_fault(field.kind, value, where)
+        elif isinstance(value, dict):
+            fault = runtime_fault(field.part, value, where)
         if fault is not None:
             return fault
     return None
@@ -180,11 +179,13 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
     if text is not None:
         try:
             decoded = decode_document(text)
-            written = parse_object(COLOCATION, decoded, keys.COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
+            written = (
+                parse_object(ColocationStrategy, decoded, keys.COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
+            )
         except InvalidInput:
             written = {}
         if written:
-            strategy = merge(COLOCATION, strategy, written)
+            strategy = merge(ColocationStrategy, strategy, written)
     percents: dict[str, JsonValue] = {}
     for label, field in RATIO_LABELS:
         ratio = labels.get(label)

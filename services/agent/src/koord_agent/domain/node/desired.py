@@ -16,8 +16,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.protocol.config.agent import complete_strategy
-from koordcore.protocol.config.node_slo import complete_node_slo
+from koordcore.protocol.config.node_slo import complete_node_slo, complete_strategy
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.resource_names import CPU
 from koordcore.values import codec

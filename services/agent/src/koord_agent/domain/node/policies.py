@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
-from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.protocol.config.sections import MemoryCollectPolicy
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 

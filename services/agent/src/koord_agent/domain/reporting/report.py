@@ -9,7 +9,7 @@ from typing import Any
 
 from koordcore.events import observation
 from koordcore.events.observation import GpuUsage
-from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.protocol.config.sections import MemoryCollectPolicy
 
 from koord_agent.domain.metrics.gpu_usage import GpuReading, gpu_usages
 from koord_agent.domain.metrics.metric_kinds import Kind

@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any, cast
 
 from koordcore.protocol import keys
-from koordcore.protocol.config.kinds import JsonValue
+from koordcore.protocol.config.fields import JsonValue
 from koordcore.protocol.config.parse import parse_object
-from koordcore.protocol.config.tables import CPU_BURST
+from koordcore.protocol.config.sections import CpuBurstStrategy
 from koordcore.protocol.lenient_json import parse_json
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
@@ -90,7 +90,7 @@ def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy
         decoded = parse_json(text)
         if not isinstance(decoded, dict):
             return burst_policy(node_section)
-        own = parse_object(CPU_BURST, cast("dict[str, JsonValue]", decoded), keys.CPU_BURST)
+        own = parse_object(CpuBurstStrategy, cast("dict[str, JsonValue]", decoded), keys.CPU_BURST)
     except InvalidInput:
         return burst_policy(node_section)
     return burst_policy({**node_section, **{name: own[name] for name in POD_FIELDS if name in own}})

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from koordcore.events.envelope import Event
 from koordcore.events.observation import NodeUsageReported
-from koordcore.protocol.config.typed import MemoryCollectPolicy
+from koordcore.protocol.config.sections import MemoryCollectPolicy
 from koordcore.values.cpuset import EMPTY
 from koordcore.values.invalid import InvalidInput
 

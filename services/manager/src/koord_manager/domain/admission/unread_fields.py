@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final, cast
 
-from koordcore.protocol.config.kinds import Field, Kind, ListOf, MapOf, Obj, Text
+from koordcore.protocol.config.fields import Field, Kind, Part, fields_of
 from koordcore.protocol.config.sections import SECTIONS, SectionShape, SectionTable
 from koordcore.protocol.lenient_json import parse_json
 from koordcore.values.invalid import InvalidInput
@@ -82,16 +82,16 @@ def _of_section(table: SectionTable, key: str, text: str) -> Iterator[str]:
         for name, value in outer.items():
             match name.lower():
                 case "clusterstrategy":
-                    yield from _of_object(table.fields, value, place(key, _CLUSTER))
+                    yield from _of_object(table.part, value, place(key, _CLUSTER))
                 case lower if lower == entries_key.lower():
                     yield from _of_entries(table, value, place(key, entries_key))
                 case _:
-                    at_home = _row(table.fields, name)
+                    at_home = _row(table.part, name)
                     meant = f"; it belongs into {_CLUSTER}" if at_home else suggestion(name, (_CLUSTER, entries_key))
                     yield f"{place(key, name)}: unknown field, it is ignored{meant}"
         return
     more = () if table.shape is SectionShape.CLUSTER_ONLY else (entries_key,)
-    yield from _of_object(table.fields, outer, key, more)
+    yield from _of_object(table.part, outer, key, more)
     for name, value in outer.items():
         if more and name.lower() == entries_key.lower():
             yield from _of_entries(table, value, place(key, entries_key))
@@ -99,10 +99,10 @@ def _of_section(table: SectionTable, key: str, text: str) -> Iterator[str]:
 
 def _of_entries(table: SectionTable, value: object, path: str) -> Iterator[str]:
     for index, entry in enumerate(cast("list[object]", value) if isinstance(value, list) else ()):
-        yield from _of_object(table.fields, entry, f"{path}[{index}]", _ENTRY)
+        yield from _of_object(table.part, entry, f"{path}[{index}]", _ENTRY)
 
 
-def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> Iterator[str]:
+def _of_object(part: type[Part], value: object, path: str, more: Sequence[str] = ()) -> Iterator[str]:
     """Yield a sentence for each unknown field and policy of an object.
 
     Args:
@@ -113,32 +113,33 @@ def _of_object(obj: Obj, value: object, path: str, more: Sequence[str] = ()) -> 
         return
     others = {name.lower() for name in more}
     for name, item in cast("dict[str, object]", value).items():
-        field = _row(obj, name)
+        field = _row(part, name)
         if field is not None:
-            yield from _of_value(field.kind, item, place(path, field.name), field)
+            yield from _of_value(field, item, place(path, field.name), field)
         elif name.lower() not in others:
-            known = (*(each.name for each in obj.fields), *more)
+            known = (*fields_of(part), *more)
             yield f"{place(path, name)}: unknown field, it is ignored{suggestion(name, known)}"
 
 
-def _of_value(kind: Kind, value: object, path: str, field: Field) -> Iterator[str]:
-    match kind:
-        case Text(known=known) if known and isinstance(value, str) and value and value not in known:
+def _of_value(shape: Field, value: object, path: str, field: Field) -> Iterator[str]:
+    """Yield the sentences for a value of the field, or for an item of it, which has the type `shape`."""
+    match shape.kind:
+        case Kind.TEXT if shape.known and isinstance(value, str) and value and value not in shape.known:
             effect = f"; it counts as {field.default}" if field.default else ""
-            yield f"{path}: should be one of {', '.join(known)}, got {value[:80]!r}{effect}"
-        case Obj() if kind.fields:
-            yield from _of_object(kind, value, path)
-        case ListOf(item=item_kind):
+            yield f"{path}: should be one of {', '.join(shape.known)}, got {value[:80]!r}{effect}"
+        case Kind.OBJECT if fields_of(shape.part):
+            yield from _of_object(shape.part, value, path)
+        case Kind.LIST if shape.item is not None:
             for index, item in enumerate(cast("list[object]", value) if isinstance(value, list) else ()):
-                yield from _of_value(item_kind, item, f"{path}[{index}]", field)
-        case MapOf(value=item_kind) if isinstance(value, dict):
+                yield from _of_value(shape.item, item, f"{path}[{index}]", field)
+        case Kind.MAP if shape.item is not None and isinstance(value, dict):
             for name, item in cast("dict[str, object]", value).items():
-                yield from _of_value(item_kind, item, place(path, name), field)
+                yield from _of_value(shape.item, item, place(path, name), field)
         case _:
             return
 
 
-def _row(obj: Obj, name: str) -> Field | None:
-    """Return the table entry of a field name, ignoring case, or None if there is none."""
+def _row(part: type[Part], name: str) -> Field | None:
+    """Return the field of this name, ignoring case, or None if there is none."""
     lower = name.lower()
-    return next((field for field in obj.fields if field.name.lower() == lower), None)
+    return next((field for field in fields_of(part).values() if field.name.lower() == lower), None)

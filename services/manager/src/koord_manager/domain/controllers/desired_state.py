@@ -16,7 +16,7 @@ from koordcore.events.node_ledger import PodDetails, PodOnNode, details_of, pod_
 from koordcore.ports.desired import DesiredNode
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.allocation import allocation_of
-from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import NodePolicyState, PodSpecState, policy_annotations
 from koordcore.values.resources import parse_amounts

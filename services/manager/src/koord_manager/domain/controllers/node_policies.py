@@ -19,7 +19,7 @@ from koordcore.events.nodepolicy import (
     NodeSloRendered,
 )
 from koordcore.protocol.config.config_map import SloControllerConfig
-from koordcore.protocol.config.kinds import JsonObject
+from koordcore.protocol.config.fields import JsonObject
 from koordcore.protocol.config.node_slo import render_node_slo
 from koordcore.protocol.config.sections import SectionName
 from koordcore.protocol.config.strategy import Strategy

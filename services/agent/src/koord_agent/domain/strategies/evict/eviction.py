@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.pods import is_eviction_enabled, parse_eviction_priority
-from koordcore.protocol.config.typed import wire_name
+from koordcore.protocol.config.fields import wire_name
 from koordcore.protocol.lenient_json import convert, parse_json
 from koordcore.protocol.qos import QosClass
 from koordcore.values.integers import parse_literal

@@ -23,7 +23,7 @@ from koordcore.events.nodepolicy import OvercommitTerms
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.amplification import parse_normalization_text, parse_raw_allocatable
 from koordcore.protocol.annotations.node import agent_reserved, node_reservation, parse_third_party_allocated
-from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
+from koordcore.protocol.config.sections import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY

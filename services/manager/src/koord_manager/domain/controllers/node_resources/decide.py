@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from koordcore.events.nodepolicy import NodeOvercommitComputed, ZoneOvercommit
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import resource_names as names
-from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordcore.values import codec
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from koordcore.events.nodepolicy import MidTerms
 from koordcore.events.observation import NodeUsageReported
-from koordcore.protocol.config.typed import ColocationStrategy
+from koordcore.protocol.config.sections import ColocationStrategy
 from koordcore.protocol.objects import Node
 from koordcore.protocol.priority import PriorityBand
 

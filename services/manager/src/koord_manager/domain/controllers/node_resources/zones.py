@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.annotations.allocation import allocation_of
-from koordcore.protocol.config.typed import CalculatePolicy, ColocationStrategy
+from koordcore.protocol.config.sections import CalculatePolicy, ColocationStrategy
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology, Zone
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY

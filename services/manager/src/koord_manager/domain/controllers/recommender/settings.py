@@ -7,7 +7,7 @@ Source:
 from typing import Final, NamedTuple
 
 import msgspec
-from koordcore.protocol.config.typed import wire_name
+from koordcore.protocol.config.fields import wire_name
 from koordcore.values.invalid import InvalidInput
 
 
