@@ -66,6 +66,12 @@ def test_any_config_map(data: dict[str, str]) -> None:
 
 @given(data=st.dictionaries(st.sampled_from([name.key for name in SectionName]), DOCUMENTS.map(text_of), max_size=4))
 @example(data={"slo-adjust-config": '{"memoryEvictFloorPercent": -1}'})
+@example(
+    data={
+        "system-config": '{"clusterStrategy": {"totalNetworkBandwidth": "10G"}}',
+        "resource-qos-config": '{"clusterStrategy": {"lsClass": {"networkQOS": {"ingressRequest": "no quantity"}}}}',
+    }
+)
 @settings(max_examples=examples(150))
 def test_what_refuses_a_config_map_is_among_its_faults(data: dict[str, str]) -> None:
     told = {fault.path for fault in config_faults(data)}

@@ -419,7 +419,10 @@ def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> 
             if percent > 100:
                 yield InvalidInput(f"such that the {direction} requests sum to <= 100 percent", percent, where)
         elif total is not None:
-            bits = sum((parse_quantity(cast("str", value)) for _, value in same), Quantity(0))
+            try:
+                bits = sum((parse_quantity(cast("str", value)) for _, value in same), Quantity(0))
+            except InvalidInput:
+                continue  # `_bandwidth_faults` reports it
             if bits > total:
                 rule = f"such that the {direction} requests sum to <= totalNetworkBandwidth {total.canonical()}"
                 yield InvalidInput(rule, bits.canonical(), where)
