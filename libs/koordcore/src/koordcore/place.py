@@ -39,14 +39,10 @@ class NoSuchFile(PlaceTrouble):
 
 
 class Place:
-    """A folder, or a prefix of a bucket. Files are named by relative paths. `open_place` creates it.
-
-    Attributes:
-        name: How the user named the place.
-    """
+    """A folder, or a prefix of a bucket. Files are named by relative paths. `open_place` creates it."""
 
     def __init__(self, name: str, store: "LocalStore | S3Store") -> None:
-        self.name = name
+        self.name = name  # How the user named the place
         self._store = store
 
     async def is_empty(self) -> bool:
@@ -152,8 +148,6 @@ def _parts(
     """Yield the parts of a file in another thread than that of the event loop, which produces them.
 
     Args:
-        content: The parts.
-        loop: The event loop.
         cancelled: Is set if the file is not wanted any more.
 
     Raises:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from koordcore.protocol.config.fields import Field, Kind, fields_of
-from koordcore.protocol.config.sections import (
+from koordcore.protocol.config.node_strategies import (
     CpuBurstStrategy,
     HostApplications,
     QosStrategy,

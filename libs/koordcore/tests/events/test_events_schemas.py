@@ -29,6 +29,14 @@ def test_every_body_schema_is_a_valid_json_schema(entry: EventType) -> None:
     json.dumps(schema)
 
 
+def test_a_field_is_described_by_the_comment_at_it() -> None:
+    shape = next(body_schema(entry) for entry in CATALOGUE if entry.name == "PodBound")["$defs"]["PodBound"]
+
+    assert shape["description"] == "The API server bound the pod to the node of its placement."
+    assert shape["properties"]["placement"]["description"] == "Sequence of the `PodPlaced` that was bound"
+    assert shape["properties"]["bound_at"]["description"].endswith('"" if `annotations` and `labels` are not recorded.')
+
+
 def test_the_document_names_endpoints_with_their_replies_and_the_channel_of_parked_work() -> None:
     document = async_api()
     shapes = document["components"]

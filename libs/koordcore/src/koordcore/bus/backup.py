@@ -55,46 +55,27 @@ class InvalidBackup(Exception):
 
 
 class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """Entry of a backup's manifest about one stream and the file with its copy.
-
-    Attributes:
-        stream: Name of the stream.
-        file: Name of its file.
-        size: Number of bytes of the file.
-        sha256: Hash of the file, hexadecimal.
-        messages: Number of messages.
-        first: Position of its first message; 0 if it has none.
-        last: Position of its last message; 0 if it never had one.
-        config: Configuration of the stream, as JSON of the JetStream API.
-        state: State of the stream at the time of the copy, as JSON of the JetStream API.
-    """
+    """Entry of a backup's manifest about one stream and the file with its copy."""
 
     stream: str
-    file: str
-    size: int
-    sha256: str
-    messages: int
-    first: int
-    last: int
-    config: dict[str, Any]
-    state: dict[str, Any]
+    file: str  # Name of its file
+    size: int  # Number of bytes of the file
+    sha256: str  # Hash of the file, hexadecimal
+    messages: int  # Number of messages
+    first: int  # Position of its first message; 0 if it has none
+    last: int  # Position of its last message; 0 if it never had one
+    config: dict[str, Any]  # Configuration of the stream, as JSON of the JetStream API
+    state: dict[str, Any]  # State of the stream at the time of the copy, as JSON of the JetStream API
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest of a backup.
-
-    Attributes:
-        version: Version of this format.
-        cluster: Id of the cluster.
-        taken_at: RFC 3339 time at which the backup began.
-        server: Version of the NATS server.
-        streams: The streams, in the order in which they were copied. The stream of facts is the last one.
-    """
+    """The manifest of a backup."""
 
     version: Literal[1] = 1
     cluster: str
-    taken_at: str
-    server: str
+    taken_at: str  # RFC 3339 time at which the backup began
+    server: str  # Version of the NATS server
+    # The streams, in the order in which they were copied. The stream of facts is the last one.
     streams: list[StreamCopy]
 
     @property
@@ -319,7 +300,6 @@ async def restore_backup(
     Args:
         connection: Connection of the user `bootstrap`.
         backup: The manifest, as `read_backup` has checked it.
-        place: Place of the backup.
         progress: Called after each chunk, and after each deleted message with 0 bytes.
         replicas: Number of servers that store each stream; None: as many as when the backup was taken.
         upto: Position of the last wanted fact, or the time after which facts are left out (the newest fact with

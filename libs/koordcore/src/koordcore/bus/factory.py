@@ -38,34 +38,20 @@ from koordcore.ports.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
-    """Addresses and credentials with which a service connects to the log of its cluster.
+    """Addresses and credentials with which a service connects to the log of its cluster."""
 
-    Attributes:
-        urls: URLs of one or more NATS servers.
-        cluster: Id of the Kubernetes cluster (letters, digits, `-`).
-        user: Name of the NATS user, for example "scheduler". It determines the inbox prefix.
-        instance: Name of this instance of the service.
-        nkey_seed_file: File with the secret key of the user. None: connect without a key.
-        token_file: File with a token that the issuer of credentials checks; None: no token.
-        tls: Files for TLS; None: no TLS.
-        connect_seconds: Seconds after which the connection attempt is given up; None: never.
-        awaits_streams: Whether to wait until the streams of the cluster exist. The user must have the right to read the
-            stream of facts.
-        follower: Limits for reading streams.
-        archive: Place of the archive that has the facts that the stream has dropped; "" if there is none.
-    """
-
-    urls: tuple[str, ...]
-    cluster: str
-    user: str = "any"
-    instance: str = ""
-    nkey_seed_file: Path | None = None
-    token_file: Path | None = None
-    tls: TlsClientFiles | None = None
-    connect_seconds: float | None = 30.0
+    urls: tuple[str, ...]  # URLs of one or more NATS servers
+    cluster: str  # Id of the Kubernetes cluster (letters, digits, `-`)
+    user: str = "any"  # Name of the NATS user, for example "scheduler". It determines the inbox prefix.
+    instance: str = ""  # Name of this instance of the service
+    nkey_seed_file: Path | None = None  # File with the secret key of the user. None: connect without a key.
+    token_file: Path | None = None  # File with a token that the issuer of credentials checks; None: no token
+    tls: TlsClientFiles | None = None  # Files for TLS; None: no TLS
+    connect_seconds: float | None = 30.0  # Seconds after which the connection attempt is given up; None: never
+    # Whether to wait until the streams of the cluster exist. The user must have the right to read the stream of facts.
     awaits_streams: bool = False
-    follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)
-    archive: str = ""
+    follower: FollowerSettings = field(default_factory=lambda: DEFAULTS)  # Limits for reading streams
+    archive: str = ""  # Place of the archive that has the facts that the stream has dropped; "" if there is none
 
     def connection(self) -> ConnectionSettings:
         """Return the part of the settings that the NATS connection needs."""
@@ -82,32 +68,19 @@ class BusSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bus:
-    """All adapters of the log that one process uses, by port.
-
-    Attributes:
-        names: Names of the cluster's streams and subjects.
-        events: Log of facts.
-        observations: Stream of observations.
-        explanations: Stream of explanations.
-        audit: Stream of audit records.
-        desired: Store with the desired states of nodes.
-        pushes: Subscription of an agent to the facts of its node.
-        snapshots: Store of snapshots.
-        metrics: Receives measurements.
-        connection: Connection to the NATS server; None if the adapters are in memory.
-        archived_snapshots: Snapshots of the archive, which `snapshots` finds, too; None: there is no archive.
-    """
+    """All adapters of the log that one process uses, by port."""
 
     names: BusNames
-    events: EventLog
-    observations: ObservationLog
-    explanations: ObservationLog
-    audit: ObservationLog
-    desired: DesiredStore
-    pushes: PushFeed
+    events: EventLog  # Log of facts
+    observations: ObservationLog  # Stream of observations
+    explanations: ObservationLog  # Stream of explanations
+    audit: ObservationLog  # Stream of audit records
+    desired: DesiredStore  # Store with the desired states of nodes
+    pushes: PushFeed  # Subscription of an agent to the facts of its node
     snapshots: SnapshotStore
-    metrics: BusMetrics
-    connection: BusConnection | None = None
+    metrics: BusMetrics  # Receives measurements
+    connection: BusConnection | None = None  # Connection to the NATS server; None if the adapters are in memory
+    # Snapshots of the archive, which `snapshots` finds, too; None: there is no archive.
     archived_snapshots: ArchivedSnapshots | None = None
 
 
@@ -115,7 +88,6 @@ def memory_bus(cluster: str = "memory", *, log: memory.MemoryLog | None = None) 
     """Return adapters that keep everything in the memory of this process.
 
     Args:
-        cluster: Id of the cluster.
         log: Facts to share with other buses, as services share a server; None: a new empty log.
     """
     shared = log or memory.MemoryLog()
@@ -219,7 +191,6 @@ def bus_on(
 
     Args:
         connection: The open connection.
-        names: Names of the cluster's streams and subjects.
         metrics: Receives measurements.
         follower: Time limits for reading streams.
     """

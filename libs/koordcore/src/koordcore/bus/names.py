@@ -22,14 +22,11 @@ class InvalidName(ValueError):
 class BusNames:
     """Names of the streams, subjects and buckets of one cluster.
 
-    Attributes:
-        cluster: Id of the cluster: letters, digits and `-`, at most 40.
-
     Raises:
         InvalidName: The cluster id contains other characters.
     """
 
-    cluster: str
+    cluster: str  # Id of the cluster: letters, digits and `-`, at most 40
 
     def __post_init__(self) -> None:
         if not _CLUSTER.fullmatch(self.cluster):

@@ -27,15 +27,13 @@ class UserPermissions:
     """Subjects that a NATS user may publish to and subscribe to, as allow and deny lists.
 
     An empty allow list allows nothing. A denied subject stays denied even if it is also allowed.
-
-    Attributes:
-        allow_responses: Whether the user may publish the answer to a request that it received, on any reply subject.
     """
 
     publish_allow: tuple[str, ...] = ()
     publish_deny: tuple[str, ...] = ()
     subscribe_allow: tuple[str, ...] = ()
     subscribe_deny: tuple[str, ...] = ()
+    # Whether the user may publish the answer to a request that it received, on any reply subject.
     allow_responses: bool = False
 
 
@@ -53,59 +51,37 @@ class NatsUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsTls:
-    """PEM files of the NATS server for TLS.
+    """PEM files of the NATS server for TLS."""
 
-    Attributes:
-        certificate: Certificate of the server.
-        key: Private key of the certificate.
-        ca: Certificates of the authorities that sign clients' certificates.
-        verify_clients: Whether clients need a certificate that one of these authorities has signed.
-    """
-
-    certificate: Path
-    key: Path
-    ca: Path
-    verify_clients: bool = False
+    certificate: Path  # Certificate of the server
+    key: Path  # Private key of the certificate
+    ca: Path  # Certificates of the authorities that sign clients' certificates
+    verify_clients: bool = False  # Whether clients need a certificate that one of these authorities has signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsClusterMembership:
-    """Addresses of the members of a cluster of NATS servers, for one of them.
+    """Addresses of the members of a cluster of NATS servers, for one of them."""
 
-    Attributes:
-        name: Name of the cluster of servers.
-        port: Port on which this server accepts connections from other members.
-        routes: `host:port` of these ports of all members, this server included.
-    """
-
-    name: str
-    port: int
-    routes: tuple[str, ...]
+    name: str  # Name of the cluster of servers
+    port: int  # Port on which this server accepts connections from other members
+    routes: tuple[str, ...]  # `host:port` of these ports of all members, this server included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafRemote:
-    """The connection of a server to servers of another domain, as one of their users.
+    """The connection of a server to servers of another domain, as one of their users."""
 
-    Attributes:
-        urls: Addresses of their ports for other domains.
-        seed: Secret key of the user. It becomes part of the configuration file.
-    """
-
-    urls: tuple[str, ...]
-    seed: str
+    urls: tuple[str, ...]  # Addresses of their ports for other domains
+    seed: str  # Secret key of the user. It becomes part of the configuration file.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthCallout:
-    """Rule of the server for clients without a key of their own: a service decides who they are (NATS auth callout).
+    """Rule of the server for clients without a key of their own: a service decides who they are (NATS auth callout)."""
 
-    Attributes:
-        issuer: Public key of the account key (`A...`) that signs the answers of the service.
-        exempt: Public keys of clients that are never passed to the service. The server refuses to reload another list.
-    """
-
-    issuer: str
+    issuer: str  # Public key of the account key (`A...`) that signs the answers of the service
+    # Public keys of clients that are never passed to the service. The server refuses to reload another list.
     exempt: tuple[str, ...]
 
 
@@ -113,38 +89,25 @@ class AuthCallout:
 class NatsServerConfig:
     """Configuration of one nats-server with JetStream.
 
-    Attributes:
-        host: Address to listen on.
-        directory: Folder with the store (`jetstream/`), the rendered configuration file and the log.
-        port: Client port. None: the first start chooses a free port, and later starts use the same.
-        monitor_port: Port of the monitoring endpoint. None: chosen in the same way as `port`.
-        sync_interval: `always`, or a duration such as `10s`. Servers that store facts use `always`.
-        users: Users that may connect. Empty: the server does not authenticate (tests).
-        account: Name of the one account. The system account has no users.
-        domain: Name of the JetStream domain; "" for none. Servers of different domains may be connected.
-        leaf_port: Port for servers of other domains; None: closed.
-        remote: Servers of another domain to which this one connects; None: none.
-        callout: Who decides about clients without a key; None: they are refused.
-
     Source:
         event-bus spec, 9.2, 10
     """
 
     name: str = "koord"
-    host: str = LOOPBACK
-    directory: Path
-    port: int | None = None
-    monitor_port: int | None = None
+    host: str = LOOPBACK  # Address to listen on
+    directory: Path  # Folder with the store (`jetstream/`), the rendered configuration file and the log
+    port: int | None = None  # Client port. None: the first start chooses a free port, and later starts use the same.
+    monitor_port: int | None = None  # Port of the monitoring endpoint. None: chosen in the same way as `port`.
     max_file_store_bytes: int = 8 * GIB
     max_memory_store_bytes: int = GIB // 4
-    sync_interval: str = "always"
+    sync_interval: str = "always"  # `always`, or a duration such as `10s`. Servers that store facts use `always`.
     max_payload_bytes: int = 1024**2
-    account: str = ACCOUNT
-    users: tuple[NatsUser, ...] = ()
-    callout: AuthCallout | None = None
-    domain: str = ""
-    leaf_port: int | None = None
-    remote: LeafRemote | None = None
+    account: str = ACCOUNT  # Name of the one account. The system account has no users.
+    users: tuple[NatsUser, ...] = ()  # Users that may connect. Empty: the server does not authenticate (tests).
+    callout: AuthCallout | None = None  # Who decides about clients without a key; None: they are refused
+    domain: str = ""  # Name of the JetStream domain; "" for none. Servers of different domains may be connected.
+    leaf_port: int | None = None  # Port for servers of other domains; None: closed
+    remote: LeafRemote | None = None  # Servers of another domain to which this one connects; None: none
     cluster: NatsClusterMembership | None = None
     tls: NatsTls | None = None
     log_file: Path | None = None
@@ -245,22 +208,16 @@ def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKey:
-    """The NKEY pair of one user.
+    """The NKEY pair of one user."""
 
-    Attributes:
-        public_key: Public key, starts with `U`. It goes into the server's configuration.
-        seed_file: File with the secret seed, which starts with `SU`. Its mode is 0600.
-    """
-
-    public_key: str
-    seed_file: Path
+    public_key: str  # Public key, starts with `U`. It goes into the server's configuration.
+    seed_file: Path  # File with the secret seed, which starts with `SU`. Its mode is 0600.
 
 
 def ensure_user_key(seed_file: Path, *, is_account: bool = False) -> UserKey:
     """Return the key pair of a seed file; create the file with a random seed if it does not exist.
 
     Args:
-        seed_file: Path of the file.
         is_account: Whether a new key is that of an account, which signs users (`A...` and `SA...`).
 
     Raises:

@@ -101,7 +101,6 @@ def require_free_port(port: int, *, owner: str) -> None:
     """Check that a loopback port is free before a server is started on it.
 
     Args:
-        port: The port.
         owner: Name of the server, for the error.
 
     Raises:

@@ -26,6 +26,7 @@ from koordcore.embedded.postgres_location import (
 )
 from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.server import EmbeddedServer, postgres_installation
+from koordcore.values.override import override
 
 BACKENDS_STILL_THERE = "is still in use"
 """Text that Postgres logs if backends of a killed server still hold its shared memory."""
@@ -39,33 +40,21 @@ host  all all 127.0.0.1/32 scram-sha-256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresConfig:
-    """Configuration of one Postgres server.
+    """Configuration of one Postgres server."""
 
-    Attributes:
-        data_dir: Requested data directory. `postgres_location` describes when the data is stored elsewhere.
-        name: Name of the process in status and log.
-        password_file: File with the random password of `user`, mode 0600. None: beside the data directory.
-        port: Port. None: the first start chooses a free port, and later starts use it again.
-        socket_directory: If set, the server listens on a unix socket in this folder and not on TCP.
-        user: Database role of our services. It is not a superuser but may create databases.
-        database: Database of our services, owned by `user`.
-        synchronous_commit: If False, a crash may lose the last commits, but the data stays consistent.
-        log_file: File for the server's stderr. None: beside the data directory.
-        ready_seconds: Time until the server must accept connections.
-    """
-
-    data_dir: Path
-    name: str = "postgres"
+    data_dir: Path  # Requested data directory. `postgres_location` describes when the data is stored elsewhere.
+    name: str = "postgres"  # Name of the process in status and log
+    # File with the random password of `user`, mode 0600. None: beside the data directory.
     password_file: Path | None = None
-    port: int | None = None
-    socket_directory: Path | None = None
-    user: str = "koord"
-    database: str = "koord"
-    synchronous_commit: bool = True
+    port: int | None = None  # Port. None: the first start chooses a free port, and later starts use it again.
+    socket_directory: Path | None = None  # If set, the server listens on a unix socket in this folder and not on TCP
+    user: str = "koord"  # Database role of our services. It is not a superuser but may create databases.
+    database: str = "koord"  # Database of our services, owned by `user`
+    synchronous_commit: bool = True  # If False, a crash may lose the last commits, but the data stays consistent
     shared_buffers_mb: int = 32
     max_connections: int = 80
-    log_file: Path | None = None
-    ready_seconds: float = 60.0
+    log_file: Path | None = None  # File for the server's stderr. None: beside the data directory.
+    ready_seconds: float = 60.0  # Time until the server must accept connections
 
 
 class PostgresServer(EmbeddedServer[PostgresConfig]):
@@ -118,11 +107,8 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         """Address without the password, for status output."""
         return self._url(self.config.user, self.config.database)
 
+    @override
     def spec(self) -> ProcessSpec:
-        """Return the server as a process declaration for a `Supervisor`. An open port is chosen now.
-
-        The `prepare` step of the process creates the data directory if it does not exist.
-        """
         if self.config.port is None:
             self.config = replace(self.config, port=free_ports(1)[0])
         location = self.location

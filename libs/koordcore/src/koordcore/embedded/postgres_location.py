@@ -77,19 +77,12 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Paths of an embedded Postgres, and the user that runs it.
+    """Paths of an embedded Postgres, and the user that runs it."""
 
-    Attributes:
-        data: The data directory. It may not exist yet.
-        installation: Folder with bin, lib and share.
-        owner: User that runs the server. None: the current user.
-        pointer: File in the requested place that names `data`. None if the data is in the requested place.
-    """
-
-    data: Path
-    installation: Path
-    owner: Owner | None
-    pointer: Path | None
+    data: Path  # The data directory. It may not exist yet.
+    installation: Path  # Folder with bin, lib and share
+    owner: Owner | None  # User that runs the server. None: the current user.
+    pointer: Path | None  # File in the requested place that names `data`. None if the data is in the requested place.
 
 
 def locate(data_dir: Path, installation: Path) -> Location:

@@ -35,15 +35,13 @@ from koordcore.embedded.errors import StartError
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Pid and start time of a process. Together they are unique until the machine restarts, although pids are reused.
+    """Pid and start time of a process.
 
-    Attributes:
-        pid: Process id.
-        started: Start time, to compare only: clock ticks since boot on Linux, the output of `ps` on other systems.
+    Together they are unique until the machine restarts, although pids are reused.
     """
 
-    pid: int
-    started: str
+    pid: int  # Process id
+    started: str  # Start time, to compare only: clock ticks since boot on Linux, the output of `ps` on other systems
 
 
 def start_mark(pid: int) -> str | None:
@@ -166,20 +164,14 @@ Ready = str | Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """Rules for restarting a child that ended by itself.
-
-    Attributes:
-        first_delay_seconds: Delay before the first restart. It doubles with each further restart.
-        max_delay_seconds: Upper bound of the delay.
-        steady_after_seconds: After running this long, a child that ends is restarted with the first delay again.
-        max_restarts: Largest number of restarts without a steady run between them. Then the child is given up. None: no
-            limit.
-    """
+    """Rules for restarting a child that ended by itself."""
 
     enabled: bool = True
-    first_delay_seconds: float = 0.2
-    max_delay_seconds: float = 10.0
+    first_delay_seconds: float = 0.2  # Delay before the first restart. It doubles with each further restart.
+    max_delay_seconds: float = 10.0  # Upper bound of the delay
+    # After running this long, a child that ends is restarted with the first delay again.
     steady_after_seconds: float = 10.0
+    # Largest number of restarts without a steady run between them. Then the child is given up. None: no limit.
     max_restarts: int | None = None
 
     def delay_seconds(self, restarts_in_a_row: int) -> float:
@@ -196,43 +188,28 @@ NEVER_RESTART = RestartPolicy(enabled=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """Declaration of a child process: how it is started, when it is ready, and how it is stopped.
+    """Declaration of a child process: how it is started, when it is ready, and how it is stopped."""
 
-    Attributes:
-        name: Name in status and errors.
-        argv: Program and arguments. An absolute path is not searched on PATH.
-        env: Variables that are added to the parent's environment.
-        ready: Readiness check; see `Ready`. None: ready as soon as the process runs.
-        ready_seconds: Time until the process must be ready.
-        after: Names of the processes that must be ready first.
-        retry_on: Texts that mark a temporary failure in the log of a failed start. Such a start is repeated.
-        prepare: Awaited before every start (first start and restarts).
-        log_file: File to which stdout and stderr are appended. None: /dev/null.
-        user: Numeric user id of the process. Only root may set it.
-        group: Numeric group id of the process. Only root may set it.
-        stop_signal: The signal of a graceful stop.
-        stop_seconds: Time between the stop signal and the kill.
-        restart: Rules for restarting it.
-        ports: Name -> port that the process serves, for the status.
-        urls: Name -> URL that the process serves, for the status.
-    """
-
-    name: str
-    argv: tuple[str, ...]
+    name: str  # Name in status and errors
+    argv: tuple[str, ...]  # Program and arguments. An absolute path is not searched on PATH.
+    # Variables that are added to the parent's environment.
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: Path | None = None
-    ready: Ready | None = None
-    ready_seconds: float = 20.0
-    after: tuple[str, ...] = ()
+    ready: Ready | None = None  # Readiness check; see `Ready`. None: ready as soon as the process runs.
+    ready_seconds: float = 20.0  # Time until the process must be ready
+    after: tuple[str, ...] = ()  # Names of the processes that must be ready first
+    # Texts that mark a temporary failure in the log of a failed start. Such a start is repeated.
     retry_on: tuple[str, ...] = ()
-    prepare: Callable[[], Awaitable[None]] | None = None
-    log_file: Path | None = None
-    user: int | None = None
-    group: int | None = None
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_seconds: float = 10.0
-    restart: RestartPolicy = RestartPolicy()
+    prepare: Callable[[], Awaitable[None]] | None = None  # Awaited before every start (first start and restarts)
+    log_file: Path | None = None  # File to which stdout and stderr are appended. None: /dev/null.
+    user: int | None = None  # Numeric user id of the process. Only root may set it.
+    group: int | None = None  # Numeric group id of the process. Only root may set it.
+    stop_signal: signal.Signals = signal.SIGTERM  # The signal of a graceful stop
+    stop_seconds: float = 10.0  # Time between the stop signal and the kill
+    restart: RestartPolicy = RestartPolicy()  # Rules for restarting it
+    # Name -> port that the process serves, for the status.
     ports: Mapping[str, int] = field(default_factory=dict[str, int])
+    # Name -> URL that the process serves, for the status.
     urls: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -32,13 +32,10 @@ class EmbeddedServer(ABC, Generic[C]):
 
     Only one task at a time may start or stop it. It may be used from different event loops. As a context manager, it
     starts at the beginning and stops at the end.
-
-    Attributes:
-        config: Configuration. `spec` replaces it when it chooses ports.
     """
 
     def __init__(self, config: C) -> None:
-        self.config = config
+        self.config = config  # Configuration. `spec` replaces it when it chooses ports.
         self._child: ChildProcess | None = None
 
     @abstractmethod

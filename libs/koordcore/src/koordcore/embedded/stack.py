@@ -29,90 +29,50 @@ STATE_VERSION = 1
 
 
 class Phase(StrEnum):
-    """Phases in the life of a stack: the processes that one supervisor runs.
+    """Phases in the life of a stack: the processes that one supervisor runs."""
 
-    Attributes:
-        STARTING: Not all processes are ready yet.
-        READY: All processes are ready.
-        DEGRADED: The stack was ready. Now at least one process is being restarted or was given up.
-        STOPPING: The supervisor is stopping the processes.
-        STOPPED: All processes were stopped.
-        FAILED: The start failed. The field `error` of `Stack` has the reason.
-    """
-
-    STARTING = "starting"
-    READY = "ready"
-    DEGRADED = "degraded"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    FAILED = "failed"
+    STARTING = "starting"  # Not all processes are ready yet
+    READY = "ready"  # All processes are ready
+    DEGRADED = "degraded"  # The stack was ready. Now at least one process is being restarted or was given up.
+    STOPPING = "stopping"  # The supervisor is stopping the processes
+    STOPPED = "stopped"  # All processes were stopped
+    FAILED = "failed"  # The start failed. The field `error` of `Stack` has the reason.
 
 
 class ProcessState(StrEnum):
-    """States in the life of one process of a stack.
+    """States in the life of one process of a stack."""
 
-    Attributes:
-        WAITING: Waits for processes that must be ready first.
-        STARTING: Runs and is not ready yet.
-        READY: Runs, and its readiness check has succeeded.
-        BACKING_OFF: Ended by itself, and will be restarted after a delay.
-        GIVEN_UP: Ended by itself, and will not be restarted.
-        STOPPED: The supervisor has stopped it.
-    """
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    READY = "ready"
-    BACKING_OFF = "backing-off"
-    GIVEN_UP = "given-up"
-    STOPPED = "stopped"
+    WAITING = "waiting"  # Waits for processes that must be ready first
+    STARTING = "starting"  # Runs and is not ready yet
+    READY = "ready"  # Runs, and its readiness check has succeeded
+    BACKING_OFF = "backing-off"  # Ended by itself, and will be restarted after a delay
+    GIVEN_UP = "given-up"  # Ended by itself, and will not be restarted
+    STOPPED = "stopped"  # The supervisor has stopped it
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one process of a stack, as in the state file.
-
-    Attributes:
-        name: Name of the process.
-        state: State in its life.
-        process: Identity of the running process. None before the first start.
-        restarts: Number of restarts since the stack was started.
-        last_exit: Exit code of the previous run, negative for a signal. None if no run has ended.
-        last_words: Last error in the log of the previous run as one line; empty if none was found.
-        ports: Name -> port that the process serves.
-        urls: Name -> URL that the process serves.
-        log_file: Path of its log; None for none.
-        stop_signal: Signal with which the process is stopped if its supervisor has ended.
-        stop_seconds: In this case, time after `stop_signal` until it is killed.
-    """
+    """Status of one process of a stack, as in the state file."""
 
     name: str
-    state: ProcessState
-    process: ProcessIdentity | None = None
-    restarts: int = 0
-    last_exit: int | None = None
-    last_words: str = ""
-    ports: dict[str, int] = {}
-    urls: dict[str, str] = {}
-    log_file: str | None = None
-    stop_signal: int = int(signal.SIGTERM)
-    stop_seconds: float = 10.0
+    state: ProcessState  # State in its life
+    process: ProcessIdentity | None = None  # Identity of the running process. None before the first start.
+    restarts: int = 0  # Number of restarts since the stack was started
+    last_exit: int | None = None  # Exit code of the previous run, negative for a signal. None if no run has ended.
+    last_words: str = ""  # Last error in the log of the previous run as one line; empty if none was found
+    ports: dict[str, int] = {}  # Name -> port that the process serves
+    urls: dict[str, str] = {}  # Name -> URL that the process serves
+    log_file: str | None = None  # Path of its log; None for none
+    stop_signal: int = int(signal.SIGTERM)  # Signal with which the process is stopped if its supervisor has ended
+    stop_seconds: float = 10.0  # In this case, time after `stop_signal` until it is killed
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a stack (the processes that one supervisor runs) at one moment; the content of the state file.
+    """Status of a stack (the processes that one supervisor runs) at one moment; the content of the state file."""
 
-    Attributes:
-        phase: Phase in its life.
-        supervisor: Identity of the process that runs the supervisor.
-        processes: Processes in the order of their declaration.
-        error: Why the start of the stack failed; "" if it did not fail.
-        version: Version of this format.
-    """
-
-    phase: Phase
-    supervisor: ProcessIdentity
-    processes: tuple[ProcessStatus, ...] = ()
-    error: str = ""
+    phase: Phase  # Phase in its life
+    supervisor: ProcessIdentity  # Identity of the process that runs the supervisor
+    processes: tuple[ProcessStatus, ...] = ()  # Processes in the order of their declaration
+    error: str = ""  # Why the start of the stack failed; "" if it did not fail
     version: int = STATE_VERSION
 
     @property
@@ -199,7 +159,6 @@ class StackLock:
         self._file = file
 
     def release(self) -> None:
-        """Release the lock."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -44,7 +44,6 @@ class Supervisor:
         self._identity = me
 
     def status(self) -> stack.Stack:
-        """Return the current status of the stack."""
         phase = self._phase
         if phase is stack.Phase.READY and any(m.state is not stack.ProcessState.READY for m in self._managed.values()):
             phase = stack.Phase.DEGRADED

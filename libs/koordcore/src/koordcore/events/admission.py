@@ -26,54 +26,34 @@ def _source_of(body: dict[str, Any]) -> dict[str, Any]:
 
 @CATALOGUE.register(kind="admission", stream="explanations", schema=2, upcasters={1: _source_of})
 class AdmissionDecided(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Admission changed or denied an object.
+    """Admission changed or denied an object."""
 
-    Attributes:
-        uid: Uid of the admission request, or of the request and document of `koord apply`.
-        source: "webhook" or "apply".
-        resource: Plural name of the resource; with a subresource, it ends with `/<subresource>`.
-        namespace: Namespace of the object; empty for cluster-scoped kinds.
-        name: Name of the object, or its `generateName`.
-        operation: CREATE, UPDATE or DELETE; APPLY for a document that was denied before either was decided.
-        user: User of the API server; empty for "apply".
-        allowed: Whether the object was admitted.
-        steps: Steps that changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
-        rules: Ids of the rules that denied the object; empty if it was admitted.
-        fields: Field of each rule, aligned with `rules`.
-        message: The denial as a sentence.
-        patch: RFC 6902, against the object as submitted; values that may be secret are withheld.
-        webhook: "mutate" or "validate"; empty for "apply", which runs both.
-        subresource: Subresource of the request.
-        object: The object as submitted, reduced to the fields that the log keeps. None if it is too large, has wrong
-            types, was deleted, or was recorded by an older version.
-        old_object: The stored object before an update or a deletion, reduced in the same way; None for "apply".
-        result: Digest of the reduced object after the steps; empty if no step changed it.
-        draws: Seed of the random draws of profiles with a probability; empty: `uid` is the seed.
-        settings: Gates and flags that differ from their defaults: `MultiQuotaTree=true`.
-        pending: Quotas that were accepted but not yet folded; the decision counted them.
-    """
-
-    uid: str
-    source: str
-    resource: str
-    namespace: str = ""
-    name: str = ""
-    operation: str
-    user: str = ""
-    allowed: bool
+    uid: str  # Uid of the admission request, or of the request and document of `koord apply`
+    source: str  # "webhook" or "apply"
+    resource: str  # Plural name of the resource; with a subresource, it ends with `/<subresource>`
+    namespace: str = ""  # Namespace of the object; empty for cluster-scoped kinds
+    name: str = ""  # Name of the object, or its `generateName`
+    operation: str  # CREATE, UPDATE or DELETE; APPLY for a document that was denied before either was decided
+    user: str = ""  # User of the API server; empty for "apply"
+    allowed: bool  # Whether the object was admitted
+    # Steps that changed the object, in order: `ClusterColocationProfile/<profile>`, `ExtendedResourceSpec` ...
     steps: list[str] = []
-    rules: list[str] = []
-    fields: list[str] = []
-    message: str = ""
+    rules: list[str] = []  # Ids of the rules that denied the object; empty if it was admitted
+    fields: list[str] = []  # Field of each rule, aligned with `rules`
+    message: str = ""  # The denial as a sentence
+    # RFC 6902, against the object as submitted; values that may be secret are withheld.
     patch: list[dict[str, Any]] = []
-    webhook: str = ""
-    subresource: str = ""
+    webhook: str = ""  # "mutate" or "validate"; empty for "apply", which runs both
+    subresource: str = ""  # Subresource of the request
+    # The object as submitted, reduced to the fields that the log keeps. None if it is too large, has wrong types, was
+    # deleted, or was recorded by an older version.
     object: dict[str, Any] | None = None
+    # The stored object before an update or a deletion, reduced in the same way; None for "apply".
     old_object: dict[str, Any] | None = None
-    result: str = ""
-    draws: str = ""
-    settings: list[str] = []
-    pending: list[str] = []
+    result: str = ""  # Digest of the reduced object after the steps; empty if no step changed it
+    draws: str = ""  # Seed of the random draws of profiles with a probability; empty: `uid` is the seed
+    settings: list[str] = []  # Gates and flags that differ from their defaults: `MultiQuotaTree=true`
+    pending: list[str] = []  # Quotas that were accepted but not yet folded; the decision counted them
 
 
 def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
@@ -82,7 +62,6 @@ def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
     Args:
         resource: Plural name of the resource, for example "pods".
         namespace: "" for cluster-scoped kinds.
-        name: Name of the object.
     """
     parts = (resource, namespace, name) if namespace else (resource, name)
     return AggregateRef("admission", "=".join(name_token(part) for part in parts))
@@ -90,24 +69,13 @@ def admission_ref(resource: str, namespace: str, name: str) -> AggregateRef:
 
 @CATALOGUE.register(kind="request", stream="audit", ignorable=True)
 class RequestAudited(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A request that changes something or costs a lot was answered, or refused because of a missing role.
+    """A request that changes something or costs a lot was answered, or refused because of a missing role."""
 
-    Attributes:
-        subject: `token:<name>`, `oidc:<claim>`, `bus:<user>` or `anonymous`.
-        roles: Roles of the subject; empty for requests over the bus.
-        method: HTTP method; `ask` or `work` for requests over the bus; `run` for computations of `koord` itself.
-        route: Path of the route as declared; `<service>.<verb>` for requests over the bus.
-        dry_run: Whether nothing was to be changed.
-        objects: The objects that the request concerned, at most 20, for example "Pod default/web".
-        status: HTTP status; requests over the bus use the same numbers.
-        request: Id of the request; facts that follow from it have it as causation. "" if no fact can follow.
-    """
-
-    subject: str
-    roles: tuple[str, ...] = ()
-    method: str
-    route: str
-    dry_run: bool = False
-    objects: tuple[str, ...] = ()
-    status: int
-    request: str = ""
+    subject: str  # `token:<name>`, `oidc:<claim>`, `bus:<user>` or `anonymous`
+    roles: tuple[str, ...] = ()  # Roles of the subject; empty for requests over the bus
+    method: str  # HTTP method; `ask` or `work` for requests over the bus; `run` for computations of `koord` itself
+    route: str  # Path of the route as declared; `<service>.<verb>` for requests over the bus
+    dry_run: bool = False  # Whether nothing was to be changed
+    objects: tuple[str, ...] = ()  # The objects that the request concerned, at most 20, for example "Pod default/web"
+    status: int  # HTTP status; requests over the bus use the same numbers
+    request: str = ""  # Id of the request; facts that follow from it have it as causation. "" if no fact can follow.

@@ -54,15 +54,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class AggregateRef(NamedTuple):
-    """Reference to an aggregate, a thing with its own sequence of events. Its subject is `<kind>.<id>`.
+    """Reference to an aggregate, a thing with its own sequence of events. Its subject is `<kind>.<id>`."""
 
-    Attributes:
-        kind: For example `pod` or `node`.
-        id: Last part of the subject: the uid for `pod`, the name with `.` replaced by `_` for `node`.
-    """
-
-    kind: str
-    id: str
+    kind: str  # For example `pod` or `node`
+    id: str  # Last part of the subject: the uid for `pod`, the name with `.` replaced by `_` for `node`
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.id}"
@@ -94,70 +89,48 @@ def namespaced_from_token(token: str) -> tuple[str, str]:
 
 
 class BasedOn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The last events that were folded when a decision was made. The decision is a function of everything up to them.
+    """The last events that were folded when a decision was made.
 
-    Attributes:
-        ev: Sequence of the last folded fact in the facts stream.
-        obs: Sequence of the last folded observation in the observations stream; 0 for none.
+    The decision is a function of everything up to them.
     """
 
-    ev: int = 0
-    obs: int = 0
+    ev: int = 0  # Sequence of the last folded fact in the facts stream
+    obs: int = 0  # Sequence of the last folded observation in the observations stream; 0 for none
 
 
 class Draft(NamedTuple):
-    """A decided event that is not sealed and not in the log yet.
+    """A decided event that is not sealed and not in the log yet."""
 
-    Attributes:
-        ref: Aggregate of the event.
-        event: Body of the event.
-        expected_last: Sequence of the last event of this aggregate that was folded; 0 for a new aggregate. The log
-            refuses the append if a newer event of the aggregate exists.
-    """
-
-    ref: AggregateRef
-    event: Event
+    ref: AggregateRef  # Aggregate of the event
+    event: Event  # Body of the event
+    # Sequence of the last event of this aggregate that was folded; 0 for a new aggregate. The log refuses the append if
+    # a newer event of the aggregate exists.
     expected_last: int
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Headers that all events of one decision share: its writer, its cause and its basis.
+    """Headers that all events of one decision share: its writer, its cause and its basis."""
 
-    Attributes:
-        causation_id: Id of the event or request that caused the decision.
-        correlation_id: Id of the object that the user knows, such as the uid of the pod.
-        actor: Service, instance and version of the writer.
-        occurred_at: RFC 3339 time, UTC with microseconds, on the clock of the writer.
-        epoch: Number of the writer's leadership term; 0 if the writer has no leader election.
-        based_on: Sequence of the last fact that the writer had folded.
-        traceparent: W3C trace context of the decision; "" for none.
-        tracestate: Vendor part of the W3C trace context; "" for none.
-    """
-
-    causation_id: str
-    correlation_id: str
-    actor: str
-    occurred_at: str
-    epoch: int = 0
-    based_on: int = 0
-    traceparent: str = ""
-    tracestate: str = ""
+    causation_id: str  # Id of the event or request that caused the decision
+    correlation_id: str  # Id of the object that the user knows, such as the uid of the pod
+    actor: str  # Service, instance and version of the writer
+    occurred_at: str  # RFC 3339 time, UTC with microseconds, on the clock of the writer
+    epoch: int = 0  # Number of the writer's leadership term; 0 if the writer has no leader election
+    based_on: int = 0  # Sequence of the last fact that the writer had folded
+    traceparent: str = ""  # W3C trace context of the decision; "" for none
+    tracestate: str = ""  # Vendor part of the W3C trace context; "" for none
 
 
 class NewEvent(msgspec.Struct, frozen=True, gc=False):
     """An event with its headers and encoded body, ready to be appended.
 
     If the append is repeated, body, headers and `expected_last` stay unchanged (event-bus spec, 4.3).
-
-    Attributes:
-        ref: Aggregate of the event.
-        expected_last: Sequence of the last event of this aggregate that the writer knows; 0 for a new aggregate.
     """
 
-    ref: AggregateRef
+    ref: AggregateRef  # Aggregate of the event
     headers: dict[str, str]
     body: bytes
-    expected_last: int
+    expected_last: int  # Sequence of the last event of this aggregate that the writer knows; 0 for a new aggregate
 
     @property
     def event_id(self) -> str:
@@ -171,25 +144,18 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeaderTexts(NamedTuple):
-    """Values of the headers of an event as texts of printable ASCII without a backslash.
-
-    Attributes:
-        schema: Version of the body's schema, 1 to 9 digits.
-        epoch: Number of the writer's leadership term, 1 to 18 digits.
-        based_on: Sequence of the last fact that the writer had folded, 1 to 18 digits.
-        traceparent: W3C trace context; "" for none.
-    """
+    """Values of the headers of an event as texts of printable ASCII without a backslash."""
 
     event_id: str
     type: str
-    schema: str
+    schema: str  # Version of the body's schema, 1 to 9 digits
     causation_id: str
     correlation_id: str
     actor: str
-    epoch: str
+    epoch: str  # Number of the writer's leadership term, 1 to 18 digits
     occurred_at: str
-    based_on: str
-    traceparent: str
+    based_on: str  # Sequence of the last fact that the writer had folded, 1 to 18 digits
+    traceparent: str  # W3C trace context; "" for none
 
 
 class DeferredHeaders(Mapping[str, str]):
@@ -217,21 +183,14 @@ class DeferredHeaders(Mapping[str, str]):
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as it is stored in the log: its position, aggregate, headers and encoded body.
+    """An event as it is stored in the log: its position, aggregate, headers and encoded body."""
 
-    Attributes:
-        seq: Position in the stream, from 1.
-        ref: Aggregate of the event.
-        headers: Header name -> value; the properties below read them.
-        body: Encoded body. `Catalogue.read` decodes it.
-        stored_at_ns: Time at which the server stored it, nanoseconds since 1970. Use it only for retention; decisions
-            use `occurred_at`.
-    """
-
-    seq: int
-    ref: AggregateRef
-    headers: Mapping[str, str]
-    body: bytes
+    seq: int  # Position in the stream, from 1
+    ref: AggregateRef  # Aggregate of the event
+    headers: Mapping[str, str]  # Header name -> value; the properties below read them
+    body: bytes  # Encoded body. `Catalogue.read` decodes it.
+    # Time at which the server stored it, nanoseconds since 1970. Use it only for retention; decisions use
+    # `occurred_at`.
     stored_at_ns: int = 0
 
     def has_id(self, event_id: str) -> bool:
@@ -337,7 +296,6 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
 
     Args:
         causation_id: Id of the event or request that caused the decision.
-        ref: Aggregate of the event.
         index: Position of the event in its decision, from 0.
 
     Source:

@@ -21,133 +21,85 @@ MOST_NODES_NAMED = 100
 
 
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Nodes that one plugin refused for one reason, in a diagnosis.
+    """Nodes that one plugin refused for one reason, in a diagnosis."""
 
-    Attributes:
-        plugin: Name of the plugin.
-        reason: Text of the reason, for example "Insufficient cpu".
-        preempt_might_help: Whether the eviction of pods may change the result. False for the code
-            UnschedulableAndUnresolvable.
-        count: Number of the nodes.
-        nodes: Names of the nodes. If they are many, only some of them.
-        details: One sentence per topology domain (limited), for example with the counted pods or the pods that prevent
-            a placement.
-    """
-
-    plugin: str
-    reason: str
+    plugin: str  # Name of the plugin
+    reason: str  # Text of the reason, for example "Insufficient cpu"
+    # Whether the eviction of pods may change the result. False for the code UnschedulableAndUnresolvable.
     preempt_might_help: bool = False
-    count: int
-    nodes: list[str] = []
+    count: int  # Number of the nodes
+    nodes: list[str] = []  # Names of the nodes. If they are many, only some of them.
+    # One sentence per topology domain (limited), for example with the counted pods or the pods that prevent a
+    # placement.
     details: list[str] = []
 
 
 class PreemptionDiagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Result of the preemption that a failed attempt tried.
+    """Result of the preemption that a failed attempt tried."""
 
-    Attributes:
-        plugin: Plugin that tried it.
-        node: Nominated node; "" if none.
-        victims: Pods to evict from that node.
-        examined: Number of nodes on which preemption was tried.
-        failed_message: Reason why preemption did not help; "" if it did.
-    """
-
-    plugin: str = ""
-    node: str = ""
-    victims: list[Victim] = []
-    examined: int = 0
-    failed_message: str = ""
+    plugin: str = ""  # Plugin that tried it
+    node: str = ""  # Nominated node; "" if none
+    victims: list[Victim] = []  # Pods to evict from that node
+    examined: int = 0  # Number of nodes on which preemption was tried
+    failed_message: str = ""  # Reason why preemption did not help; "" if it did
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An action that may help a pod that found no node.
+    """An action that may help a pod that found no node."""
 
-    Attributes:
-        type: "EvictWorkloadSelf", "WaitingVictimReleased" or "DeleteConflictPVC".
-        message: One sentence for people.
-    """
-
-    type: str
-    message: str
+    type: str  # "EvictWorkloadSelf", "WaitingVictimReleased" or "DeleteConflictPVC"
+    message: str  # One sentence for people
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Reasons why an attempt found no node for a pod or a gang, grouped by plugin and reason.
+    """Reasons why an attempt found no node for a pod or a gang, grouped by plugin and reason."""
 
-    Attributes:
-        questioned_key: "namespace/name" of the pod; for a member of a gang, the id of its gang group.
-        pre_filter_message: Reason why the pod was refused before any node was examined; "" if nodes were examined.
-        pre_filter_details: Sentences that name the causes of this refusal, for example the claims that are not bound.
-        is_root_cause: False if the pod failed only because its gang group had already failed.
-        already_waiting: For a member of a gang, number of pods of its gang group that wait at Permit; otherwise 0.
-        waiting_on: Node -> number of these waiting pods.
-        failures: Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
-        preemption: Result of preemption; None if it was not tried.
-        suggestion: An action that may help; None for none.
-    """
-
-    questioned_key: str
+    questioned_key: str  # "namespace/name" of the pod; for a member of a gang, the id of its gang group
+    # Reason why the pod was refused before any node was examined; "" if nodes were examined.
     pre_filter_message: str = ""
+    # Sentences that name the causes of this refusal, for example the claims that are not bound.
     pre_filter_details: list[str] = []
-    is_root_cause: bool = True
+    is_root_cause: bool = True  # False if the pod failed only because its gang group had already failed
+    # For a member of a gang, number of pods of its gang group that wait at Permit; otherwise 0.
     already_waiting: int = 0
-    waiting_on: dict[str, int] = {}
+    waiting_on: dict[str, int] = {}  # Node -> number of these waiting pods
+    # Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
     failures: list[NodeFailure] = []
-    preemption: PreemptionDiagnosis | None = None
-    suggestion: Suggestion | None = None
+    preemption: PreemptionDiagnosis | None = None  # Result of preemption; None if it was not tried
+    suggestion: Suggestion | None = None  # An action that may help; None for none
 
 
 @CATALOGUE.register(kind="pod", stream="explanations", schema=2, upcasters={1: merge_turn})
 class PodUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An attempt to place the pod found no feasible node.
-
-    Attributes:
-        attempt: Number of the attempt for this pod, from 1.
-        queued_at: RFC 3339 time at which the pod was submitted.
-        message: One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable.".
-        retry_at: RFC 3339 time of the next attempt at the latest; "" if the pod waits for an event.
-        explanation: Number of examined nodes, and the refusals by plugin.
-        diagnosis: Reasons with names of nodes, and the result of preemption; None if no node was examined and the
-            message says all.
-        basis: Positions and decisions that the attempt was based on; None if the attempt of another pod gave the
-            reason.
-    """
+    """An attempt to place the pod found no feasible node."""
 
     namespace: str
     name: str
-    attempt: int
-    queued_at: str
-    message: str
-    retry_at: str = ""
-    explanation: PlacementExplanation
+    attempt: int  # Number of the attempt for this pod, from 1
+    queued_at: str  # RFC 3339 time at which the pod was submitted
+    message: str  # One sentence: "0/5 nodes are available: 3 Insufficient cpu, 2 node(s) were unschedulable."
+    retry_at: str = ""  # RFC 3339 time of the next attempt at the latest; "" if the pod waits for an event
+    explanation: PlacementExplanation  # Number of examined nodes, and the refusals by plugin
+    # Reasons with names of nodes, and the result of preemption; None if no node was examined and the message says all.
     diagnosis: Diagnosis | None = None
+    # Positions and decisions that the attempt was based on; None if the attempt of another pod gave the reason.
     basis: DecisionBasis | None = None
 
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class DecisionAbandoned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The scheduler gave up a decision after repeated conflicts or an internal error, and queued the pod again.
-
-    Attributes:
-        attempt: Number of the attempt for this pod, from 1.
-        reason: Why the decision was given up, one sentence; for an internal error with the id of the bug.
-    """
+    """The scheduler gave up a decision after repeated conflicts or an internal error, and queued the pod again."""
 
     namespace: str
     name: str
-    attempt: int
-    reason: str
+    attempt: int  # Number of the attempt for this pod, from 1
+    reason: str  # Why the decision was given up, one sentence; for an internal error with the id of the bug
 
 
 @CATALOGUE.register(kind="pod", stream="explanations")
 class PodGated(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A PreEnqueue plugin keeps the pod out of the scheduling queue, or the pod waits at Permit for its gang.
-
-    Attributes:
-        message: Reason, for people.
-    """
+    """A PreEnqueue plugin keeps the pod out of the scheduling queue, or the pod waits at Permit for its gang."""
 
     namespace: str
     name: str
-    message: str
+    message: str  # Reason, for people

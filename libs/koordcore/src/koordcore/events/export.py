@@ -3,17 +3,23 @@
     DIR/events/<Type>.v<schema>.json    JSON Schema 2020-12 of each event's body
     DIR/asyncapi.yaml                   AsyncAPI 3: channels (subjects) of events, requests and work; messages, headers
 
-A test fails if the files differ from the models.
+The description of a field is the comment at it in the source: behind it, or in the lines above. A test fails if the
+files differ from the models.
 
 Source:
     event-bus spec, 2, 3.1, 6
 """
 
+import ast
+import inspect
+import io
 import json
 import sys
-from collections.abc import Iterable
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import yaml
@@ -55,10 +61,65 @@ _WORK_HEADERS: dict[str, tuple[str, str]] = {
 }
 
 
+def described_components(models: Iterable[type], ref_template: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the schemas of some classes and their components by name, with the comments of fields as descriptions."""
+    models = list(models)
+    schemas, components = msgspec.json.schema_components(models, ref_template=ref_template)
+    for struct in {struct for model in models for struct in _structs(msgspec.inspect.type_info(model))}:
+        component = components[struct.__name__]
+        if struct.__doc__:
+            component["description"] = inspect.cleandoc(struct.__doc__)
+        texts = {text_of: text for owner in reversed(struct.__mro__) for text_of, text in _field_texts(owner).items()}
+        for field in msgspec.structs.fields(struct):
+            if field.name in texts:
+                component["properties"][field.encode_name]["description"] = texts[field.name]
+    return list(schemas), components
+
+
+def _structs(shape: object) -> Iterator[type[msgspec.Struct]]:
+    """Yield the structs in a type of `msgspec.inspect`, however deep. No model contains itself."""
+    match shape:
+        case msgspec.inspect.StructType(cls=struct, fields=fields):
+            yield struct
+            for field in fields:
+                yield from _structs(field.type)
+        case msgspec.inspect.Type():
+            for name in shape.__struct_fields__:
+                yield from _structs(getattr(shape, name))
+        case tuple():
+            for item in cast("tuple[object, ...]", shape):
+                yield from _structs(item)
+        case _:
+            pass
+
+
+@cache
+def _field_texts(owner: type) -> Mapping[str, str]:
+    """Return the comments at the fields that the source of a class declares: name of the field -> text."""
+    if not issubclass(owner, msgspec.Struct) or owner is msgspec.Struct:
+        return {}
+    source = inspect.cleandoc("\n" + inspect.getsource(owner))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    alone = {line for line, text in enumerate(source.splitlines(), 1) if text.lstrip().startswith("#")}
+    texts: dict[str, str] = {}
+    for node in cast("ast.ClassDef", ast.parse(source).body[0]).body:
+        if not isinstance(node, ast.AnnAssign):
+            continue
+        first = node.lineno
+        while first - 1 in alone:
+            first -= 1
+        lines = [comments[line] for line in range(first, (node.end_lineno or first) + 1) if line in comments]
+        if lines:
+            texts[cast("ast.Name", node.target).id] = " ".join(lines)
+    return texts
+
+
 def body_schema(entry: EventType) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of the body of one event type. It refers to no other file."""
-    schema = msgspec.json.schema(entry.model)
-    return {"$schema": _DIALECT, "$id": f"koordstream/events/{entry.name}.v{entry.schema}.json", **schema}
+    (schema,), components = described_components([entry.model], "#/$defs/{name}")
+    identity = {"$schema": _DIALECT, "$id": f"koordstream/events/{entry.name}.v{entry.schema}.json"}
+    return {**identity, **schema, "$defs": components}
 
 
 def async_api() -> dict[str, Any]:
@@ -97,9 +158,7 @@ def async_api() -> dict[str, Any]:
     bodies = [body for each in ENDPOINTS for body in (each.request, each.answer)] + [
         each.request for each in WORK_QUEUES
     ]
-    _, shapes = msgspec.json.schema_components(
-        [*bodies, ErrorReply, Parked], ref_template="#/components/schemas/{name}"
-    )
+    _, shapes = described_components([*bodies, ErrorReply, Parked], "#/components/schemas/{name}")
     schemas = {
         **shapes,
         "Envelope": _headers_schema(_HEADERS, ["Nats-Msg-Id", "Koord-Type", "Koord-Schema"]),

@@ -39,41 +39,24 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 @CATALOGUE.register(kind="gang")
 class GangPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """All members of a gang group were placed. Their `PodPlaced` are in the same atomic batch.
+    """All members of a gang group were placed. Their `PodPlaced` are in the same atomic batch."""
 
-    Attributes:
-        namespace: Namespace of the gang on whose aggregate the event lies.
-        name: Name of that gang.
-        group: Ids of all gangs that are placed together, joined by ",".
-        members: The placed pods with their nodes.
-    """
-
-    namespace: str
-    name: str
-    group: str = ""
-    members: list[PlacedMember]
+    namespace: str  # Namespace of the gang on whose aggregate the event lies
+    name: str  # Name of that gang
+    group: str = ""  # Ids of all gangs that are placed together, joined by ","
+    members: list[PlacedMember]  # The placed pods with their nodes
 
 
 @CATALOGUE.register(kind="gang")
 class GangPhaseChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The scheduler computed a new status for the PodGroup of a gang.
-
-    Attributes:
-        phase: Pending, PreScheduling, Scheduling, Scheduled, Running, Failed, Finished.
-        occupied_by: Owners of the first member pod, for the PodGroup's status `occupiedBy`; "" for none.
-        scheduled: Number of members that have a node.
-        running: Number of members in phase Running.
-        succeeded: Number of members in phase Succeeded.
-        failed: Number of members in phase Failed.
-        schedule_start_time: RFC 3339 time at which scheduling of the gang started; None before.
-    """
+    """The scheduler computed a new status for the PodGroup of a gang."""
 
     namespace: str
     name: str
-    phase: str
-    occupied_by: str = ""
-    scheduled: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    schedule_start_time: str | None = None
+    phase: str  # Pending, PreScheduling, Scheduling, Scheduled, Running, Failed, Finished
+    occupied_by: str = ""  # Owners of the first member pod, for the PodGroup's status `occupiedBy`; "" for none
+    scheduled: int = 0  # Number of members that have a node
+    running: int = 0  # Number of members in phase Running
+    succeeded: int = 0  # Number of members in phase Succeeded
+    failed: int = 0  # Number of members in phase Failed
+    schedule_start_time: str | None = None  # RFC 3339 time at which scheduling of the gang started; None before

@@ -18,84 +18,52 @@ GENESIS = AggregateRef("genesis", "cluster")
 
 @CATALOGUE.register(kind="podspec")
 class PodBound(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server bound the pod to the node of its placement.
+    """The API server bound the pod to the node of its placement."""
 
-    Attributes:
-        node: Name of the node.
-        placement: Sequence of the `PodPlaced` that was bound.
-        observed: Whether the gateway found the pod already bound to this node, and its own binding does not explain
-            the whole pod. Then the pod has changed since, or another client bound it.
-        bound_at: RFC 3339 time of the answer by the API server's clock, in whole seconds. The API server has set the
-            node, the annotations, the labels and the condition `PodScheduled`. "" if `annotations` and `labels` are not
-            recorded.
-        annotations: Annotations that the binding set on the pod.
-        labels: Labels of the node that the API server has copied to the pod.
-    """
-
-    node: str
-    placement: int
+    node: str  # Name of the node
+    placement: int  # Sequence of the `PodPlaced` that was bound
+    # Whether the gateway found the pod already bound to this node, and its own binding does not explain the whole pod.
+    # Then the pod has changed since, or another client bound it.
     observed: bool = False
+    # RFC 3339 time of the answer by the API server's clock, in whole seconds. The API server has set the node, the
+    # annotations, the labels and the condition `PodScheduled`. "" if `annotations` and `labels` are not recorded.
     bound_at: str = ""
-    annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}  # Annotations that the binding set on the pod
+    labels: dict[str, str] = {}  # Labels of the node that the API server has copied to the pod
 
 
 @CATALOGUE.register(kind="podspec")
 class PodBindFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The API server refused to bind the pod to the node of its placement. The placement is then released.
+    """The API server refused to bind the pod to the node of its placement. The placement is then released."""
 
-    Attributes:
-        node: Name of the node.
-        placement: Sequence of the `PodPlaced` that was refused.
-        reason: "AssignedElsewhere", "Terminating", "Forbidden", "Invalid".
-        message: Message of the API server.
-    """
-
-    node: str
-    placement: int
-    reason: str
-    message: str = ""
+    node: str  # Name of the node
+    placement: int  # Sequence of the `PodPlaced` that was refused
+    reason: str  # "AssignedElsewhere", "Terminating", "Forbidden", "Invalid"
+    message: str = ""  # Message of the API server
 
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A component requested the eviction of a pod. The gateway carries it out. Only one request per pod is accepted.
+    """A component requested the eviction of a pod. The gateway carries it out. Only one request per pod is accepted."""
 
-    Attributes:
-        namespace: Namespace of the pod.
-        name: Name of the pod.
-        node: Node of the pod.
-        initiator: Component that requests it: "scheduler", "descheduler", "agent", "recommender".
-        method: "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption).
-        reason: Reason in the Kubernetes event and condition, for example "Preempted", "Evicted".
-        message: Why the pod is evicted, one sentence for people.
-        grace_period_seconds: Grace period of the deletion; None: that of the pod.
-        delete_options: Further options of the deletion, as in Kubernetes' DeleteOptions: `propagationPolicy`,
-            `orphanDependents`, `preconditions`, `dryRun`.
-        give_up_after_seconds: Time after which the request expires, and must not be carried out; 0: never.
-        trigger: Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself.
-        job: Name of the PodMigrationJob that it belongs to; "" if there is none.
-        job_uid: Uid of that job; "" if there is none.
-        round: RFC 3339 time of the round of the descheduler that led to it; "" if none did.
-        profile: Profile of the descheduler's configuration whose plugin chose the pod; "" if none did.
-        inputs: The numbers because of which the plugin chose the pod. Empty with a job: the fact of the round has them.
-    """
-
-    namespace: str
-    name: str
-    node: str = ""
-    initiator: str
-    method: str = "evict"
-    reason: str
-    message: str = ""
-    grace_period_seconds: int | None = None
+    namespace: str  # Namespace of the pod
+    name: str  # Name of the pod
+    node: str = ""  # Node of the pod
+    initiator: str  # Component that requests it: "scheduler", "descheduler", "agent", "recommender"
+    method: str = "evict"  # "evict" (policy/v1 Eviction, which honours disruption budgets) or "delete" (preemption)
+    reason: str  # Reason in the Kubernetes event and condition, for example "Preempted", "Evicted"
+    message: str = ""  # Why the pod is evicted, one sentence for people
+    grace_period_seconds: int | None = None  # Grace period of the deletion; None: that of the pod
+    # Further options of the deletion, as in Kubernetes' DeleteOptions: `propagationPolicy`, `orphanDependents`,
+    # `preconditions`, `dryRun`.
     delete_options: dict[str, Any] = {}
-    give_up_after_seconds: int = 0
-    trigger: str = ""
-    job: str = ""
-    job_uid: str = ""
-    round: str = ""
-    profile: str = ""
+    give_up_after_seconds: int = 0  # Time after which the request expires, and must not be carried out; 0: never
+    trigger: str = ""  # Plugin, controller or drain on whose behalf the component requests it; "" if it acts for itself
+    job: str = ""  # Name of the PodMigrationJob that it belongs to; "" if there is none
+    job_uid: str = ""  # Uid of that job; "" if there is none
+    round: str = ""  # RFC 3339 time of the round of the descheduler that led to it; "" if none did
+    profile: str = ""  # Profile of the descheduler's configuration whose plugin chose the pod; "" if none did
+    # The numbers because of which the plugin chose the pod. Empty with a job: the fact of the round has them.
     inputs: Inputs = {}
 
     @property
@@ -106,40 +74,29 @@ class PodEvictionRequested(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionDelayed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An attempt to carry out an eviction failed, and the gateway will repeat it. Each reason is recorded once.
+    """An attempt to carry out an eviction failed, and the gateway will repeat it. Each reason is recorded once."""
 
-    Attributes:
-        reason: Reason in one word: "TooManyRequests" (a disruption budget refuses it, or the API server is overloaded),
-            "DisruptionBudget" (the same without an API server), "Unauthorized", "ServerError" or "NoAnswer".
-        message: One sentence, with the message of the API server.
-    """
-
+    # Reason in one word: "TooManyRequests" (a disruption budget refuses it, or the API server is overloaded),
+    # "DisruptionBudget" (the same without an API server), "Unauthorized", "ServerError" or "NoAnswer".
     reason: str
-    message: str = ""
+    message: str = ""  # One sentence, with the message of the API server
 
 
 @CATALOGUE.register(kind="eviction")
 class PodEvicted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The eviction that a `PodEvictionRequested` requested succeeded: the API server accepted it, or the pod was gone.
-
-    Attributes:
-        gone: True if no pod with this uid existed any more.
+    """The eviction that a `PodEvictionRequested` requested succeeded: the API server accepted it, or the pod was
+    gone.
     """
 
-    gone: bool = False
+    gone: bool = False  # True if no pod with this uid existed any more
 
 
 @CATALOGUE.register(kind="eviction")
 class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An eviction ended without evicting the pod: the API server refused it, it took too long, or it was a dry run.
+    """An eviction ended without evicting the pod: the API server refused it, it took too long, or it was a dry run."""
 
-    Attributes:
-        reason: Reason in one word. For an eviction that took too long, the reason of the last delay or "Expired".
-        message: Explanation, for example the message of the API server.
-    """
-
-    reason: str
-    message: str = ""
+    reason: str  # Reason in one word. For an eviction that took too long, the reason of the last delay or "Expired".
+    message: str = ""  # Explanation, for example the message of the API server
 
 
 ONLY_TRIED: Final = PodEvictionFailed(
@@ -150,42 +107,28 @@ ONLY_TRIED: Final = PodEvictionFailed(
 
 @CATALOGUE.register(kind="drift")
 class DriftObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A comparison of the whole fold with the API server found an object that differs.
+    """A comparison of the whole fold with the API server found an object that differs."""
 
-    Attributes:
-        aggregate: Aggregate of the object, for example "podspec.<uid>".
-        difference: "missing-in-log", "missing-in-api" or "differs".
-        fingerprint: Digest of the folded and the stored object. An unchanged difference has an equal fingerprint.
-    """
-
-    aggregate: str
-    difference: str
-    fingerprint: str
+    aggregate: str  # Aggregate of the object, for example "podspec.<uid>"
+    difference: str  # "missing-in-log", "missing-in-api" or "differs"
+    fingerprint: str  # Digest of the folded and the stored object. An unchanged difference has an equal fingerprint.
 
 
 @CATALOGUE.register(kind="drift")
 class DriftHealed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The difference that a `DriftObserved` reported has ended.
+    """The difference that a `DriftObserved` reported has ended."""
 
-    Attributes:
-        aggregate: Aggregate of the object.
-        how: "reobserved" (after three equal drifts, the gateway wrote the object of the API server to the log again) or
-            "vanished" (the next comparison found no difference).
-    """
-
-    aggregate: str
+    aggregate: str  # Aggregate of the object
+    # "reobserved" (after three equal drifts, the gateway wrote the object of the API server to the log again) or
+    # "vanished" (the next comparison found no difference).
     how: str
 
 
 @CATALOGUE.register(kind="genesis")
 class GenesisRecorded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A new, empty log was filled with the objects that exist in the API server (the genesis).
+    """A new, empty log was filled with the objects that exist in the API server (the genesis)."""
 
-    Attributes:
-        cluster_epoch: Number that grows with each such start. A ConfigMap in the cluster has it too, so that services
-            recognise an older log.
-        observed: Aggregate kind -> number of objects that were written to the log.
-    """
-
+    # Number that grows with each such start. A ConfigMap in the cluster has it too, so that services recognise an older
+    # log.
     cluster_epoch: int
-    observed: dict[str, int]
+    observed: dict[str, int]  # Aggregate kind -> number of objects that were written to the log

@@ -21,30 +21,18 @@ class LogRestored(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A backup was restored up to an earlier position. The later facts of the backup are left out of the log.
 
     Their positions are not used again.
-
-    Attributes:
-        position: Position of the last fact that was restored.
-        left_out_to: Position of the last fact that was left out.
-        asked: What the operator asked for: a position or an RFC 3339 time.
-        backup_taken_at: RFC 3339 time at which the backup began.
     """
 
-    position: int
-    left_out_to: int
-    asked: str
-    backup_taken_at: str
+    position: int  # Position of the last fact that was restored
+    left_out_to: int  # Position of the last fact that was left out
+    asked: str  # What the operator asked for: a position or an RFC 3339 time
+    backup_taken_at: str  # RFC 3339 time at which the backup began
 
 
 @CATALOGUE.register(kind="fold")
 class EventSkipped(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """An operator ordered a fold to continue behind an event that the fold cannot decode or apply.
+    """An operator ordered a fold to continue behind an event that the fold cannot decode or apply."""
 
-    Attributes:
-        seq: Sequence of the skipped event in the facts stream.
-        reason: Reason that the operator gave.
-        operator: Name of the operator.
-    """
-
-    seq: int
-    reason: str
-    operator: str
+    seq: int  # Sequence of the skipped event in the facts stream
+    reason: str  # Reason that the operator gave
+    operator: str  # Name of the operator

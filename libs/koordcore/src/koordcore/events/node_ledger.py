@@ -37,48 +37,30 @@ AGENT_ANNOTATIONS = (
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Entry of a pod in the ledger of its node, with the fields that the node's agent needs.
-
-    Attributes:
-        requests: Resource -> requested amount: milli-cores for cpu, whole units for everything else.
-        limits: Resource -> limit, in the units of `requests`. An absent resource has no limit.
-        qos: Koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM).
-        kube_qos: Kubernetes QoS class, which decides the cgroup directory.
-        priority_class: Koordinator priority class with defaults, for example "koord-prod".
-        usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent. Only simulated hosts read it.
-        priority: spec.priority; None if not set.
-        labels: Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads.
-        annotations: Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`.
-        allocation: What the pod got besides its requests: CPUs, NUMA zones, devices ... The agent applies its cpuset.
-    """
+    """Entry of a pod in the ledger of its node, with the fields that the node's agent needs."""
 
     uid: str
     namespace: str
     name: str
-    requests: dict[str, int]
-    limits: dict[str, int] = {}
-    qos: str
-    kube_qos: str
-    priority_class: str
-    usage_profile: str = ""
-    priority: int | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    requests: dict[str, int]  # Resource -> requested amount: milli-cores for cpu, whole units for everything else
+    limits: dict[str, int] = {}  # Resource -> limit, in the units of `requests`. An absent resource has no limit.
+    qos: str  # Koordinator QoS class with defaults (LSE, LSR, LS, BE, SYSTEM)
+    kube_qos: str  # Kubernetes QoS class, which decides the cgroup directory
+    priority_class: str  # Koordinator priority class with defaults, for example "koord-prod"
+    usage_profile: str = ""  # Annotation `simulation.koordstream.io/usage`; "" if absent. Only simulated hosts read it.
+    priority: int | None = None  # spec.priority; None if not set
+    labels: dict[str, str] = {}  # Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads
+    annotations: dict[str, str] = {}  # Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`
+    # What the pod got besides its requests: CPUs, NUMA zones, devices ... The agent applies its cpuset.
     allocation: Allocation = NOTHING
 
 
 class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Labels and annotations of a pod that an agent reads and that may change while the pod runs.
+    """Labels and annotations of a pod that an agent reads and that may change while the pod runs."""
 
-    Attributes:
-        labels: Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads.
-        annotations: Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`.
-        usage_profile: Annotation `simulation.koordstream.io/usage`; "" if absent.
-    """
-
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    usage_profile: str = ""
+    labels: dict[str, str] = {}  # Labels of the pod whose keys are in `AGENT_LABELS`, which an agent reads
+    annotations: dict[str, str] = {}  # Annotations of the pod whose keys are in `AGENT_ANNOTATIONS`
+    usage_profile: str = ""  # Annotation `simulation.koordstream.io/usage`; "" if absent
 
 
 def pod_details(pod: Pod) -> PodDetails:
@@ -99,8 +81,6 @@ def pod_on_node(uid: str, pod: Pod, allocation: Allocation = NOTHING) -> PodOnNo
     """Return a new entry for the ledger of a node from a pod object.
 
     Args:
-        uid: Uid of the pod.
-        pod: The pod object.
         allocation: CPUs, zones, devices and Reservation that the pod got besides its requests; by default none.
     """
     return PodOnNode(
@@ -126,24 +106,16 @@ def _only(entries: Mapping[str, str], wanted: Sequence[str]) -> dict[str, str]:
 
 @CATALOGUE.register(kind="node")
 class NodeResourcesTaken(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The ledger of the node changed: pods were placed there and hold resources of it.
+    """The ledger of the node changed: pods were placed there and hold resources of it."""
 
-    Attributes:
-        pods: Entries of the added pods.
-    """
-
-    pods: list[PodOnNode]
+    pods: list[PodOnNode]  # Entries of the added pods
 
 
 @CATALOGUE.register(kind="node")
 class NodeResourcesReturned(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The ledger of the node changed: pods released the resources that they held there.
+    """The ledger of the node changed: pods released the resources that they held there."""
 
-    Attributes:
-        pods: Uids of the pods.
-    """
-
-    pods: list[str]
+    pods: list[str]  # Uids of the pods
 
 
 def users_of_unbound_claims(event: NodeResourcesTaken | NodeResourcesReturned) -> list[str]:

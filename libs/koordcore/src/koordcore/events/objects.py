@@ -25,24 +25,16 @@ from koordcore.protocol.objects import ConfigMap, Namespace, Node, Pod, Priority
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod was created in the API server or by `koord apply`, and was admitted.
+    """A pod was created in the API server or by `koord apply`, and was admitted."""
 
-    Attributes:
-        object: Metadata, spec and status of the pod, reduced to the fields that Koordstream reads.
-    """
-
-    object: Pod
+    object: Pod  # Metadata, spec and status of the pod, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="podspec")
 class PodSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field of the pod changed that Koordstream reads, in metadata, spec or status.
+    """A field of the pod changed that Koordstream reads, in metadata, spec or status."""
 
-    Attributes:
-        object: The whole pod after the change, reduced to the fields that Koordstream reads.
-    """
-
-    object: Pod
+    object: Pod  # The whole pod after the change, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="podspec")
@@ -55,25 +47,18 @@ class PodSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecAdded(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A node was added to the cluster.
+    """A node was added to the cluster."""
 
-    Attributes:
-        object: Metadata, spec and status of the Node object, reduced to the fields that Koordstream reads: labels,
-            annotations, taints, allocatable resources ...
-    """
-
+    # Metadata, spec and status of the Node object, reduced to the fields that Koordstream reads: labels, annotations,
+    # taints, allocatable resources ...
     object: Node
 
 
 @CATALOGUE.register(kind="nodespec")
 class NodeSpecChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A field of the Node object changed that Koordstream reads.
+    """A field of the Node object changed that Koordstream reads."""
 
-    Attributes:
-        object: The whole Node object after the change, reduced to the fields that Koordstream reads.
-    """
-
-    object: Node
+    object: Node  # The whole Node object after the change, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="nodespec")
@@ -85,13 +70,9 @@ class NodeSpecDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="namespace")
 class NamespaceObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A namespace was added, or its labels or annotations changed.
+    """A namespace was added, or its labels or annotations changed."""
 
-    Attributes:
-        object: The whole Namespace object, reduced to the fields that Koordstream reads.
-    """
-
-    object: Namespace
+    object: Namespace  # The whole Namespace object, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="namespace")
@@ -103,13 +84,9 @@ class NamespaceDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 @CATALOGUE.register(kind="priorityclass")
 class PriorityClassObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A PriorityClass (scheduling.k8s.io) was added or changed.
+    """A PriorityClass (scheduling.k8s.io) was added or changed."""
 
-    Attributes:
-        object: The whole PriorityClass object, reduced to the fields that Koordstream reads.
-    """
-
-    object: PriorityClass
+    object: PriorityClass  # The whole PriorityClass object, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="priorityclass")
@@ -121,13 +98,9 @@ class PriorityClassDeleted(Event, frozen=True, kw_only=True, omit_defaults=True)
 
 @CATALOGUE.register(kind="workloadspec")
 class WorkloadObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A Deployment or Job was added or changed by `koord apply`. Its pods follow as `PodSpecAdded`.
+    """A Deployment or Job was added or changed by `koord apply`. Its pods follow as `PodSpecAdded`."""
 
-    Attributes:
-        object: The whole object, reduced to the fields that Koordstream reads.
-    """
-
-    object: Workload
+    object: Workload  # The whole object, reduced to the fields that Koordstream reads
 
 
 @CATALOGUE.register(kind="workloadspec")
@@ -136,12 +109,9 @@ class WorkloadPodsCreated(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     If two writers create pods for one workload at the same time, the log refuses the second batch because of this
     event.
-
-    Attributes:
-        pods: Uids of the pods. They are computed from the sequence of the workload's previous event.
     """
 
-    pods: list[str]
+    pods: list[str]  # Uids of the pods. They are computed from the sequence of the workload's previous event.
 
 
 @CATALOGUE.register(kind="workloadspec")
@@ -157,27 +127,19 @@ class ConfigAccepted(Event, frozen=True, kw_only=True, omit_defaults=True):
     """A ConfigMap was added or changed, and every section of it is valid. It is the configuration in force from now on.
 
     Sections are checked in ConfigMaps of the kind `slo-controller-config`. Data of other ConfigMaps is free text.
-
-    Attributes:
-        object: The ConfigMap with its data.
     """
 
-    object: ConfigMap
+    object: ConfigMap  # The ConfigMap with its data
 
 
 @CATALOGUE.register(kind="config")
 class ConfigRejected(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A section of a ConfigMap in the API server is invalid. The last accepted version stays in force.
-
-    Attributes:
-        data: Key -> rejected text.
-        reasons: Key -> one sentence with field, rule and value.
-    """
+    """A section of a ConfigMap in the API server is invalid. The last accepted version stays in force."""
 
     namespace: str
     name: str
-    data: dict[str, str]
-    reasons: dict[str, str]
+    data: dict[str, str]  # Key -> rejected text
+    reasons: dict[str, str]  # Key -> one sentence with field, rule and value
 
 
 @CATALOGUE.register(kind="config")
@@ -194,26 +156,17 @@ SCALES: Final = "scales"
 
 @CATALOGUE.register(kind="customspec")
 class CustomObjectObserved(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource was added or changed in the API server or by `koord apply`.
+    """A custom resource was added or changed in the API server or by `koord apply`."""
 
-    Attributes:
-        object: The whole object as JSON, after pruning and defaulting, without `managedFields`.
-    """
-
-    object: dict[str, Any]
+    object: dict[str, Any]  # The whole object as JSON, after pruning and defaulting, without `managedFields`
 
 
 @CATALOGUE.register(kind="customspec")
 class CustomObjectDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A custom resource was deleted. Another object with its name may follow; it then has another uid.
+    """A custom resource was deleted. Another object with its name may follow; it then has another uid."""
 
-    Attributes:
-        kind: Kind of the object, for example "ElasticQuota".
-        namespace: "" for cluster-scoped kinds.
-    """
-
-    kind: str
-    namespace: str = ""
+    kind: str  # Kind of the object, for example "ElasticQuota"
+    namespace: str = ""  # "" for cluster-scoped kinds
     name: str
 
 
@@ -223,7 +176,6 @@ def custom_ref(plural: str, namespace: str, name: str) -> AggregateRef:
     Args:
         plural: Plural name of the kind, for example "elasticquotas".
         namespace: "" for cluster-scoped kinds; the id then has no namespace.
-        name: Name of the object.
     """
     parts = (plural, namespace, name) if namespace else (plural, name)
     return AggregateRef("customspec", "=".join(name_token(part) for part in parts))

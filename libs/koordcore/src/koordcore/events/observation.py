@@ -21,56 +21,38 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class GpuUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one GPU by the node or by a pod, averaged over the report interval.
+    """Usage of one GPU by the node or by a pod, averaged over the report interval."""
 
-    Attributes:
-        minor: Minor number of the GPU.
-        uuid: UUID of the GPU.
-        core_percent: Used share of the cores of the GPU in percent.
-        memory_bytes: Used memory in bytes.
-        memory_percent: Used share of the memory of the GPU in percent.
-    """
-
-    minor: int
-    uuid: str
-    core_percent: int = 0
-    memory_bytes: int = 0
-    memory_percent: int = 0
+    minor: int  # Minor number of the GPU
+    uuid: str  # UUID of the GPU
+    core_percent: int = 0  # Used share of the cores of the GPU in percent
+    memory_bytes: int = 0  # Used memory in bytes
+    memory_percent: int = 0  # Used share of the memory of the GPU in percent
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one container, averaged over the report interval.
+    """Usage of one container, averaged over the report interval."""
 
-    Attributes:
-        name: Name of the container.
-        oom_killed_at: RFC 3339 time at which the kernel last killed the container for lack of memory; "" for never.
-    """
-
-    name: str
+    name: str  # Name of the container
     usage: Usage
+    # RFC 3339 time at which the kernel last killed the container for lack of memory; "" for never.
     oom_killed_at: str = ""
 
 
 class PodUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one pod, averaged over the report interval, in a `NodeUsageReported`.
-
-    Attributes:
-        priority_class: Koordinator priority class, for example "koord-prod".
-        qos: Koordinator QoS class, for example "LS".
-        containers: Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
-        extensions: Name of an extension of the agent -> JSON value that the extension measured for the pod.
-        gpus: Usage of the GPUs that the pod's processes use, ascending by minor number.
-    """
+    """Usage of one pod, averaged over the report interval, in a `NodeUsageReported`."""
 
     uid: str
     namespace: str
     name: str
-    priority_class: str
-    qos: str
+    priority_class: str  # Koordinator priority class, for example "koord-prod"
+    qos: str  # Koordinator QoS class, for example "LS"
     usage: Usage
+    # Usage by container if a Recommendation selects the pod (manager spec, 15.4); else empty.
     containers: list[ContainerUsage] = []
+    # Name of an extension of the agent -> JSON value that the extension measured for the pod.
     extensions: dict[str, Any] = {}
-    gpus: list[GpuUsage] = []
+    gpus: list[GpuUsage] = []  # Usage of the GPUs that the pod's processes use, ascending by minor number
 
 
 class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -86,68 +68,46 @@ class HostApplicationUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defau
 
 
 class AggregatedUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Percentiles of the node's usage over one window.
+    """Percentiles of the node's usage over one window."""
 
-    Attributes:
-        duration_seconds: Length of the window.
-        usage: Percentile ("avg", "p50", "p90", "p95", "p99") -> usage; empty if there are too few samples.
-    """
-
-    duration_seconds: int
+    duration_seconds: int  # Length of the window
+    # Percentile ("avg", "p50", "p90", "p95", "p99") -> usage; empty if there are too few samples.
     usage: dict[str, Usage]
 
 
 class NumaUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Usage of one NUMA node.
+    """Usage of one NUMA node."""
 
-    Attributes:
-        numa_node: Number of the NUMA node.
-        node_usage: Usage by all processes.
-        system_usage: Usage by processes outside of pods; None if unknown.
-    """
-
-    numa_node: int
-    node_usage: Usage
-    system_usage: Usage | None = None
+    numa_node: int  # Number of the NUMA node
+    node_usage: Usage  # Usage by all processes
+    system_usage: Usage | None = None  # Usage by processes outside of pods; None if unknown
 
 
 @CATALOGUE.register(kind="node", stream="obs")
 class NodeUsageReported(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The periodic usage report of a node's agent. The status of the node's NodeMetric is written from it.
+    """The periodic usage report of a node's agent. The status of the node's NodeMetric is written from it."""
 
-    Attributes:
-        updated_at: RFC 3339 time of the report.
-        report_interval_seconds: Seconds between two reports.
-        aggregate_duration_seconds: Length of the window over which usage is averaged.
-        node_usage: Average over that window; None if there is no sample yet.
-        aggregated_node_usages: Percentiles of the node's usage, one entry per window length.
-        system_usage: Usage of the node minus pods and host applications, at least 0; None if there is no sample yet.
-        aggregated_system_usages: Percentiles of `system_usage`, one entry per window length.
-        numa: Usage by NUMA node, ascending; empty if unknown.
-        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
-        prod_reclaimable: Part of the requests of prod pods that the prediction expects them not to use (agent spec,
-            8.4); None if there is no prediction yet.
-        prod_peak: Predicted peak usage of prod pods (agent spec, 8.4); None if there is no prediction yet.
-        signals: Health signals in percent (manager spec, 16.1): "cpuPressure", "memoryPressure", "cpuThrottled",
-            "lsSlowdown". Signals that are not measured are absent.
-        gpus: The GPUs of the node whose usage is measured, ascending by minor number.
-    """
-
-    updated_at: str
-    report_interval_seconds: int
-    aggregate_duration_seconds: int
-    node_usage: Usage | None = None
-    aggregated_node_usages: list[AggregatedUsage] = []
+    updated_at: str  # RFC 3339 time of the report
+    report_interval_seconds: int  # Seconds between two reports
+    aggregate_duration_seconds: int  # Length of the window over which usage is averaged
+    node_usage: Usage | None = None  # Average over that window; None if there is no sample yet
+    aggregated_node_usages: list[AggregatedUsage] = []  # Percentiles of the node's usage, one entry per window length
+    # Usage of the node minus pods and host applications, at least 0; None if there is no sample yet.
     system_usage: Usage | None = None
-    aggregated_system_usages: list[AggregatedUsage] = []
+    aggregated_system_usages: list[AggregatedUsage] = []  # Percentiles of `system_usage`, one entry per window length
     pods: list[PodUsage] = []
     host_applications: list[HostApplicationUsage] = []
-    be_quota_us: int = -1
+    be_quota_us: int = -1  # CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited
+    # Part of the requests of prod pods that the prediction expects them not to use (agent spec, 8.4); None if there is
+    # no prediction yet.
     prod_reclaimable: Usage | None = None
+    # Predicted peak usage of prod pods (agent spec, 8.4); None if there is no prediction yet.
     prod_peak: Usage | None = None
+    # Health signals in percent (manager spec, 16.1): "cpuPressure", "memoryPressure", "cpuThrottled", "lsSlowdown".
+    # Signals that are not measured are absent.
     signals: dict[str, float] = {}
-    gpus: list[GpuUsage] = []
-    numa: list[NumaUsage] = []
+    gpus: list[GpuUsage] = []  # The GPUs of the node whose usage is measured, ascending by minor number
+    numa: list[NumaUsage] = []  # Usage by NUMA node, ascending; empty if unknown
 
 
 def usage_report(stored: StoredEvent) -> NodeUsageReported | None:

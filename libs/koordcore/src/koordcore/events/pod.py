@@ -29,77 +29,46 @@ class PluginExclusion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     """Number of nodes that one plugin refused first, and its reasons.
 
     If several plugins refuse a node, it counts only for the first one in the order of the filters.
-
-    Attributes:
-        plugin: Name of the plugin.
-        excluded: Number of these nodes.
-        reasons: Reason text -> number of nodes, e.g. {"Insufficient cpu": 12}.
     """
 
-    plugin: str
-    excluded: int
-    reasons: dict[str, int]
+    plugin: str  # Name of the plugin
+    excluded: int  # Number of these nodes
+    reasons: dict[str, int]  # Reason text -> number of nodes, e.g. {"Insufficient cpu": 12}.
 
 
 class NodeScore(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A feasible node with its score.
+    """A feasible node with its score."""
 
-    Attributes:
-        node: Name of the node.
-        total: Sum of `parts`.
-        parts: Plugin -> its score multiplied by its weight.
-    """
-
-    node: str
-    total: int
-    parts: dict[str, int]
+    node: str  # Name of the node
+    total: int  # Sum of `parts`
+    parts: dict[str, int]  # Plugin -> its score multiplied by its weight
 
 
 class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Numbers that show why a node was chosen, or why no node was feasible.
+    """Numbers that show why a node was chosen, or why no node was feasible."""
 
-    Attributes:
-        nodes_considered: Number of examined nodes. These are all nodes unless the profile samples.
-        nodes_feasible: Number of nodes that passed every filter.
-        nodes_unexamined: Number of nodes that were not examined.
-        exclusions: Refused nodes by plugin, in the order of the filters.
-        top: Best feasible nodes, best first.
-        policy_version: Digest of the scheduler's effective configuration.
-        based_on: Last fact and observation that were folded when the decision was made.
-    """
-
-    nodes_considered: int
-    nodes_feasible: int
-    nodes_unexamined: int = 0
-    exclusions: list[PluginExclusion] = []
-    top: list[NodeScore] = []
-    policy_version: str
-    based_on: BasedOn
+    nodes_considered: int  # Number of examined nodes. These are all nodes unless the profile samples.
+    nodes_feasible: int  # Number of nodes that passed every filter
+    nodes_unexamined: int = 0  # Number of nodes that were not examined
+    exclusions: list[PluginExclusion] = []  # Refused nodes by plugin, in the order of the filters
+    top: list[NodeScore] = []  # Best feasible nodes, best first
+    policy_version: str  # Digest of the scheduler's effective configuration
+    based_on: BasedOn  # Last fact and observation that were folded when the decision was made
 
 
 class DecisionBasis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The knowledge of the scheduler when it made an attempt. With it, a re-run can repeat the attempt from the log.
+    """The knowledge of the scheduler when it made an attempt. With it, a re-run can repeat the attempt from the log."""
 
-    Attributes:
-        based_on: Last fact and observation that were folded.
-        ordinal: Decisions that found a node have numbers within a leadership term. This is the last number at the time
-            of the attempt. The attempt counted the pods of all decisions up to it, even if they were not in the log
-            yet.
-        decided_at: Unix seconds of the run's clock.
-        forgotten: Number of decisions up to `ordinal` that had been undone.
-        acknowledged: Position of the scheduler's last append that the log had confirmed. It may lie behind
-            `based_on.ev`.
-        read_ahead: Last position that was read ahead of the fold, after a conflict; 0 for none.
-        found: True if decision `ordinal` is this attempt itself.
-    """
-
-    based_on: BasedOn
+    based_on: BasedOn  # Last fact and observation that were folded
+    # Decisions that found a node have numbers within a leadership term. This is the last number at the time of the
+    # attempt. The attempt counted the pods of all decisions up to it, even if they were not in the log yet.
     ordinal: int
-    decided_at: float
-    forgotten: int = 0
+    decided_at: float  # Unix seconds of the run's clock
+    forgotten: int = 0  # Number of decisions up to `ordinal` that had been undone
+    # Position of the scheduler's last append that the log had confirmed. It may lie behind `based_on.ev`.
     acknowledged: int = 0
-    read_ahead: int = 0
-    found: bool = False
+    read_ahead: int = 0  # Last position that was read ahead of the fold, after a conflict; 0 for none
+    found: bool = False  # True if decision `ordinal` is this attempt itself
 
 
 def merge_standing(body: dict[str, Any]) -> dict[str, Any]:
@@ -139,46 +108,32 @@ def _type_allocation(body: dict[str, Any]) -> dict[str, Any]:
 
 @CATALOGUE.register(kind="pod", schema=2, upcasters={1: _type_allocation})
 class PodPlaced(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The scheduler chose a node for the pod. The node's ledger changed in the same atomic batch.
-
-    Attributes:
-        node: Name of the chosen node.
-        requests: Resource -> amount that the pod takes: milli-cores for cpu, whole units for everything else.
-        attempt: Number of this scheduling attempt for the pod, from 1.
-        queued_at: RFC 3339 time at which the pod was submitted.
-        allocation: Resources that the pod got besides `requests`: CPUs, NUMA zones, devices, Reservation, quota.
-        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
-        annotations: Annotations that the PreBind step of installed plugins sets on the pod object.
-        basis: Positions and decisions that the decision was based on; None: not recorded.
-        explanation: Why this node was chosen.
-    """
+    """The scheduler chose a node for the pod. The node's ledger changed in the same atomic batch."""
 
     namespace: str
     name: str
-    node: str
+    node: str  # Name of the chosen node
+    # Resource -> amount that the pod takes: milli-cores for cpu, whole units for everything else.
     requests: dict[str, int]
-    attempt: int
-    queued_at: str
+    attempt: int  # Number of this scheduling attempt for the pod, from 1
+    queued_at: str  # RFC 3339 time at which the pod was submitted
+    # Resources that the pod got besides `requests`: CPUs, NUMA zones, devices, Reservation, quota.
     allocation: Allocation = NOTHING
-    gang: BoundGang | None = None
-    annotations: dict[str, str] = {}
-    basis: DecisionBasis | None = None
-    explanation: PlacementExplanation
+    gang: BoundGang | None = None  # Gang group that is bound together with the pod; None if the pod is bound alone
+    annotations: dict[str, str] = {}  # Annotations that the PreBind step of installed plugins sets on the pod object
+    basis: DecisionBasis | None = None  # Positions and decisions that the decision was based on; None: not recorded
+    explanation: PlacementExplanation  # Why this node was chosen
 
 
 @CATALOGUE.register(kind="pod")
 class PodReleased(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The placement of the pod ended. The node's ledger changed in the same atomic batch.
-
-    Attributes:
-        node: Name of the node.
-        reason: "deleted" (deleted in the API), "finished" (phase Succeeded or Failed), "node-gone", or "bind-failed"
-            (the API server refused the binding; the pod is placed again).
-    """
+    """The placement of the pod ended. The node's ledger changed in the same atomic batch."""
 
     namespace: str
     name: str
-    node: str
+    node: str  # Name of the node
+    # "deleted" (deleted in the API), "finished" (phase Succeeded or Failed), "node-gone", or "bind-failed" (the API
+    # server refused the binding; the pod is placed again).
     reason: str
 
 
@@ -187,37 +142,30 @@ class PodReallocated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The resources that a placed pod or Reservation holds on its node changed.
 
     The node's ledger changed in the same atomic batch.
-
-    Attributes:
-        node: Name of the node.
-        requests: Resource -> amount that the pod or Reservation holds from now on: milli-cores for cpu, whole units for
-            everything else.
-        allocation: What the pod or Reservation holds besides `requests` from now on: CPUs, NUMA zones, devices ...
-        reason: "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized"
-            (the Reservation holds other amounts), or "reservation-deleted" (the pod no longer uses it).
     """
 
     namespace: str
     name: str
-    node: str
+    node: str  # Name of the node
+    # Resource -> amount that the pod or Reservation holds from now on: milli-cores for cpu, whole units for everything
+    # else.
     requests: dict[str, int]
+    # What the pod or Reservation holds besides `requests` from now on: CPUs, NUMA zones, devices ...
     allocation: Allocation = NOTHING
+    # "pre-allocated" (a Reservation took over the pod's resources, and the pod became its owner), "resized" (the
+    # Reservation holds other amounts), or "reservation-deleted" (the pod no longer uses it).
     reason: str
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that preemption evicts.
-
-    Attributes:
-        priority: Priority of the pod.
-        violates_budget: Whether its eviction violates a PodDisruptionBudget. Such a pod is chosen only if no other
-            choice of pods makes room.
-    """
+    """A pod that preemption evicts."""
 
     uid: str
     namespace: str
     name: str
-    priority: int = 0
+    priority: int = 0  # Priority of the pod
+    # Whether its eviction violates a PodDisruptionBudget. Such a pod is chosen only if no other choice of pods makes
+    # room.
     violates_budget: bool = False
 
 
@@ -226,69 +174,47 @@ class PodNominated(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Preemption promised the pod a node: the pod will fit there after the victims have left.
 
     The next attempt tries this node first. The evictions of the victims are requested in the same atomic batch.
-
-    Attributes:
-        node: Name of the nominated node.
-        victims: Pods that are evicted from it.
-        plugin: Plugin that chose the node: "DefaultPreemption", "ElasticQuota", "Coscheduling".
-        candidates: Number of examined nodes.
-        attempt: Number of the attempt that failed, from 1.
-        message: Result of the preemption as one sentence for people.
-        basis: Positions and decisions that the attempt was based on; None if they were not recorded, or if it was the
-            attempt of another pod of the same job.
     """
 
     namespace: str
     name: str
-    node: str
-    victims: list[Victim] = []
-    plugin: str
-    candidates: int = 0
-    attempt: int = 0
-    message: str = ""
+    node: str  # Name of the nominated node
+    victims: list[Victim] = []  # Pods that are evicted from it
+    plugin: str  # Plugin that chose the node: "DefaultPreemption", "ElasticQuota", "Coscheduling"
+    candidates: int = 0  # Number of examined nodes
+    attempt: int = 0  # Number of the attempt that failed, from 1
+    message: str = ""  # Result of the preemption as one sentence for people
+    # Positions and decisions that the attempt was based on; None if they were not recorded, or if it was the attempt of
+    # another pod of the same job.
     basis: DecisionBasis | None = None
 
 
 @CATALOGUE.register(kind="pod")
 class PodNominationCleared(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The pod is no longer nominated for a node.
-
-    Attributes:
-        node: Name of the node.
-        reason: "outranked" (a pod of higher priority took the place), "unhelpful" (the next attempt found that the pod
-            does not fit there), or "deleted" (the pod was deleted).
-    """
+    """The pod is no longer nominated for a node."""
 
     namespace: str
     name: str
-    node: str
+    node: str  # Name of the node
+    # "outranked" (a pod of higher priority took the place), "unhelpful" (the next attempt found that the pod does not
+    # fit there), or "deleted" (the pod was deleted).
     reason: str
 
 
 class UnhealthyDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A device that takes no new pod.
+    """A device that takes no new pod."""
 
-    Attributes:
-        type: Type of the device: "gpu", "rdma" or "fpga".
-        minor: Index of the device on its node.
-        id: UUID or bus id of the device; "" if it is unknown.
-    """
-
-    type: str
-    minor: int
-    id: str = ""
+    type: str  # Type of the device: "gpu", "rdma" or "fpga"
+    minor: int  # Index of the device on its node
+    id: str = ""  # UUID or bus id of the device; "" if it is unknown
 
 
 @CATALOGUE.register(kind="pod")
 class PodDeviceUnhealthy(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """Devices that the pod holds became unhealthy, or healthy again. The pod keeps them.
-
-    Attributes:
-        node: Name of the node.
-        devices: All devices of the pod that are unhealthy now, by type and minor. Empty: all are healthy again.
-    """
+    """Devices that the pod holds became unhealthy, or healthy again. The pod keeps them."""
 
     namespace: str
     name: str
-    node: str
+    node: str  # Name of the node
+    # All devices of the pod that are unhealthy now, by type and minor. Empty: all are healthy again.
     devices: list[UnhealthyDevice] = []

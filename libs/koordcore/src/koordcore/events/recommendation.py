@@ -32,30 +32,19 @@ class UsagePercentiles(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
 
 
 class ContainerRecommendation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Recommended requests of one container, and the usage samples behind them.
-
-    Attributes:
-        target: Recommended request after the caps of the policy.
-        lower_bound: Lowest reasonable request, after the caps of the policy.
-        upper_bound: Highest reasonable request, after the caps of the policy; 1e14 without any history.
-        uncapped_target: Recommended request before the caps of the policy.
-        percentiles: "target", "lower", "upper" -> percentiles of the usage histograms.
-        samples: Number of cpu samples.
-        first_sample_at: RFC 3339 time of the first sample; "" for none.
-        last_sample_at: RFC 3339 time of the last sample; "" for none.
-        confidence_days: Length of the history in days.
-    """
+    """Recommended requests of one container, and the usage samples behind them."""
 
     name: str
-    target: RecommendedAmounts
-    lower_bound: RecommendedAmounts
+    target: RecommendedAmounts  # Recommended request after the caps of the policy
+    lower_bound: RecommendedAmounts  # Lowest reasonable request, after the caps of the policy
+    # Highest reasonable request, after the caps of the policy; 1e14 without any history.
     upper_bound: RecommendedAmounts
-    uncapped_target: RecommendedAmounts
-    percentiles: dict[str, UsagePercentiles] = {}
-    samples: int = 0
-    first_sample_at: str = ""
-    last_sample_at: str = ""
-    confidence_days: float = 0.0
+    uncapped_target: RecommendedAmounts  # Recommended request before the caps of the policy
+    percentiles: dict[str, UsagePercentiles] = {}  # "target", "lower", "upper" -> percentiles of the usage histograms
+    samples: int = 0  # Number of cpu samples
+    first_sample_at: str = ""  # RFC 3339 time of the first sample; "" for none
+    last_sample_at: str = ""  # RFC 3339 time of the last sample; "" for none
+    confidence_days: float = 0.0  # Length of the history in days
 
 
 class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -70,33 +59,19 @@ class RecommendationCondition(msgspec.Struct, frozen=True, kw_only=True, omit_de
 
 @CATALOGUE.register(kind="recommendation")
 class RecommendationComputed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The status of a Recommendation is published: its amounts or conditions changed, or a refresh was due.
+    """The status of a Recommendation is published: its amounts or conditions changed, or a refresh was due."""
 
-    Attributes:
-        namespace: Namespace of the Recommendation.
-        name: Name of the Recommendation.
-        target: Selected pods, for example "Deployment/web" or "pods app=web".
-        mode: "Off", "Initial", "Recreate" or "Auto".
-        containers: Recommended requests by container.
-        conditions: Status conditions.
-        pods: Number of running pods that the target selects.
-        cause: Why the status is published: "first", "amounts", "bounds", "conditions", "spec" or "refreshed".
-        observed_to: Sequence of the last observation that was used.
-        spec_version: Sequence of the event with the Recommendation object.
-        settings: Name -> value of the recommender's settings that differ from their defaults.
-    """
-
-    namespace: str
-    name: str
-    target: str
-    mode: str = "Off"
-    containers: list[ContainerRecommendation] = []
-    conditions: list[RecommendationCondition] = []
-    pods: int = 0
-    cause: str
-    observed_to: int = 0
-    spec_version: int = 0
-    settings: dict[str, float] = {}
+    namespace: str  # Namespace of the Recommendation
+    name: str  # Name of the Recommendation
+    target: str  # Selected pods, for example "Deployment/web" or "pods app=web"
+    mode: str = "Off"  # "Off", "Initial", "Recreate" or "Auto"
+    containers: list[ContainerRecommendation] = []  # Recommended requests by container
+    conditions: list[RecommendationCondition] = []  # Status conditions
+    pods: int = 0  # Number of running pods that the target selects
+    cause: str  # Why the status is published: "first", "amounts", "bounds", "conditions", "spec" or "refreshed"
+    observed_to: int = 0  # Sequence of the last observation that was used
+    spec_version: int = 0  # Sequence of the event with the Recommendation object
+    settings: dict[str, float] = {}  # Name -> value of the recommender's settings that differ from their defaults
 
 
 @CATALOGUE.register(kind="recommendation")

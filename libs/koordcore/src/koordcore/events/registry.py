@@ -31,29 +31,18 @@ class UnreadableEvent(Exception):
 
 
 class EventType(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered event type: its model, and how its bodies are decoded.
+    """One registered event type: its model, and how its bodies are decoded."""
 
-    Attributes:
-        name: Name in the header `Koord-Type`, equal to the class name of the model.
-        model: Class of the decoded body.
-        stream: Stream of its events: "ev" (facts), "obs" (observations), "explanations", "audit" (requests).
-        kind: Aggregate kind whose subject its events have, for example "pod".
-        schema: Current version of the body's schema, from 1.
-        upcasters: Version v -> function that turns a body of version v into one of v + 1; complete for 1..schema-1.
-        aliases: Earlier names of the type.
-        ignorable: Whether a reader may ignore events of a version that is newer than its code.
-        decoder: Decoder of bodies of the current version.
-    """
-
-    name: str
-    model: type[Event]
-    stream: str
-    kind: str
-    schema: int
+    name: str  # Name in the header `Koord-Type`, equal to the class name of the model
+    model: type[Event]  # Class of the decoded body
+    stream: str  # Stream of its events: "ev" (facts), "obs" (observations), "explanations", "audit" (requests)
+    kind: str  # Aggregate kind whose subject its events have, for example "pod"
+    schema: int  # Current version of the body's schema, from 1
+    # Version v -> function that turns a body of version v into one of v + 1; complete for 1..schema-1.
     upcasters: dict[int, Upcaster]
-    aliases: tuple[str, ...]
-    ignorable: bool
-    decoder: msgspec.json.Decoder[Event]
+    aliases: tuple[str, ...]  # Earlier names of the type
+    ignorable: bool  # Whether a reader may ignore events of a version that is newer than its code
+    decoder: msgspec.json.Decoder[Event]  # Decoder of bodies of the current version
 
 
 class Catalogue:

@@ -22,15 +22,13 @@ from koordcore.events.registry import CATALOGUE
 
 @CATALOGUE.register(kind="reservation")
 class ReservationUnschedulable(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The scheduler found no node for a Reservation, and will try again. The event repeats only if the message changes.
+    """The scheduler found no node for a Reservation, and will try again.
 
-    Attributes:
-        name: Name of the Reservation.
-        message: Why no node was found, one sentence for people.
+    The event repeats only if the message changes.
     """
 
-    name: str
-    message: str
+    name: str  # Name of the Reservation
+    message: str  # Why no node was found, one sentence for people
 
 
 @CATALOGUE.register(kind="reservation")
@@ -38,19 +36,13 @@ class ReservationSucceeded(Event, frozen=True, kw_only=True, omit_defaults=True)
     """A Reservation with `allocateOnce` got its one owner, so it ends in phase Succeeded.
 
     Its remaining resources are released afterwards.
-
-    Attributes:
-        name: Name of the Reservation.
-        node: Node of the Reservation.
-        owner: Uid of the pod that uses the Reservation.
-        available_since: RFC 3339 time at which the Reservation got its node; empty if it never had one.
-        allocatable: Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     """
 
-    name: str
-    node: str
-    owner: str
-    available_since: str = ""
+    name: str  # Name of the Reservation
+    node: str  # Node of the Reservation
+    owner: str  # Uid of the pod that uses the Reservation
+    available_since: str = ""  # RFC 3339 time at which the Reservation got its node; empty if it never had one
+    # Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     allocatable: dict[str, int] = {}
 
 
@@ -60,21 +52,14 @@ class ReservationFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     Its resources are released afterwards. Pods that took resources from it keep them; from then on these amounts count
     on the node.
-
-    Attributes:
-        name: Name of the Reservation.
-        node: Node of the Reservation; empty if it never had one.
-        reason: "Expired".
-        message: Why it failed, one sentence for people.
-        available_since: RFC 3339 time at which the Reservation got its node; empty if it never had one.
-        allocatable: Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     """
 
-    name: str
-    node: str = ""
-    reason: str = "Expired"
-    message: str = ""
-    available_since: str = ""
+    name: str  # Name of the Reservation
+    node: str = ""  # Node of the Reservation; empty if it never had one
+    reason: str = "Expired"  # "Expired"
+    message: str = ""  # Why it failed, one sentence for people
+    available_since: str = ""  # RFC 3339 time at which the Reservation got its node; empty if it never had one
+    # Resource -> amount that the Reservation held: milli-cores for cpu, whole units for everything else.
     allocatable: dict[str, int] = {}
 
 

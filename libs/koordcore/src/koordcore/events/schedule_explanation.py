@@ -23,48 +23,33 @@ class FeasiblePlacement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class SchedulingOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Outlook of a pod, job or gang in one topology domain: the nodes that it would get, or the refused nodes.
+    """Outlook of a pod, job or gang in one topology domain: the nodes that it would get, or the refused nodes."""
 
-    Attributes:
-        schedulable: Whether nodes were found.
-        failed_message: Reason why no node was found; "" if one was found.
-        feasible: The pods with their nodes.
-        failures: Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
-    """
-
-    schedulable: bool = False
-    failed_message: str = ""
-    feasible: list[FeasiblePlacement] = []
+    schedulable: bool = False  # Whether nodes were found
+    failed_message: str = ""  # Reason why no node was found; "" if one was found
+    feasible: list[FeasiblePlacement] = []  # The pods with their nodes
+    # Refused nodes by plugin and reason. Reasons that preemption may resolve come first.
     failures: list[NodeFailure] = []
 
 
 class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that would have to be evicted, so that the asked pod, job or gang fits.
-
-    Attributes:
-        is_nominated: Whether the pod does not run on the node yet, but is nominated for it.
-    """
+    """A pod that would have to be evicted, so that the asked pod, job or gang fits."""
 
     namespace: str
     name: str
     uid: str
-    is_nominated: bool = False
+    is_nominated: bool = False  # Whether the pod does not run on the node yet, but is nominated for it
 
 
 class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Part of the answer to a ScheduleExplanation: the outlook on the nodes that share one value of its topology key.
-
-    Attributes:
-        topology_domain: Value of the topology key. It is "" for nodes without the label, and if there is no key.
-        scheduling: Outlook without evictions.
-        preemption: Outlook if pods may be evicted.
-        victims: Node -> pods that would have to be evicted there.
     """
 
+    # Value of the topology key. It is "" for nodes without the label, and if there is no key.
     topology_domain: str = ""
-    scheduling: SchedulingOutlook
-    preemption: SchedulingOutlook
-    victims: dict[str, list[PossibleVictim]] = {}
+    scheduling: SchedulingOutlook  # Outlook without evictions
+    preemption: SchedulingOutlook  # Outlook if pods may be evicted
+    victims: dict[str, list[PossibleVictim]] = {}  # Node -> pods that would have to be evicted there
 
 
 @CATALOGUE.register(kind="scheduleexplanation")
@@ -72,25 +57,14 @@ class ScheduleExplanationComputed(Event, frozen=True, kw_only=True, omit_default
     """The scheduler computed the status of a ScheduleExplanation, which asks whether a pod, job or gang finds a node.
 
     It is published on a change and at least once a minute.
-
-    Attributes:
-        namespace: Namespace of the ScheduleExplanation.
-        name: Name of the ScheduleExplanation.
-        uid: Uid of the ScheduleExplanation. A later object with the same name gets a status of its own.
-        last_update_time: RFC 3339 time of the answer.
-        failed_message: Reason why no node was found; "" if one was found.
-        schedulable: Whether a node was found without evictions.
-        schedulable_after_preemption: Whether a node was found with evictions.
-        domains: Outlook by topology domain.
-        expired: Whether the lifetime of the object is over. It is then deleted and gets no further answers.
     """
 
-    namespace: str
-    name: str
-    uid: str = ""
-    last_update_time: str
-    failed_message: str = ""
-    schedulable: bool = False
-    schedulable_after_preemption: bool = False
-    domains: list[DomainOutlook] = []
-    expired: bool = False
+    namespace: str  # Namespace of the ScheduleExplanation
+    name: str  # Name of the ScheduleExplanation
+    uid: str = ""  # Uid of the ScheduleExplanation. A later object with the same name gets a status of its own.
+    last_update_time: str  # RFC 3339 time of the answer
+    failed_message: str = ""  # Reason why no node was found; "" if one was found
+    schedulable: bool = False  # Whether a node was found without evictions
+    schedulable_after_preemption: bool = False  # Whether a node was found with evictions
+    domains: list[DomainOutlook] = []  # Outlook by topology domain
+    expired: bool = False  # Whether the lifetime of the object is over. It is then deleted and gets no further answers.

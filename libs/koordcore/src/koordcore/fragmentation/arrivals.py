@@ -22,27 +22,17 @@ _NO_ROOM: Final = np.iinfo(np.int64).min
 
 
 class Placed(NamedTuple):
-    """The node and the GPUs that a pod got.
+    """The node and the GPUs that a pod got."""
 
-    Attributes:
-        node: Index of the node.
-        gpus: Indexes of its GPUs, ascending.
-    """
-
-    node: int
-    gpus: tuple[int, ...]
+    node: int  # Index of the node
+    gpus: tuple[int, ...]  # Indexes of its GPUs, ascending
 
 
 class Draws(NamedTuple):
-    """Random numbers for one pod, each within [0, 1).
+    """Random numbers for one pod, each within [0, 1)."""
 
-    Attributes:
-        node: Chooses the node, if the policy is Random.
-        gpu: Chooses the GPU of a share, if the policy is Random.
-    """
-
-    node: float
-    gpu: float
+    node: float  # Chooses the node, if the policy is Random
+    gpu: float  # Chooses the GPU of a share, if the policy is Random
 
 
 @dataclass(slots=True)
@@ -62,15 +52,12 @@ class Arrivals:
         nodes: The nodes and their free amounts; they are copied.
         memory_mib_left: Free memory of each node in MiB, int64 (N,); it is copied.
         policy: Scores the nodes for each pod.
-
-    Attributes:
-        nodes: The nodes and their free amounts. Among nodes with equal scores the first one is chosen.
-        memory_mib_left: Free memory of each node in MiB, int64 (N,).
     """
 
     def __init__(self, nodes: GpuColumns, memory_mib_left: Ints, policy: Policy) -> None:
+        # The nodes and their free amounts. Among nodes with equal scores the first one is chosen.
         self.nodes = nodes.of_rows(np.arange(len(nodes.model)))
-        self.memory_mib_left = memory_mib_left.copy()
+        self.memory_mib_left = memory_mib_left.copy()  # Free memory of each node in MiB, int64 (N,)
         self._policy = policy
         self._pods = np.zeros(len(nodes.model), dtype=np.int64)
         self._tags: list[str] = []
@@ -83,7 +70,6 @@ class Arrivals:
         """Place the pod and subtract its requests, or return None if no node has room.
 
         Args:
-            pod: The pod.
             memory_mib: Its memory request in MiB.
             draws: Random numbers that choose among all feasible nodes and GPUs; None: the policy chooses.
         """

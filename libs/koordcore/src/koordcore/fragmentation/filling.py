@@ -165,8 +165,6 @@ def typical_sequence(typical: Sequence[TypicalPod], number: int, offers: int) ->
     Every process gets the same sequence, because order and rounding derive from `number`.
 
     Args:
-        typical: The typical pods.
-        number: Number of the sequence.
         offers: Length of the sequence.
     """
     sums = list(accumulate(each.frequency for each in typical))

@@ -29,24 +29,16 @@ class Category(StrEnum):
     Q1 to Q4 say which resources the node lacks for the pod: CPU and GPU, GPU, none, or CPU. If the pod fits, the free
     GPU milli are split: those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one
     category.
-
-    Attributes:
-        Q1_LACK_BOTH: The pod lacks CPU and GPU.
-        Q2_LACK_GPU: The pod lacks GPU. Or it fits, and these GPU milli are on GPUs that are too small for it.
-        Q3_SATISFIED: The pod can use these GPU milli. All other categories are unusable.
-        Q4_LACK_CPU: The GPUs have room for the pod, but the free CPU is too small.
-        XL_SATISFIED: The pod requests no GPU, and the CPU has room for it.
-        XR_LACK_CPU: The pod requests no GPU, and the free CPU is too small.
-        NO_ACCESS: The pod may not use the GPU model of the node.
     """
 
-    Q1_LACK_BOTH = "q1_lack_both"
+    Q1_LACK_BOTH = "q1_lack_both"  # The pod lacks CPU and GPU
+    # The pod lacks GPU. Or it fits, and these GPU milli are on GPUs that are too small for it.
     Q2_LACK_GPU = "q2_lack_gpu"
-    Q3_SATISFIED = "q3_satisfied"
-    Q4_LACK_CPU = "q4_lack_cpu"
-    XL_SATISFIED = "xl_satisfied"
-    XR_LACK_CPU = "xr_lack_cpu"
-    NO_ACCESS = "no_access"
+    Q3_SATISFIED = "q3_satisfied"  # The pod can use these GPU milli. All other categories are unusable.
+    Q4_LACK_CPU = "q4_lack_cpu"  # The GPUs have room for the pod, but the free CPU is too small
+    XL_SATISFIED = "xl_satisfied"  # The pod requests no GPU, and the CPU has room for it
+    XR_LACK_CPU = "xr_lack_cpu"  # The pod requests no GPU, and the free CPU is too small
+    NO_ACCESS = "no_access"  # The pod may not use the GPU model of the node
 
 
 _GPU_CATEGORIES: Final = (
@@ -62,14 +54,11 @@ class Measure:
     Args:
         typical: The M typical pods.
         models: GPU models of the nodes; `GpuColumns.model` is an index into them.
-
-    Attributes:
-        typical: The M typical pods.
-        frequency: Their frequencies, float64 (M,).
     """
 
     def __init__(self, typical: Sequence[TypicalPod], models: Sequence[str]) -> None:
-        self.typical = tuple(typical)
+        self.typical = tuple(typical)  # The M typical pods
+        # Their frequencies, float64 (M,).
         self.frequency: Floats = np.array([each.frequency for each in typical], dtype=np.float64)
         self._cpu: Ints = np.array([each.pod.milli_cpu for each in typical], dtype=np.int64)
         self._num: Ints = np.array([each.pod.num_gpu for each in typical], dtype=np.int64)

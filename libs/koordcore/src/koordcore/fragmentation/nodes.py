@@ -23,36 +23,22 @@ NO_GPU: Final = -1
 
 
 class NodeGpus(NamedTuple):
-    """The free CPU and GPU amounts of one node.
+    """The free CPU and GPU amounts of one node."""
 
-    Attributes:
-        milli_cpu_left: Free milli-cores.
-        gpu_milli_left: Free GPU milli of each GPU, 0..1000.
-        gpu_model: Model of its GPUs; empty: none.
-    """
-
-    milli_cpu_left: int
-    gpu_milli_left: tuple[int, ...]
-    gpu_model: str = ""
+    milli_cpu_left: int  # Free milli-cores
+    gpu_milli_left: tuple[int, ...]  # Free GPU milli of each GPU, 0..1000
+    gpu_model: str = ""  # Model of its GPUs; empty: none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuColumns:
-    """The free CPU and GPU amounts of N nodes as arrays; G is the greatest number of GPUs of a node.
+    """The free CPU and GPU amounts of N nodes as arrays; G is the greatest number of GPUs of a node."""
 
-    Attributes:
-        milli_cpu_left: int64 (N,), milli-cores.
-        gpu_milli_left: int64 (N, G), GPU milli. G is at least 1. A node with fewer GPUs has zeros behind them.
-        gpu_count: int64 (N,), GPUs of the node.
-        model: int64 (N,), index into `models`.
-        models: Names of the GPU models, sorted.
-    """
-
-    milli_cpu_left: Ints
-    gpu_milli_left: Ints
-    gpu_count: Ints
-    model: Ints
-    models: tuple[str, ...]
+    milli_cpu_left: Ints  # int64 (N,), milli-cores
+    gpu_milli_left: Ints  # int64 (N, G), GPU milli. G is at least 1. A node with fewer GPUs has zeros behind them.
+    gpu_count: Ints  # int64 (N,), GPUs of the node
+    model: Ints  # int64 (N,), index into `models`
+    models: tuple[str, ...]  # Names of the GPU models, sorted
 
     def of_rows(self, rows: Sequence[int] | Ints) -> "GpuColumns":
         """Return a copy of the nodes at these positions, in the order of `rows`."""
@@ -98,7 +84,6 @@ class GpuColumns:
 
         Args:
             row: Index of the node.
-            pod: The pod.
             share_gpu: The GPU of a pod that shares one. Any other pod gets the first idle GPUs.
         """
         if pod.is_share:

@@ -24,19 +24,12 @@ WHOLE_GPU: Final = 1000
 
 
 class GpuPod(NamedTuple):
-    """The CPU and GPU requests of a pod. Fragmentation does not distinguish pods with equal requests.
+    """The CPU and GPU requests of a pod. Fragmentation does not distinguish pods with equal requests."""
 
-    Attributes:
-        milli_cpu: Requested milli-cores.
-        gpu_milli: Requested GPU milli on each GPU, 0..1000.
-        num_gpu: Number of GPUs.
-        gpu_spec: Allowed GPU models joined by "|"; empty: any model.
-    """
-
-    milli_cpu: int
-    gpu_milli: int
-    num_gpu: int
-    gpu_spec: str = ""
+    milli_cpu: int  # Requested milli-cores
+    gpu_milli: int  # Requested GPU milli on each GPU, 0..1000
+    num_gpu: int  # Number of GPUs
+    gpu_spec: str = ""  # Allowed GPU models joined by "|"; empty: any model
 
     @property
     def is_share(self) -> bool:
@@ -54,15 +47,10 @@ class GpuPod(NamedTuple):
 
 
 class TypicalPod(NamedTuple):
-    """Requests that many pods of a workload have in common.
+    """Requests that many pods of a workload have in common."""
 
-    Attributes:
-        pod: The requests.
-        frequency: Fraction of the pods with these requests, 0..1.
-    """
-
-    pod: GpuPod
-    frequency: float
+    pod: GpuPod  # The requests
+    frequency: float  # Fraction of the pods with these requests, 0..1
 
 
 def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") -> GpuPod:

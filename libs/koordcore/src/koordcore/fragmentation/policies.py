@@ -79,7 +79,6 @@ def clustering_scores(nodes: GpuColumns, pod: GpuPod, has_tag: Bools, tags: Ints
 
     Args:
         nodes: N nodes.
-        pod: The pod.
         has_tag: bool (N,), whether a pod with the pod's tag (`affinity_tag`) runs on the node.
         tags: int64 (N,), number of different tags on the node.
     """
@@ -113,27 +112,17 @@ class PolicyName(StrEnum):
 
 
 class Scored(NamedTuple):
-    """The scores of N nodes for one pod, and the GPUs that it would share.
+    """The scores of N nodes for one pod, and the GPUs that it would share."""
 
-    Attributes:
-        scores: int64 (N,).
-        gpus: int64 (N,), index of the GPU that a share takes on the node, else `NO_GPU`.
-    """
-
-    scores: Ints
-    gpus: Ints
+    scores: Ints  # int64 (N,)
+    gpus: Ints  # int64 (N,), index of the GPU that a share takes on the node, else `NO_GPU`
 
 
 class NodeTags(NamedTuple):
-    """The kinds of pods (`affinity_tag`) that run on each of N nodes, for the policy GpuClustering.
+    """The kinds of pods (`affinity_tag`) that run on each of N nodes, for the policy GpuClustering."""
 
-    Attributes:
-        has_tag: bool (N,), whether a pod with the tag of the scored pod runs on the node.
-        tags: int64 (N,), number of different tags on the node.
-    """
-
-    has_tag: Bools
-    tags: Ints
+    has_tag: Bools  # bool (N,), whether a pod with the tag of the scored pod runs on the node
+    tags: Ints  # int64 (N,), number of different tags on the node
 
 
 class Policy(Protocol):
@@ -154,14 +143,10 @@ class Policy(Protocol):
 
 
 class Gradient:
-    """The policy FGD: place a pod where the GPU fragmentation falls most.
-
-    Attributes:
-        measure: The fragmentation measure of the workload.
-    """
+    """The policy FGD: place a pod where the GPU fragmentation falls most."""
 
     def __init__(self, measure: Measure) -> None:
-        self.measure = measure
+        self.measure = measure  # The fragmentation measure of the workload
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
         """Return for each node a score, high if its fragmentation falls much, and the GPU for a share."""
@@ -173,13 +158,10 @@ class Gradient:
 
 
 class Filling:
-    """The policy ExpectedFilling: place a pod where the node keeps most of the capacity that future pods will fill.
-
-    Attributes:
-        filling: Computes the value of nodes for the workload. It caches values, so runs of one workload share it.
-    """
+    """The policy ExpectedFilling: place a pod where the node keeps most of the capacity that future pods will fill."""
 
     def __init__(self, filling: ExpectedFilling) -> None:
+        # Computes the value of nodes for the workload. It caches values, so runs of one workload share it.
         self.filling = filling
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
@@ -192,16 +174,11 @@ class Filling:
 
 
 class Baseline:
-    """A policy that scores nodes by a function and puts a share on the GPU with the least room.
-
-    Attributes:
-        score: Returns the score of each node.
-        is_normalized: Whether the scores are scaled to 0..100 over the feasible nodes.
-    """
+    """A policy that scores nodes by a function and puts a share on the GPU with the least room."""
 
     def __init__(self, score: Callable[[GpuColumns, GpuPod, NodeTags], Ints], *, is_normalized: bool = False) -> None:
-        self.score = score
-        self.is_normalized = is_normalized
+        self.score = score  # Returns the score of each node
+        self.is_normalized = is_normalized  # Whether the scores are scaled to 0..100 over the feasible nodes
 
     def scored(self, nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Scored:
         """Return the scores of the nodes, and for a share the GPU with the least room that suffices."""
@@ -231,7 +208,6 @@ def policy_of(name: PolicyName, typical: Sequence[TypicalPod], models: Sequence[
     """Return the policy with this name.
 
     Args:
-        name: Name of the policy.
         typical: Typical pods of the workload.
         models: GPU models of the nodes; `GpuColumns.model` is an index into them.
     """

@@ -22,61 +22,36 @@ _MOST_TRIED = 400
 
 
 class Running(NamedTuple):
-    """A pod that runs and may move.
+    """A pod that runs and may move."""
 
-    Attributes:
-        pod: Its requests of CPU and GPU.
-        memory_mib: Its memory request in MiB.
-        placed: Its node and GPUs.
-        rows: Positions of the nodes that other rules allow, such as taints; None: all.
-    """
-
-    pod: GpuPod
-    memory_mib: int
-    placed: Placed
-    rows: frozenset[int] | None = None
+    pod: GpuPod  # Its requests of CPU and GPU
+    memory_mib: int  # Its memory request in MiB
+    placed: Placed  # Its node and GPUs
+    rows: frozenset[int] | None = None  # Positions of the nodes that other rules allow, such as taints; None: all
 
 
 class Waiting(NamedTuple):
-    """A pod that waits for whole GPUs.
+    """A pod that waits for whole GPUs."""
 
-    Attributes:
-        pod: Its requests of CPU and GPU.
-        memory_mib: Its memory request in MiB.
-        rows: Positions of the nodes that other rules allow, such as taints; None: all.
-    """
-
-    pod: GpuPod
-    memory_mib: int
-    rows: frozenset[int] | None = None
+    pod: GpuPod  # Its requests of CPU and GPU
+    memory_mib: int  # Its memory request in MiB
+    rows: frozenset[int] | None = None  # Positions of the nodes that other rules allow, such as taints; None: all
 
 
 class RepackMove(NamedTuple):
-    """A pod that moves.
+    """A pod that moves."""
 
-    Attributes:
-        running: Index of the pod among the running pods.
-        source: Node and GPUs before the move.
-        target: Node and GPUs after the move.
-    """
-
-    running: int
-    source: Placed
-    target: Placed
+    running: int  # Index of the pod among the running pods
+    source: Placed  # Node and GPUs before the move
+    target: Placed  # Node and GPUs after the move
 
 
 class Room(NamedTuple):
-    """Moves that make room for one waiting pod, and where that pod lands.
+    """Moves that make room for one waiting pod, and where that pod lands."""
 
-    Attributes:
-        waiting: Index among the waiting pods.
-        moves: The moves, all of which are needed.
-        placed: Node and GPUs of the waiting pod.
-    """
-
-    waiting: int
-    moves: tuple[RepackMove, ...]
-    placed: Placed
+    waiting: int  # Index among the waiting pods
+    moves: tuple[RepackMove, ...]  # The moves, all of which are needed
+    placed: Placed  # Node and GPUs of the waiting pod
 
 
 class _Candidate(NamedTuple):
@@ -86,23 +61,16 @@ class _Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class Repacker:
-    """Makes room for waiting pods, one after the other. Only one task may use it.
+    """Makes room for waiting pods, one after the other. Only one task may use it."""
 
-    Attributes:
-        nodes: The nodes with their free amounts; they are changed.
-        memory_mib_left: Free memory of each node in MiB, int64 (N,); it is changed.
-        policy: Chooses the new nodes of pods that move. It must not depend on the kinds of pods that run on nodes.
-        running: The pods that may move; a pod that moves gets its new place.
-        most_per_node: Largest number of pods that leave one node for one waiting pod; None: no limit.
-        is_apart: Whether no moved pod may land on a node where the plan makes room. Then Reservations for the moved
-            pods cannot take the room before the old pods have left.
-    """
-
-    nodes: GpuColumns
-    memory_mib_left: Ints
+    nodes: GpuColumns  # The nodes with their free amounts; they are changed
+    memory_mib_left: Ints  # Free memory of each node in MiB, int64 (N,); it is changed
+    # Chooses the new nodes of pods that move. It must not depend on the kinds of pods that run on nodes.
     policy: Policy
-    running: list[Running]
-    most_per_node: int | None = None
+    running: list[Running]  # The pods that may move; a pod that moves gets its new place
+    most_per_node: int | None = None  # Largest number of pods that leave one node for one waiting pod; None: no limit
+    # Whether no moved pod may land on a node where the plan makes room. Then Reservations for the moved pods cannot
+    # take the room before the old pods have left.
     is_apart: bool = False
     _on_node: dict[int, set[int]] = field(init=False)
     """Node -> indexes of the pods there that have not moved yet. A plan moves a pod at most once."""

@@ -14,49 +14,36 @@ from koordcore.events.node_ledger import PodDetails, PodOnNode
 
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Desired state of one node: its pods and settings. The manager writes it; the node's agent reads and applies it.
+    """Desired state of one node: its pods and settings.
 
-    Attributes:
-        node: Name of the node.
-        pods: Pods in the node's ledger as of position `as_of["node"]`.
-        details: Uid -> labels and annotations, for pods whose object has changed since the ledger entry.
-        others: Pods that another scheduler bound to the node. No ledger contains them.
-        binds_pods: Whether an API server binds the pods, so that a placed pod may wait for its volume claims.
-        unbound: Uids of pods in `pods` that wait for their volume claims.
-        slo: Effective NodeSLO spec as JSON; None if not rendered yet.
-        capacity: Capacity of the node: cpu in milli-cores, others in whole units.
-        allocatable: Allocatable of the node: cpu in milli-cores, others in whole units.
-        annotations: Annotations of the node that the agent reads (reservation, system QoS).
-        labels: Labels of the node that the agent reads.
-        metric_policy: `metricCollectPolicy` of its NodeMetric as JSON; absent fields have the agent's defaults.
-        as_of: Aggregate kind -> sequence of its last folded event, e.g. {"node": 812, "nodepolicy": 640}.
+    The manager writes it; the node's agent reads and applies it.
     """
 
     node: str
-    pods: list[PodOnNode] = []
+    pods: list[PodOnNode] = []  # Pods in the node's ledger as of position `as_of["node"]`
+    # Uid -> labels and annotations, for pods whose object has changed since the ledger entry.
     details: dict[str, PodDetails] = {}
-    others: list[PodOnNode] = []
+    others: list[PodOnNode] = []  # Pods that another scheduler bound to the node. No ledger contains them.
+    # Whether an API server binds the pods, so that a placed pod may wait for its volume claims.
     binds_pods: bool = False
-    unbound: list[str] = []
-    slo: dict[str, Any] | None = None
-    capacity: dict[str, int] = {}
-    allocatable: dict[str, int] = {}
-    annotations: dict[str, str] = {}
-    labels: dict[str, str] = {}
+    unbound: list[str] = []  # Uids of pods in `pods` that wait for their volume claims
+    slo: dict[str, Any] | None = None  # Effective NodeSLO spec as JSON; None if not rendered yet
+    capacity: dict[str, int] = {}  # Capacity of the node: cpu in milli-cores, others in whole units
+    allocatable: dict[str, int] = {}  # Allocatable of the node: cpu in milli-cores, others in whole units
+    annotations: dict[str, str] = {}  # Annotations of the node that the agent reads (reservation, system QoS)
+    labels: dict[str, str] = {}  # Labels of the node that the agent reads
+    # `metricCollectPolicy` of its NodeMetric as JSON; absent fields have the agent's defaults.
     metric_policy: dict[str, Any] = {}
+    # Aggregate kind -> sequence of its last folded event, e.g. {"node": 812, "nodepolicy": 640}.
     as_of: dict[str, int] = {}
 
 
 class Push(msgspec.Struct, frozen=True):
-    """A fact about a node that the NATS server republished to the node's agent.
-
-    Attributes:
-        event: The fact.
-        last_seq: Sequence of the previous event on its subject; 0 for the first. If the agent's last event has another
-            sequence, the agent missed an event.
-    """
+    """A fact about a node that the NATS server republished to the node's agent."""
 
     event: StoredEvent
+    # Sequence of the previous event on its subject; 0 for the first. If the agent's last event has another sequence,
+    # the agent missed an event.
     last_seq: int
 
 
@@ -83,7 +70,6 @@ class DesiredStore(Protocol):
         """Delete the desired state of a node after the node was deleted. No-op if there is none.
 
         Args:
-            node: Name of the node.
             check: As for `put`.
         """
         ...

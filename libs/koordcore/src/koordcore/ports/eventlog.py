@@ -22,29 +22,21 @@ MOST_AT_ONCE: Final = 1000
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
-    """Outcome of an append: all its events are stored, by this call or by an earlier attempt with equal event ids.
+    """Outcome of an append: all its events are stored, by this call or by an earlier attempt with equal event ids."""
 
-    Attributes:
-        last_seq: Sequence of the last event.
-        seqs: Sequence of each event, in order.
-        duplicate: Whether an earlier attempt stored the events and its acknowledgement was lost.
-    """
-
-    last_seq: int
-    seqs: tuple[int, ...]
-    duplicate: bool = False
+    last_seq: int  # Sequence of the last event
+    seqs: tuple[int, ...]  # Sequence of each event, in order
+    duplicate: bool = False  # Whether an earlier attempt stored the events and its acknowledgement was lost
 
 
 class Conflict(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: nothing is stored, because an aggregate has newer events than the writer expected.
 
     The writer folds these events and then decides again.
-
-    Attributes:
-        moved: (aggregate, its actual last sequence) for each aggregate that differs from the expectation. Empty if
-            another append is being stored at this moment, so that the new sequence is not known yet.
     """
 
+    # (aggregate, its actual last sequence) for each aggregate that differs from the expectation. Empty if another
+    # append is being stored at this moment, so that the new sequence is not known yet.
     moved: tuple[tuple[AggregateRef, int], ...] = ()
 
 
@@ -52,12 +44,9 @@ class Full(msgspec.Struct, frozen=True, tag=True):
     """Outcome of an append: nothing is stored, because the stream or the server's storage is full.
 
     The service stops deciding and raises an alert. It still answers reads.
-
-    Attributes:
-        reason: Message of the server.
     """
 
-    reason: str
+    reason: str  # Message of the server
 
 
 class Unavailable(msgspec.Struct, frozen=True, tag=True):
@@ -65,12 +54,9 @@ class Unavailable(msgspec.Struct, frozen=True, tag=True):
 
     The caller repeats the append with the same event ids, or folds the log first. Before that, it must not decide
     again.
-
-    Attributes:
-        reason: Last error, as text.
     """
 
-    reason: str
+    reason: str  # Last error, as text
 
 
 AppendOutcome = Appended | Conflict | Full | Unavailable
@@ -103,15 +89,10 @@ class KnownId(Unsendable):
 
 
 class LogHead(NamedTuple):
-    """The bounds of a stream.
+    """The bounds of a stream."""
 
-    Attributes:
-        first_seq: Sequence of the oldest kept event; `last_seq` + 1 if none is kept.
-        last_seq: Sequence of the newest event, kept or not; 0 if there never was one.
-    """
-
-    first_seq: int
-    last_seq: int
+    first_seq: int  # Sequence of the oldest kept event; `last_seq` + 1 if none is kept
+    last_seq: int  # Sequence of the newest event, kept or not; 0 if there never was one
 
     @property
     def is_empty(self) -> bool:

@@ -16,17 +16,11 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One period of leadership, from its acquisition to its loss.
+    """One period of leadership, from its acquisition to its loss."""
 
-    Attributes:
-        holder: Name of the leading candidate.
-        epoch: Fencing number, from 1. Every later term has a greater one.
-        acquired_at_unix: Unix seconds at which it began, on the clock of the leader.
-    """
-
-    holder: str
-    epoch: int
-    acquired_at_unix: float
+    holder: str  # Name of the leading candidate
+    epoch: int  # Fencing number, from 1. Every later term has a greater one.
+    acquired_at_unix: float  # Unix seconds at which it began, on the clock of the leader
 
 
 OnAcquired = Callable[[Term], None]

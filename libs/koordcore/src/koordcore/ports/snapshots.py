@@ -17,25 +17,15 @@ KEPT_SNAPSHOTS: Final = 5
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The encoded state of one fold at one position of the log.
+    """The encoded state of one fold at one position of the log."""
 
-    Attributes:
-        fold: Name of the fold, for example "scheduler".
-        seq: Sequence of the last folded event.
-        code_version: Version of the code that wrote it.
-        schema_fingerprint: Digest of the schema of the state. A snapshot with another digest is not loaded.
-        taken_at: RFC 3339 time.
-        state: Encoded state, in pieces.
-        digest: `state_digest` of `state`.
-    """
-
-    fold: str
-    seq: int
-    code_version: str
-    schema_fingerprint: str
-    taken_at: str
-    state: tuple[bytes, ...]
-    digest: str
+    fold: str  # Name of the fold, for example "scheduler"
+    seq: int  # Sequence of the last folded event
+    code_version: str  # Version of the code that wrote it
+    schema_fingerprint: str  # Digest of the schema of the state. A snapshot with another digest is not loaded.
+    taken_at: str  # RFC 3339 time
+    state: tuple[bytes, ...]  # Encoded state, in pieces
+    digest: str  # `state_digest` of `state`
 
 
 class SnapshotStore(Protocol):
@@ -49,7 +39,6 @@ class SnapshotStore(Protocol):
         """Return the newest usable snapshot of a fold; None if there is none.
 
         Args:
-            fold: Name of the fold.
             schema_fingerprint: Only snapshots with this fingerprint and an intact digest are usable.
             at_most: Largest position of the snapshot; None: any.
 

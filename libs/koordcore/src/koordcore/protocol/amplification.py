@@ -161,15 +161,11 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
 
 
 class NodeUpdate(NamedTuple):
-    """The values that the webhook for node status stores for an update of a Node.
+    """The values that the webhook for node status stores for an update of a Node."""
 
-    Attributes:
-        allocatable: Allocatable to store, with amplification.
-        raw_allocatable: Text for the annotation `node.koordinator.sh/raw-allocatable`, the kubelet's own values; None
-            removes the annotation.
-    """
-
-    allocatable: ResourceList
+    allocatable: ResourceList  # Allocatable to store, with amplification
+    # Text for the annotation `node.koordinator.sh/raw-allocatable`, the kubelet's own values; None removes the
+    # annotation.
     raw_allocatable: str | None
 
 
@@ -187,7 +183,6 @@ def amplify_node_update(
 
     Args:
         annotations: Annotations of the node: ratios and recorded raw values.
-        allocatable: Allocatable in the update.
         old_allocatable: Stored allocatable before the update.
 
     Raises:
@@ -239,29 +234,18 @@ class ModelRatios(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
 
 
 class NormalizationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Strategy for CPU normalization of one node, from the section cpu-normalization-config.
+    """Strategy for CPU normalization of one node, from the section cpu-normalization-config."""
 
-    Attributes:
-        enable: Whether ratios are written.
-        default_ratio: Ratio of models that `ratio_model` does not list; None: not configured.
-        ratio_model: CPU model -> ratios.
-    """
-
-    enable: bool = False
-    default_ratio: float | None = None
-    ratio_model: dict[str, ModelRatios] = {}
+    enable: bool = False  # Whether ratios are written
+    default_ratio: float | None = None  # Ratio of models that `ratio_model` does not list; None: not configured
+    ratio_model: dict[str, ModelRatios] = {}  # CPU model -> ratios
 
 
 class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Strategy for resource amplification of one node, from the section resource-amplification-config.
+    """Strategy for resource amplification of one node, from the section resource-amplification-config."""
 
-    Attributes:
-        enable: Whether ratios are written.
-        resource_amplification_ratio: Resource -> ratio.
-    """
-
-    enable: bool = False
-    resource_amplification_ratio: dict[str, float] = {}
+    enable: bool = False  # Whether ratios are written
+    resource_amplification_ratio: dict[str, float] = {}  # Resource -> ratio
 
 
 def cpu_normalization_ratio(

@@ -39,6 +39,7 @@ from koordcore.protocol.objects import NodeAffinity, TopologySpreadConstraint, o
 from koordcore.values import codec
 from koordcore.values.duration import NANOS_PER_SECOND, format_duration, parse_duration
 from koordcore.values.invalid import InvalidInput
+from koordcore.values.override import override
 from koordcore.values.quantity import Quantity, quantity_from_json
 
 _SPELLED: Final = {
@@ -71,12 +72,12 @@ class InvalidConfiguration(InvalidInput):
     def __reduce__(self) -> tuple[type[InvalidInput], tuple[Sequence[InvalidInput]]]:  # pyright: ignore[reportIncompatibleMethodOverride]  another constructor
         return type(self), (self.problems,)
 
+    @override
     def sentence(self) -> str:
-        """Return all problems as text, one line per problem."""
         return "\n".join(problem.sentence() for problem in self.problems)
 
+    @override
     def at(self, path: str) -> InvalidInput:
-        """Return a copy in which `path` precedes the path of each problem."""
         return InvalidConfiguration([problem.at(path) for problem in self.problems])
 
 
@@ -316,15 +317,10 @@ DefaultConstraint = Annotated[
 
 
 class Ignored(NamedTuple):
-    """A setting of a configuration file that has no effect in this service.
+    """A setting of a configuration file that has no effect in this service."""
 
-    Attributes:
-        path: Path of the setting.
-        why: Why it has no effect.
-    """
-
-    path: str
-    why: str
+    path: str  # Path of the setting
+    why: str  # Why it has no effect
 
 
 def fields_without_effect(written: WireModel, reasons: Mapping[str, str]) -> Iterator[Ignored]:

@@ -103,21 +103,14 @@ class MigrationPolicy(KubeStruct):
 
 
 class DrainNodeSpec(KubeStruct):
-    """Object `spec` of a DrainNode: the node to empty, and how.
+    """Object `spec` of a DrainNode: the node to empty, and how."""
 
-    Attributes:
-        node_name: Name of the node to empty.
-        ttl: Go duration after which the drain is aborted; "" for never.
-        cordon_policy: How the node is closed for new pods.
-        migration_policy: When the pods of the node are migrated.
-        confirm_state: Answer of the user to the plan.
-    """
-
-    node_name: str = ""
-    ttl: str = ""
-    cordon_policy: CordonPolicy = msgspec.field(default_factory=CordonPolicy)
+    node_name: str = ""  # Name of the node to empty
+    ttl: str = ""  # Go duration after which the drain is aborted; "" for never
+    cordon_policy: CordonPolicy = msgspec.field(default_factory=CordonPolicy)  # How the node is closed for new pods
+    # When the pods of the node are migrated.
     migration_policy: MigrationPolicy = msgspec.field(default_factory=MigrationPolicy)
-    confirm_state: ConfirmState = ConfirmState.WAIT_FOR_CONFIRM
+    confirm_state: ConfirmState = ConfirmState.WAIT_FOR_CONFIRM  # Answer of the user to the plan
 
 
 class DrainNode(KubeStruct):
@@ -135,32 +128,23 @@ class ExecutionPolicy(KubeStruct):
 
 
 class TerminationPolicy(KubeStruct):
-    """The conditions under which the drain of a group plans no further node.
+    """The conditions under which the drain of a group plans no further node."""
 
-    Attributes:
-        max_node_count: Largest number of nodes to empty; 0 for no limit.
-        percentage_of_resource_reserved: Percentage of the group's cpu and memory that must stay free; 0 for none.
-    """
-
-    max_node_count: int = 0
-    percentage_of_resource_reserved: int = 0
+    max_node_count: int = 0  # Largest number of nodes to empty; 0 for no limit
+    percentage_of_resource_reserved: int = 0  # Percentage of the group's cpu and memory that must stay free; 0 for none
 
 
 class DrainNodeGroupSpec(KubeStruct):
-    """Object `spec` of a DrainNodeGroup: a selector of nodes, and how they are closed, planned and drained.
+    """Object `spec` of a DrainNodeGroup: a selector of nodes, and how they are closed, planned and drained."""
 
-    Attributes:
-        node_selector: Selects the nodes of the group by their labels.
-        ttl: Go duration after which the group is aborted; "" for never.
-        cordon_node_policy: How the nodes are closed for new pods.
-        execution_policy: How many of the planned drains are confirmed.
-        termination_policy: When no further node is planned.
-    """
-
+    # Selects the nodes of the group by their labels.
     node_selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
-    ttl: str = ""
+    ttl: str = ""  # Go duration after which the group is aborted; "" for never
+    # How the nodes are closed for new pods.
     cordon_node_policy: CordonPolicy = msgspec.field(default_factory=CordonPolicy)
+    # How many of the planned drains are confirmed.
     execution_policy: ExecutionPolicy = msgspec.field(default_factory=ExecutionPolicy)
+    # When no further node is planned.
     termination_policy: TerminationPolicy = msgspec.field(default_factory=TerminationPolicy)
 
 

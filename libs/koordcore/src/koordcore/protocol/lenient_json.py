@@ -67,9 +67,6 @@ def decode(text: str, kind: type[T]) -> T:
 
     Raises:
         InvalidInput: The text does not match the type. The error has path and rule.
-
-    Source:
-        protocol spec, 1.2
     """
     return convert(parse_json(text), kind)
 

@@ -23,7 +23,6 @@ def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
     NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
 
     Args:
-        requirement: The requirement.
         value: The node's value of the label; None if the node does not have the label.
 
     Source:

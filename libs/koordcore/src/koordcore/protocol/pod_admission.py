@@ -20,42 +20,26 @@ from koordcore.values.quantity import NANO_PER_UNIT, Quantity
 
 
 class Rule(StrEnum):
-    """Names of the rules that `validate_pod` checks: three for updates, then five for pods.
+    """Names of the rules that `validate_pod` checks: three for updates, then five for pods."""
 
-    Attributes:
-        IMMUTABLE_QOS: An update must not change the QoS class.
-        IMMUTABLE_PRIORITY_CLASS: An update must not change the priority class.
-        IMMUTABLE_SUB_PRIORITY: An update must not change the priority inside the class.
-        BATCH_REQUIRES_BE: A pod with batch resources has QoS class BE.
-        FORBIDDEN_COMBINATION: The QoS class and the priority class of the pod may not be combined.
-        CPU_REQUIRED: A pod of class LSE or LSR requests cpu.
-        CPU_NOT_INTEGER: A pod of class LSE or LSR requests whole CPUs.
-        RESERVE_POD_ANNOTATION: A pod must not claim to stand for a Reservation.
-    """
-
-    IMMUTABLE_QOS = "immutable-qos"
-    IMMUTABLE_PRIORITY_CLASS = "immutable-priority-class"
-    IMMUTABLE_SUB_PRIORITY = "immutable-sub-priority"
-    BATCH_REQUIRES_BE = "batch-requires-be"
+    IMMUTABLE_QOS = "immutable-qos"  # An update must not change the QoS class
+    IMMUTABLE_PRIORITY_CLASS = "immutable-priority-class"  # An update must not change the priority class
+    IMMUTABLE_SUB_PRIORITY = "immutable-sub-priority"  # An update must not change the priority inside the class
+    BATCH_REQUIRES_BE = "batch-requires-be"  # A pod with batch resources has QoS class BE
+    # The QoS class and the priority class of the pod may not be combined.
     FORBIDDEN_COMBINATION = "forbidden-combination"
-    CPU_REQUIRED = "cpu-required"
-    CPU_NOT_INTEGER = "cpu-not-integer"
-    RESERVE_POD_ANNOTATION = "reserve-pod-annotation"
+    CPU_REQUIRED = "cpu-required"  # A pod of class LSE or LSR requests cpu
+    CPU_NOT_INTEGER = "cpu-not-integer"  # A pod of class LSE or LSR requests whole CPUs
+    RESERVE_POD_ANNOTATION = "reserve-pod-annotation"  # A pod must not claim to stand for a Reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A rule of `validate_pod` that a pod violates.
+    """A rule of `validate_pod` that a pod violates."""
 
-    Attributes:
-        rule: Name of the rule.
-        field: Path of the field.
-        message: One sentence with the invalid value.
-    """
-
-    rule: Rule
-    field: str
-    message: str
+    rule: Rule  # Name of the rule
+    field: str  # Path of the field
+    message: str  # One sentence with the invalid value
 
 
 _ALLOWED_BANDS: Final[dict[QosClass, frozenset[PriorityBand | None]]] = {
@@ -72,7 +56,6 @@ def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priori
     Return every violated rule, sorted by name; empty if it is valid.
 
     Args:
-        pod: The pod.
         old_pod: The stored pod before an update; None on create.
         skip_validating_priority: Value of the gate ColocationProfileSkipValidatingPriority. If True, an update may
             change the label for the priority inside the class.

@@ -27,17 +27,11 @@ class PriorityBand(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BandRange:
-    """Range of priority values of one Koordinator priority class.
+    """Range of priority values of one Koordinator priority class."""
 
-    Attributes:
-        lowest: Lowest value, included.
-        highest: Highest value, included.
-        default: Value of pods of the class that have no value of their own.
-    """
-
-    lowest: int
-    highest: int
-    default: int
+    lowest: int  # Lowest value, included
+    highest: int  # Highest value, included
+    default: int  # Value of pods of the class that have no value of their own
 
 
 BANDS: Final[Mapping[PriorityBand, BandRange]] = {

@@ -23,35 +23,24 @@ class QuotaSpec:
 
     Amounts are milli-cores for cpu and whole units for everything else. A resource that is absent in `max` is neither
     limited nor counted; this is not the same as an amount of 0.
-
-    Attributes:
-        parent: Name of the parent, by default that of the root quota; "" for the root quota itself.
-        is_parent: Whether the quota may have children.
-        allow_lent: Whether other quotas may use what this quota does not use.
-        tree_id: Id of the quota tree; "" for the default tree.
-        is_root: Whether it is the root of its tree.
-        ignore_default_tree: For the root of a tree: whether its resources are not deducted from the default tree.
-        min: Resource -> guaranteed amount.
-        max: Resource -> largest amount that its pods may use.
-        weight: Shared weight: the annotation, or max if the annotation is absent, invalid or all zero.
-        namespaces: Namespaces whose pods use this quota.
-        tree_total: Annotation total-resource of the root quota of a tree; None if absent.
-        unschedulable: Annotation unschedulable-resource of the root quota of a tree; None if absent.
     """
 
     name: str
     namespace: str = ""
-    parent: str = keys.ROOT_QUOTA
-    is_parent: bool = False
-    allow_lent: bool = True
-    tree_id: str = ""
-    is_root: bool = False
+    parent: str = keys.ROOT_QUOTA  # Name of the parent, by default that of the root quota; "" for the root quota itself
+    is_parent: bool = False  # Whether the quota may have children
+    allow_lent: bool = True  # Whether other quotas may use what this quota does not use
+    tree_id: str = ""  # Id of the quota tree; "" for the default tree
+    is_root: bool = False  # Whether it is the root of its tree
+    # For the root of a tree: whether its resources are not deducted from the default tree.
     ignore_default_tree: bool = False
-    min: Mapping[str, int] = field(default_factory=dict[str, int])
-    max: Mapping[str, int] = field(default_factory=dict[str, int])
+    min: Mapping[str, int] = field(default_factory=dict[str, int])  # Resource -> guaranteed amount
+    max: Mapping[str, int] = field(default_factory=dict[str, int])  # Resource -> largest amount that its pods may use
+    # Shared weight: the annotation, or max if the annotation is absent, invalid or all zero.
     weight: Mapping[str, int] = field(default_factory=dict[str, int])
-    namespaces: tuple[str, ...] = ()
-    tree_total: Mapping[str, int] | None = None
+    namespaces: tuple[str, ...] = ()  # Namespaces whose pods use this quota
+    tree_total: Mapping[str, int] | None = None  # Annotation total-resource of the root quota of a tree; None if absent
+    # Annotation unschedulable-resource of the root quota of a tree; None if absent.
     unschedulable: Mapping[str, int] | None = None
 
 

@@ -30,19 +30,12 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 class UpdateMode(StrEnum):
-    """Whether and how a recommendation is applied to pods.
+    """Whether and how a recommendation is applied to pods."""
 
-    Attributes:
-        OFF: Never; the status of the Recommendation only shows it.
-        INITIAL: To new pods, at admission.
-        RECREATE: To new pods, and running pods are evicted so that new ones replace them.
-        AUTO: Equal to RECREATE, because pods cannot be resized in place yet.
-    """
-
-    OFF = "Off"
-    INITIAL = "Initial"
-    RECREATE = "Recreate"
-    AUTO = "Auto"
+    OFF = "Off"  # Never; the status of the Recommendation only shows it
+    INITIAL = "Initial"  # To new pods, at admission
+    RECREATE = "Recreate"  # To new pods, and running pods are evicted so that new ones replace them
+    AUTO = "Auto"  # Equal to RECREATE, because pods cannot be resized in place yet
 
 
 class ControlledValues(StrEnum):
@@ -85,19 +78,12 @@ class Recommendation(KubeStruct):
 
 
 class ContainerPolicy(KubeStruct):
-    """Limits of a Recommendation for one container, from its annotation `analysis.koordinator.sh/resource-policy`.
+    """Limits of a Recommendation for one container, from its annotation `analysis.koordinator.sh/resource-policy`."""
 
-    Attributes:
-        mode: "Auto", or "Off" if the recommendation must not change the container.
-        min_allowed: Smallest amounts that may be recommended.
-        max_allowed: Largest amounts that may be recommended.
-        controlled_values: "RequestsAndLimits" or "RequestsOnly".
-    """
-
-    mode: str = "Auto"
-    min_allowed: Quantities = {}
-    max_allowed: Quantities = {}
-    controlled_values: str = ControlledValues.REQUESTS_AND_LIMITS
+    mode: str = "Auto"  # "Auto", or "Off" if the recommendation must not change the container
+    min_allowed: Quantities = {}  # Smallest amounts that may be recommended
+    max_allowed: Quantities = {}  # Largest amounts that may be recommended
+    controlled_values: str = ControlledValues.REQUESTS_AND_LIMITS  # "RequestsAndLimits" or "RequestsOnly"
 
     @property
     def is_off(self) -> bool:
@@ -106,27 +92,18 @@ class ContainerPolicy(KubeStruct):
 
 
 class Target(NamedTuple):
-    """The pods that a Recommendation selects, after validation.
+    """The pods that a Recommendation selects, after validation."""
 
-    Attributes:
-        namespace: Namespace of the Recommendation and of the pods.
-        key: Text that identifies the target in its namespace: `Deployment/web`, `pods app=web`.
-        kind: Kind of the workload; "" with a selector.
-        name: Name of the workload; "" with a selector.
-        selector: Selector of the pods. None: the pods of the workload with that kind and name.
-    """
-
-    namespace: str
-    key: str
-    kind: str = ""
-    name: str = ""
-    selector: Selector | None = None
+    namespace: str  # Namespace of the Recommendation and of the pods
+    key: str  # Text that identifies the target in its namespace: `Deployment/web`, `pods app=web`
+    kind: str = ""  # Kind of the workload; "" with a selector
+    name: str = ""  # Name of the workload; "" with a selector
+    selector: Selector | None = None  # Selector of the pods. None: the pods of the workload with that kind and name.
 
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
         """Return whether a Recommendation selects the pod.
 
         Args:
-            pod: The pod.
             owners: Controllers of the pod up to its workload (ReplicaSet, Deployment ...), nearest first.
         """
         if pod.metadata.namespace != self.namespace:

@@ -41,25 +41,17 @@ class ReservationCondition(msgspec.Struct, frozen=True, kw_only=True, rename="ca
 
 
 class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a Reservation as its object shows it.
+    """The status of a Reservation as its object shows it."""
 
-    Attributes:
-        phase: Pending, Available, Succeeded or Failed.
-        node: Node of the Reservation, also after its end; empty if it never had one.
-        allocatable: Resource -> amount that the Reservation holds, or held until its end: milli-cores for cpu, whole
-            units for everything else.
-        allocated: Sum of its owners' requests, for the resources in `allocatable`. May exceed it.
-        taken: Amounts that its owners take from it and not from the node. Never exceeds `allocatable`.
-        owners: The pods that take resources from it, ascending by uid.
-        conditions: Conditions of the object.
-    """
-
-    phase: str = PENDING
-    node: str = ""
+    phase: str = PENDING  # Pending, Available, Succeeded or Failed
+    node: str = ""  # Node of the Reservation, also after its end; empty if it never had one
+    # Resource -> amount that the Reservation holds, or held until its end: milli-cores for cpu, whole units for
+    # everything else.
     allocatable: dict[str, int] = {}
-    allocated: dict[str, int] = {}
+    allocated: dict[str, int] = {}  # Sum of its owners' requests, for the resources in `allocatable`. May exceed it.
+    # Amounts that its owners take from it and not from the node. Never exceeds `allocatable`.
     taken: dict[str, int] = {}
-    owners: list[ReservationOwner] = []
+    owners: list[ReservationOwner] = []  # The pods that take resources from it, ascending by uid
     conditions: list[ReservationCondition] = []
 
     def condition(self, type_: str) -> ReservationCondition | None:
@@ -73,7 +65,6 @@ def unschedulable(status: ReservationStatus, message: str, now: str) -> Reservat
     The condition `Scheduled` becomes False. If it is already True, only its probe time changes.
 
     Args:
-        status: The status before.
         message: Why no node was found; text of the condition.
         now: RFC 3339 time.
     """
@@ -98,8 +89,6 @@ def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now
     """Return the status of a Reservation that got its node: phase Available, both conditions True.
 
     Args:
-        status: The status before.
-        node: Name of the node.
         allocatable: Resource -> amount that the Reservation holds there.
         now: RFC 3339 time.
     """
@@ -113,7 +102,6 @@ def expired(status: ReservationStatus, now: str, message: str = "") -> Reservati
     The phase becomes Failed, and the condition `Ready` False with the reason Expired.
 
     Args:
-        status: The status before.
         now: RFC 3339 time.
         message: Text of the condition.
     """
@@ -136,7 +124,6 @@ def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
     The phase becomes Succeeded, and the condition `Ready` False.
 
     Args:
-        status: The status before.
         now: RFC 3339 time.
     """
     known = status.condition(READY)
@@ -156,7 +143,6 @@ def owned(
     """Return the status of a Reservation with a new set of owners.
 
     Args:
-        status: The status before.
         owners: Pods that take resources from the Reservation, in any order.
         allocated: Sum of the owners' requests; see `ReservationStatus`.
         taken: Amounts that the owners take from the Reservation; see `ReservationStatus`.

@@ -68,39 +68,27 @@ class ReservationOwnerRule(KubeStruct):
 
 
 class PreAllocationPolicy(KubeStruct):
-    """Rules by which a Reservation takes over resources of running pods: object `spec.preAllocationPolicy`.
+    """Rules by which a Reservation takes over resources of running pods: object `spec.preAllocationPolicy`."""
 
-    Attributes:
-        mode: Which pods may be taken: "Default" (those that the Reservation's owners select) or "Cluster" (those with a
-            label).
-        enable_multiple: Whether one Reservation may take over several pods.
-    """
-
+    # Which pods may be taken: "Default" (those that the Reservation's owners select) or "Cluster" (those with a label).
     mode: str = "Default"
-    enable_multiple: bool = False
+    enable_multiple: bool = False  # Whether one Reservation may take over several pods
 
 
 class ReservationSpec(KubeStruct):
-    """Object `spec` of a Reservation: pod template with the reserved resources, owners, lifetime and policies.
-
-    Attributes:
-        owners: Rules for pods that may use the Reservation; a pod needs to match one.
-        ttl: Duration after which it expires; `expires`: RFC 3339 time at which it expires. None if not set.
-        allocate_once: Whether it ends as soon as one pod uses it.
-        allocate_policy: `Restricted`: owners take certain resources only from it. `Aligned` or "": also from the node.
-        unschedulable: Whether no further pod may use it.
-        pre_allocation: Whether it may take over the resources of running pods, which become its owners.
-    """
+    """Object `spec` of a Reservation: pod template with the reserved resources, owners, lifetime and policies."""
 
     template: kube.PodTemplate | None = None
-    owners: list[ReservationOwnerRule] = []
+    owners: list[ReservationOwnerRule] = []  # Rules for pods that may use the Reservation; a pod needs to match one
+    # Duration after which it expires; `expires`: RFC 3339 time at which it expires. None if not set.
     ttl: str | None = None
     expires: str | None = None
-    allocate_once: bool = True
+    allocate_once: bool = True  # Whether it ends as soon as one pod uses it
+    # `Restricted`: owners take certain resources only from it. `Aligned` or "": also from the node.
     allocate_policy: str = ""
-    unschedulable: bool = False
+    unschedulable: bool = False  # Whether no further pod may use it
     taints: list[kube.Taint] = []
-    pre_allocation: bool = False
+    pre_allocation: bool = False  # Whether it may take over the resources of running pods, which become its owners
     pre_allocation_policy: PreAllocationPolicy = msgspec.field(default_factory=PreAllocationPolicy)
 
 
@@ -136,19 +124,12 @@ def reservation_from_json(raw: object) -> Reservation:
 
 
 class ReservationAffinity(msgspec.Struct, frozen=True, kw_only=True):
-    """Annotation `reservation-affinity` of a pod: the Reservations that the pod has to use.
+    """Annotation `reservation-affinity` of a pod: the Reservations that the pod has to use."""
 
-    Attributes:
-        name: Name of the only Reservation; empty: any.
-        selector: Labels that the Reservation must have.
-        terms: Terms of which one must match; None: no such restriction.
-        tolerations: Tolerations for taints of Reservations.
-    """
-
-    name: str = ""
-    selector: dict[str, str] = {}
-    terms: tuple[kube.NodeSelectorTerm, ...] | None = None
-    tolerations: tuple[kube.Toleration, ...] = ()
+    name: str = ""  # Name of the only Reservation; empty: any
+    selector: dict[str, str] = {}  # Labels that the Reservation must have
+    terms: tuple[kube.NodeSelectorTerm, ...] | None = None  # Terms of which one must match; None: no such restriction
+    tolerations: tuple[kube.Toleration, ...] = ()  # Tolerations for taints of Reservations
 
 
 class _Required(KubeStruct):
@@ -177,9 +158,6 @@ class _Amounts(KubeStruct):
 def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAffinity | None:
     """Return the annotation `scheduling.koordinator.sh/reservation-affinity` of a pod; None if it is absent.
 
-    Args:
-        annotations: Annotations of the pod.
-
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
     """
@@ -200,9 +178,6 @@ def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Return the resources of which a pod must request exactly the amount that its Reservation holds.
 
     They are in the annotation `scheduling.koordinator.sh/exact-match-reservation`; empty if it is absent.
-
-    Args:
-        annotations: Annotations of the pod.
 
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
@@ -402,9 +377,6 @@ def reservation_of_pod(pod: Pod) -> Reservation | None:
     """Return the Reservation that a pod in operating mode Reservation acts as.
 
     Its owners are those of the annotation `scheduling.koordinator.sh/reservation-owners`. Only one pod may use it.
-
-    Args:
-        pod: The pod.
 
     Returns:
         None if the pod has another operating mode, does not run, is not ready, is being deleted, or has an invalid

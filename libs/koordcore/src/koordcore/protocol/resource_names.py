@@ -68,14 +68,10 @@ NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResources:
-    """Changes of resource names that a pod asks for in its annotation `pod.koordinator.sh/replace-resources`.
+    """Changes of resource names that a pod asks for in its annotation `pod.koordinator.sh/replace-resources`."""
 
-    Attributes:
-        erase: Names to remove; they are removed first.
-        replace: Old name -> new name, in the order of the annotation.
-    """
-
-    erase: tuple[str, ...] = ()
+    erase: tuple[str, ...] = ()  # Names to remove; they are removed first
+    # Old name -> new name, in the order of the annotation.
     replace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -145,7 +141,6 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     If nothing changes, `pod` itself is returned.
 
     Args:
-        pod: The pod.
         mapping: Old name -> new name; by default the deprecated names.
 
     Source:

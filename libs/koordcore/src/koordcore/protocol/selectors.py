@@ -77,9 +77,6 @@ def compile_selector(selector: LabelSelector) -> Selector:
     Raises:
         InvalidInput: The operator is unknown, In or NotIn has no values, Exists or DoesNotExist has values, or a key or
             value is not valid in labels.
-
-    Source:
-        protocol spec, 1.3
     """
     requirements: list[Requirement] = []
     for key, value in selector.match_labels.items():
@@ -101,7 +98,6 @@ def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, mi
 
     Args:
         selector: The selector; None if there is none.
-        labels: Labels of an object.
         missing: Result if `selector` is None.
 
     Source:
@@ -131,7 +127,6 @@ def check_label_key(key: str, path: str = "") -> None:
     """Check a label key: `[dns-prefix/]name`, name at most 63 and prefix at most 253 characters.
 
     Args:
-        key: The key.
         path: Place of the key, for the error.
 
     Raises:
@@ -147,7 +142,6 @@ def check_label_value(value: str, path: str = "") -> None:
     """Check a label value: empty, or up to 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends.
 
     Args:
-        value: The value.
         path: Place of the value, for the error.
 
     Raises:

@@ -29,14 +29,10 @@ class StateHash(msgspec.Struct, frozen=True):
     """Answer: the hash of the whole cluster state at one position.
 
     Folds of one log have equal hashes at equal positions.
-
-    Attributes:
-        position: Sequence of the last folded event.
-        hash: `koordcore.state.ClusterState.hash()` at this position, 32 hex digits.
     """
 
-    position: int
-    hash: str
+    position: int  # Sequence of the last folded event
+    hash: str  # `koordcore.state.ClusterState.hash()` at this position, 32 hex digits
 
 
 PROJECTOR_STATE_HASH: Final = Endpoint(

@@ -22,56 +22,33 @@ ERROR: Final = "Koord-Error"
 
 
 class ErrorCode(StrEnum):
-    """Kinds of errors with which a service answers a request.
+    """Kinds of errors with which a service answers a request."""
 
-    Attributes:
-        INVALID: The request cannot be decoded or contains an invalid value. Do not repeat it.
-        UNAVAILABLE: The service cannot answer now. Repeat the request later.
-        DEADLINE: The service did not finish within the caller's timeout.
-        INTERNAL: The service failed. Its log lines have the details.
-    """
-
-    INVALID = "invalid"
-    UNAVAILABLE = "unavailable"
-    DEADLINE = "deadline"
-    INTERNAL = "internal"
+    INVALID = "invalid"  # The request cannot be decoded or contains an invalid value. Do not repeat it.
+    UNAVAILABLE = "unavailable"  # The service cannot answer now. Repeat the request later.
+    DEADLINE = "deadline"  # The service did not finish within the caller's timeout
+    INTERNAL = "internal"  # The service failed. Its log lines have the details.
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """Body of the answer to a request that failed.
+    """Body of the answer to a request that failed."""
 
-    Attributes:
-        code: Kind of error.
-        message: What went wrong, one sentence for people.
-    """
-
-    code: ErrorCode
-    message: str
+    code: ErrorCode  # Kind of error
+    message: str  # What went wrong, one sentence for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[Q, A]):
-    """A kind of request that one service answers at once, with the types of request and answer.
+    """A kind of request that one service answers at once, with the types of request and answer."""
 
-    Attributes:
-        service: Name of the service that answers.
-        verb: Name of the request, in lower case with `_`.
-        request: Type of the body of a request.
-        answer: Type of the body of an answer.
-        summary: One sentence for the AsyncAPI document.
-        prefers_standby: Whether an instance that does not lead answers if there is one.
-        is_audited: Whether a request leaves an audit record: it changes something, or costs a lot.
-        is_dry_run: Whether it computes what would happen, and changes nothing.
-    """
-
-    service: str
-    verb: str
-    request: type[Q]
-    answer: type[A]
-    summary: str
-    prefers_standby: bool = False
-    is_audited: bool = False
-    is_dry_run: bool = False
+    service: str  # Name of the service that answers
+    verb: str  # Name of the request, in lower case with `_`
+    request: type[Q]  # Type of the body of a request
+    answer: type[A]  # Type of the body of an answer
+    summary: str  # One sentence for the AsyncAPI document
+    prefers_standby: bool = False  # Whether an instance that does not lead answers if there is one
+    is_audited: bool = False  # Whether a request leaves an audit record: it changes something, or costs a lot
+    is_dry_run: bool = False  # Whether it computes what would happen, and changes nothing
 
     @property
     def address(self) -> str:
@@ -91,24 +68,16 @@ class Endpoint(Generic[Q, A]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkQueue(Generic[Q]):
-    """A kind of request that is stored until a worker of a service has carried it out, or becomes a dead letter.
+    """A kind of request that is stored until a worker of a service has carried it out, or becomes a dead letter."""
 
-    Attributes:
-        service: Name of the service whose workers carry it out.
-        verb: Name of the work, in lower case with `_`.
-        request: Type of the body of a request.
-        summary: One sentence for the AsyncAPI document.
-        ack_wait_seconds: Time after which a request is delivered again that was not acknowledged. A worker acknowledges
-            it after its effect.
-        max_deliver: Largest number of deliveries of a request. After the last one it becomes a dead letter.
-    """
-
-    service: str
-    verb: str
-    request: type[Q]
-    summary: str
+    service: str  # Name of the service whose workers carry it out
+    verb: str  # Name of the work, in lower case with `_`
+    request: type[Q]  # Type of the body of a request
+    summary: str  # One sentence for the AsyncAPI document
+    # Time after which a request is delivered again that was not acknowledged. A worker acknowledges it after its
+    # effect.
     ack_wait_seconds: float = 60.0
-    max_deliver: int = 8
+    max_deliver: int = 8  # Largest number of deliveries of a request. After the last one it becomes a dead letter.
 
     @property
     def address(self) -> str:

@@ -12,35 +12,20 @@ from koordcore.values import codec
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A dead letter: a work item that a worker could not carry out, with the data to repeat it.
+    """A dead letter: a work item that a worker could not carry out, with the data to repeat it."""
 
-    Attributes:
-        stream: Stream of the original message.
-        seq: Sequence of the original message.
-        consumer: Durable consumer of the worker that gave it up.
-        subject: Subject of the original message.
-        headers: Headers of the original message.
-        body: Body of the original message, or its beginning if `full_size` is not 0.
-        full_size: Bytes of the original body if the dead letter would be too large with it; 0: `body` is whole.
-        full_sha256: SHA-256 of the original body in hexadecimal digits; empty if `body` is whole.
-        deliveries: Number of attempts.
-        error: Error of the last attempt, one line.
-        trace_id: Trace that the original belongs to; empty if none.
-        parked_at: RFC 3339 time; empty if not recorded.
-    """
-
-    stream: str
-    seq: int
-    consumer: str
-    subject: str
-    headers: dict[str, str] = {}
-    body: bytes = b""
-    deliveries: int = 1
-    error: str = ""
-    trace_id: str = ""
-    parked_at: str = ""
-    full_size: int = 0
-    full_sha256: str = ""
+    stream: str  # Stream of the original message
+    seq: int  # Sequence of the original message
+    consumer: str  # Durable consumer of the worker that gave it up
+    subject: str  # Subject of the original message
+    headers: dict[str, str] = {}  # Headers of the original message
+    body: bytes = b""  # Body of the original message, or its beginning if `full_size` is not 0
+    deliveries: int = 1  # Number of attempts
+    error: str = ""  # Error of the last attempt, one line
+    trace_id: str = ""  # Trace that the original belongs to; empty if none
+    parked_at: str = ""  # RFC 3339 time; empty if not recorded
+    full_size: int = 0  # Bytes of the original body if the dead letter would be too large with it; 0: `body` is whole
+    full_sha256: str = ""  # SHA-256 of the original body in hexadecimal digits; empty if `body` is whole
 
 
 def encoded_within(parked: Parked, most: int) -> bytes:

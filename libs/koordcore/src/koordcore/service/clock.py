@@ -58,14 +58,11 @@ class ScaledClock:
     """A clock that runs `speed` times as fast as the host's clock; the port `Clock` describes its methods.
 
     It showed `origin_unix` (unix seconds) when the host's clock showed `origin_real_unix`.
-
-    Attributes:
-        speed: A positive finite number. With 1 and another origin, a past day is replayed in real time.
     """
 
     origin_real_unix: float
     origin_unix: float
-    speed: float
+    speed: float  # A positive finite number. With 1 and another origin, a past day is replayed in real time.
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.speed) and self.speed > 0):

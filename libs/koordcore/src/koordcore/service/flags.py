@@ -30,23 +30,15 @@ class HelpRequested(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagSpec:
-    """Definition of one flag of a command line.
+    """Definition of one flag of a command line."""
 
-    Attributes:
-        names: Names without dashes; help shows the first one.
-        field: Field of the settings that the flag sets.
-        is_bool: Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
-        help: One sentence about the flag, as `--help` shows it.
-        default: Default as help shows it; empty: help shows none.
-        no_effect: Why the flag is accepted without effect; empty: it has an effect.
-    """
-
-    names: tuple[str, ...]
-    field: str
+    names: tuple[str, ...]  # Names without dashes; help shows the first one
+    field: str  # Field of the settings that the flag sets
+    # Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
     is_bool: bool
-    help: str
-    default: str
-    no_effect: str = ""
+    help: str  # One sentence about the flag, as `--help` shows it
+    default: str  # Default as help shows it; empty: help shows none
+    no_effect: str = ""  # Why the flag is accepted without effect; empty: it has an effect
 
 
 def without_effect(names: str, why: str, *, is_bool: bool = False) -> list[FlagSpec]:
@@ -127,16 +119,11 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Definition of one feature gate.
-
-    Attributes:
-        default: Value if neither the gate nor its group is set.
-        stage: Maturity. A gate of stage GA can only be set to its default.
-    """
+    """Definition of one feature gate."""
 
     name: str
-    default: bool
-    stage: Stage
+    default: bool  # Value if neither the gate nor its group is set
+    stage: Stage  # Maturity. A gate of stage GA can only be set to its default.
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,11 @@ Check = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of one liveness or readiness check.
-
-    Attributes:
-        name: Name of the check.
-        ok: Whether it passed.
-        reason: Why it failed; empty if it passed.
-    """
+    """Result of one liveness or readiness check."""
 
     name: str
-    ok: bool
-    reason: str
+    ok: bool  # Whether it passed
+    reason: str  # Why it failed; empty if it passed
 
 
 class Condition:

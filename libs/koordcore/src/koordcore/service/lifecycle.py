@@ -38,25 +38,17 @@ Step = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Component:
-    """One part of a service with the functions that start, run and end it. Each function is optional.
+    """One part of a service with the functions that start, run and end it. Each function is optional."""
 
-    Attributes:
-        name: Name in the log.
-        start: Prepares the component. When it returns, later components may use this one. If it raises, the process
-            ends.
-        run: Its main task. It may only return after `stop` was called, unless `finite`.
-        stop: Takes no more work and returns after current work is done; then `run` is awaited. A component with `run`
-            but without `stop` is cancelled instead.
-        close: Flushes and closes resources. It is also called if `start` of a later component failed.
-        finite: Whether `run` may return before `stop` was called.
-    """
-
-    name: str
+    name: str  # Name in the log
+    # Prepares the component. When it returns, later components may use this one. If it raises, the process ends.
     start: Step | None = None
-    run: Step | None = None
+    run: Step | None = None  # Its main task. It may only return after `stop` was called, unless `finite`.
+    # Takes no more work and returns after current work is done; then `run` is awaited. A component with `run` but
+    # without `stop` is cancelled instead.
     stop: Step | None = None
-    close: Step | None = None
-    finite: bool = False
+    close: Step | None = None  # Flushes and closes resources. It is also called if `start` of a later component failed.
+    finite: bool = False  # Whether `run` may return before `stop` was called
 
 
 class ComponentEnded(RuntimeError):
@@ -67,7 +59,6 @@ class Service:
     """A process made of components: starts them in order, runs them, and ends them in reverse order.
 
     Args:
-        name: Name of the service.
         health: Receives the readiness of the service.
         grace_real_seconds: Real seconds that the end of all components may take together.
     """

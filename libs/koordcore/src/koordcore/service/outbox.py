@@ -66,19 +66,12 @@ def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
 
 
 class QueuedFact(msgspec.Struct, frozen=True):
-    """A fact in the queue on disk. Its expected position is added when it is sent.
+    """A fact in the queue on disk. Its expected position is added when it is sent."""
 
-    Attributes:
-        id: Number in the queue.
-        ref: Aggregate of the fact.
-        headers: Headers of the message.
-        body: Encoded event.
-    """
-
-    id: int
+    id: int  # Number in the queue
     ref: AggregateRef
-    headers: dict[str, str]
-    body: bytes
+    headers: dict[str, str]  # Headers of the message
+    body: bytes  # Encoded event
 
     @property
     def node(self) -> str:
@@ -97,17 +90,13 @@ class FactFile:
 
     Args:
         folder: Folder of the file; it is created if it does not exist.
-        name: Name of the file.
         tables: SQL that creates further tables of the process.
-
-    Attributes:
-        set_aside: New name of an old file that could not be read and was renamed; None if there was none.
-        unusable: Reason why facts are kept in memory although there is a folder; "" otherwise.
     """
 
     def __init__(self, folder: Path | None, *, name: str, tables: str = "") -> None:
+        # New name of an old file that could not be read and was renamed; None if there was none.
         self.set_aside: Path | None = None
-        self.unusable = ""
+        self.unusable = ""  # Reason why facts are kept in memory although there is a folder; "" otherwise
         self._tables = _FACTS + tables
         try:
             self._db = self._of_folder(folder, name) if folder is not None else self._open(":memory:")
@@ -174,7 +163,6 @@ class FactFile:
             raise NotStored(str(error)) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def _of_folder(self, folder: Path, name: str) -> sqlite3.Connection:
@@ -235,12 +223,7 @@ class FactQueue:
         file: File with the facts, among them those of earlier runs of the process.
         log: Waits until the log can be reached for the first time, and returns it. It is called before each append,
             because the connection may be another one by then.
-        logger: Logger of the service.
         instead: Returns the event to send instead of a fact that the log never accepts, for the fact and the reason.
-
-    Attributes:
-        sent: Number of facts that were sent.
-        left_out: Number of facts that the log never accepts, and that were left out.
     """
 
     def __init__(
@@ -251,8 +234,8 @@ class FactQueue:
         *,
         instead: Callable[[QueuedFact, str], Event],
     ) -> None:
-        self.sent = 0
-        self.left_out = 0
+        self.sent = 0  # Number of facts that were sent
+        self.left_out = 0  # Number of facts that the log never accepts, and that were left out
         self._file = file
         self._log = log
         self._logger = logger

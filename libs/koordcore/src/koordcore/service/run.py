@@ -45,27 +45,16 @@ _LAG_LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shell(Generic[S]):
-    """The parts that every service has. The `compose` function of a service builds its components from them.
-
-    Attributes:
-        settings: Settings of the service.
-        clock: Clock of the run.
-        service: Receives the components.
-        health: Liveness and readiness checks.
-        metrics: Prometheus registry.
-        tracer: Creates spans.
-        http: HTTP server for probes, metrics and the service's routes.
-        log: Logger of the service.
-    """
+    """The parts that every service has. The `compose` function of a service builds its components from them."""
 
     settings: S
     clock: Clock
-    service: Service
-    health: Health
-    metrics: Metrics
-    tracer: Tracer
-    http: HttpServer
-    log: Logger
+    service: Service  # Receives the components
+    health: Health  # Liveness and readiness checks
+    metrics: Metrics  # Prometheus registry
+    tracer: Tracer  # Creates spans
+    http: HttpServer  # HTTP server for probes, metrics and the service's routes
+    log: Logger  # Logger of the service
 
 
 Compose = Callable[[Shell[S]], Awaitable[None]]
@@ -126,7 +115,6 @@ async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True
     Tests, and programs that run several services in one event loop, use `handle_signals=False`.
 
     Args:
-        settings: Settings of the service.
         compose: Builds the components.
         handle_signals: Whether SIGTERM and SIGINT stop the service.
 

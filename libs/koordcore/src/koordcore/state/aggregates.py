@@ -33,70 +33,47 @@ from koordcore.values.allocation import NOTHING, Allocation
 
 
 class BindingOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of the API server to the binding of a pod to the node of one placement.
+    """The answer of the API server to the binding of a pod to the node of one placement."""
 
-    Attributes:
-        placement: Sequence of the `PodPlaced` that was to be bound.
-        node: Name of the node.
-        failure: Reason why the API server refused the binding; "" if the pod was bound.
-    """
-
-    placement: int
+    placement: int  # Sequence of the `PodPlaced` that was to be bound
     node: str
-    failure: str = ""
+    failure: str = ""  # Reason why the API server refused the binding; "" if the pod was bound
 
 
 class PodSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one pod, and the outcome of its binding. It is dropped when the pod is deleted.
+    """The API object of one pod, and the outcome of its binding. It is dropped when the pod is deleted."""
 
-    Attributes:
-        object: The pod, reduced to the fields that Koordstream reads.
-        added_at: RFC 3339 time at which the pod was submitted.
-        added_seq: Sequence of its `PodSpecAdded`; it orders pods by arrival.
-        binding: Outcome of the last binding; None if there was none, or without Kubernetes.
-    """
-
-    object: Pod
-    added_at: str
-    added_seq: int
-    binding: BindingOutcome | None = None
+    object: Pod  # The pod, reduced to the fields that Koordstream reads
+    added_at: str  # RFC 3339 time at which the pod was submitted
+    added_seq: int  # Sequence of its `PodSpecAdded`; it orders pods by arrival
+    binding: BindingOutcome | None = None  # Outcome of the last binding; None if there was none, or without Kubernetes
 
 
 class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The API object of one node. The state is dropped when the node is deleted; the name may be used again.
+    """The API object of one node. The state is dropped when the node is deleted; the name may be used again."""
 
-    Attributes:
-        object: The node, reduced to the fields that Koordstream reads.
-        added_seq: Sequence of its `NodeSpecAdded`, at which the present life of the name begins.
-    """
-
-    object: Node
-    added_seq: int = 0
+    object: Node  # The node, reduced to the fields that Koordstream reads
+    added_seq: int = 0  # Sequence of its `NodeSpecAdded`, at which the present life of the name begins
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further fields.
+    """The decisions of schedulers about one pod: its placement and its nomination.
 
-    Attributes:
-        node: Node of the placement; "" if the pod has none or was released.
-        nominated: Node that the pod is nominated to; "" if none.
-        requests: Resource -> amount that the placement takes: milli-cores for cpu, whole units for everything else.
-        placed_at: RFC 3339 time of the placement; "" if there is none.
-        placements: Number of placements that the pod has had.
-        unhealthy_devices: Devices of the pod that are unhealthy; see `PodDeviceUnhealthy`.
+    `PodPlaced` explains further fields.
     """
 
     namespace: str
     name: str
-    node: str = ""
-    nominated: str = ""
+    node: str = ""  # Node of the placement; "" if the pod has none or was released
+    nominated: str = ""  # Node that the pod is nominated to; "" if none
+    # Resource -> amount that the placement takes: milli-cores for cpu, whole units for everything else.
     requests: dict[str, int] = {}
-    placed_at: str = ""
-    placements: int = 0
+    placed_at: str = ""  # RFC 3339 time of the placement; "" if there is none
+    placements: int = 0  # Number of placements that the pod has had
     allocation: Allocation = NOTHING
     gang: BoundGang | None = None
     annotations: dict[str, str] = {}
-    unhealthy_devices: list[UnhealthyDevice] = []
+    unhealthy_devices: list[UnhealthyDevice] = []  # Devices of the pod that are unhealthy; see `PodDeviceUnhealthy`
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -111,14 +88,12 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The health of one node at its last assessment. `NodeHealthAssessed` explains the fields that are not listed here.
+    """The health of one node at its last assessment.
 
-    Attributes:
-        level: "Healthy", "Warning" or "Critical".
-        annotation: Text of the annotation `slo-health` on the node. Small changes of the health do not change it.
+    `NodeHealthAssessed` explains the fields that are not listed here.
     """
 
-    level: str
+    level: str  # "Healthy", "Warning" or "Critical"
     abnormality: float
     weight: int
     reported_weight: int
@@ -126,6 +101,7 @@ class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     healthy_rounds: int = 0
     reasons: list[str] = []
     effective: dict[str, int] = {}
+    # Text of the annotation `slo-health` on the node. Small changes of the health do not change it.
     annotation: str = ""
 
 
@@ -170,35 +146,25 @@ class NodePolicyState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class NodeAgentState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts that the agent of one node has reported: its identity, running pods, topology, devices, QoS actions.
+    """The facts that the agent of one node has reported: its identity, running pods, topology, devices, QoS actions."""
 
-    Attributes:
-        host: "linux" or "simulated".
-        starts: Number of starts of the agent.
-        running: Uids of the pods whose processes run on the node. The pod may have left: an agent that was killed
-            reads an old desired state first, so it starts such a pod again, and stops it when it has read on. Readers
-            that mean the pod's own node ask for its placement too.
-        be_quota_us: CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited.
-        evicting: Uid -> reason, for pods that the agent evicted and that have not stopped yet.
-        evicted: Number of pods that the agent has evicted.
-        be_evictions: (RFC 3339 time, number) of the last 32 evictions of best-effort pods, newest last.
-        contended: Id of a current contention -> text "namespace/name signal" with the disturbed pod and its signal.
-        topology: Last report of CPUs and NUMA nodes; None if never reported.
-        devices: Last report of the devices; None if never reported.
-    """
-
-    host: str = ""
+    host: str = ""  # "linux" or "simulated"
     started_at: str = ""
-    starts: int = 0
+    starts: int = 0  # Number of starts of the agent
+    # Uids of the pods whose processes run on the node. The pod may have left: an agent that was killed reads an old
+    # desired state first, so it starts such a pod again, and stops it when it has read on. Readers that mean the pod's
+    # own node ask for its placement too.
     running: list[str] = []
-    be_quota_us: int = -1
+    be_quota_us: int = -1  # CFS quota of all best-effort pods together, in microseconds per 100 ms; -1: unlimited
     suppression_reason: str = ""
-    evicting: dict[str, str] = {}
-    evicted: int = 0
+    evicting: dict[str, str] = {}  # Uid -> reason, for pods that the agent evicted and that have not stopped yet
+    evicted: int = 0  # Number of pods that the agent has evicted
+    # (RFC 3339 time, number) of the last 32 evictions of best-effort pods, newest last.
     be_evictions: list[tuple[str, int]] = []
+    # Id of a current contention -> text "namespace/name signal" with the disturbed pod and its signal.
     contended: dict[str, str] = {}
-    topology: NodeTopologyReported | None = None
-    devices: DeviceInventoryChanged | None = None
+    topology: NodeTopologyReported | None = None  # Last report of CPUs and NUMA nodes; None if never reported
+    devices: DeviceInventoryChanged | None = None  # Last report of the devices; None if never reported
     health_since: dict[str, str] = {}
 
 
@@ -228,19 +194,13 @@ class WorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """One ConfigMap: the version in force, and what was wrong with a newer version. Dropped with the ConfigMap.
+    """One ConfigMap: the version in force, and what was wrong with a newer version. Dropped with the ConfigMap."""
 
-    Attributes:
-        object: Version in force; None if there was no valid version.
-        accepted_seq: Sequence of the event that accepted this version; 0 for none.
-        rejected: Key -> reason why the newer version was rejected; empty if the newest version is in force.
-        warnings: Field -> warning about the version in force.
-    """
-
-    object: ConfigMap | None = None
-    accepted_seq: int = 0
+    object: ConfigMap | None = None  # Version in force; None if there was no valid version
+    accepted_seq: int = 0  # Sequence of the event that accepted this version; 0 for none
+    # Key -> reason why the newer version was rejected; empty if the newest version is in force.
     rejected: dict[str, str] = {}
-    warnings: dict[str, str] = {}
+    warnings: dict[str, str] = {}  # Field -> warning about the version in force
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -286,17 +246,11 @@ class RecommendationState(AggregateState, frozen=True, kw_only=True, omit_defaul
 
 
 class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A requested eviction of one pod, which has not succeeded or failed yet.
-
-    Attributes:
-        request: The request.
-        requested_at: RFC 3339 time of the request.
-        delays: Reasons why attempts to carry it out have failed so far, in the order of their first time.
-    """
+    """A requested eviction of one pod, which has not succeeded or failed yet."""
 
     request: PodEvictionRequested
-    requested_at: str
-    delays: list[str] = []
+    requested_at: str  # RFC 3339 time of the request
+    delays: list[str] = []  # Reasons why attempts to carry it out have failed so far, in the order of their first time
 
     def expired(self, now: datetime) -> PodEvictionFailed | None:
         """Return the event that ends the request if it is too old to be carried out; None if it is not.
@@ -315,29 +269,21 @@ class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=
     """The failed attempts and the end of one Reservation; see `koordcore.events.reservation`.
 
     Times are RFC 3339; "" means never.
-
-    Attributes:
-        phase: "Succeeded" or "Failed"; empty while it is neither.
-        reason: "Succeeded" or "Expired"; empty while `phase` is empty.
-        node: Node of the Reservation when it ended; empty if it had none.
-        allocatable: Resource -> amount that it held when it ended: milli-cores for cpu, else whole units.
-        available_since: Time at which the Reservation got its node.
-        message: Why it failed, or why no node was found at the last attempt.
-        unschedulable_since: Time at which no node was found for the first time; `unschedulable_at`: for the last time.
-        is_collected: Whether the manager has to delete the object of the Reservation.
     """
 
     name: str
-    phase: str = ""
-    reason: str = ""
-    node: str = ""
+    phase: str = ""  # "Succeeded" or "Failed"; empty while it is neither
+    reason: str = ""  # "Succeeded" or "Expired"; empty while `phase` is empty
+    node: str = ""  # Node of the Reservation when it ended; empty if it had none
+    # Resource -> amount that it held when it ended: milli-cores for cpu, else whole units.
     allocatable: dict[str, int] = {}
-    available_since: str = ""
+    available_since: str = ""  # Time at which the Reservation got its node
     ended_at: str = ""
-    message: str = ""
+    message: str = ""  # Why it failed, or why no node was found at the last attempt
+    # Time at which no node was found for the first time; `unschedulable_at`: for the last time.
     unschedulable_since: str = ""
     unschedulable_at: str = ""
-    is_collected: bool = False
+    is_collected: bool = False  # Whether the manager has to delete the object of the Reservation
 
 
 class GangState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
@@ -374,17 +320,11 @@ class GpuWorkloadState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class DriftState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A difference between the fold and the API server for one object. It is dropped when the difference has ended.
+    """A difference between the fold and the API server for one object. It is dropped when the difference has ended."""
 
-    Attributes:
-        difference: "missing-in-log", "missing-in-api" or "differs".
-        fingerprint: Digest of the folded and the stored object.
-        times: Number of consecutive comparisons that found it.
-    """
-
-    difference: str
-    fingerprint: str
-    times: int
+    difference: str  # "missing-in-log", "missing-in-api" or "differs"
+    fingerprint: str  # Digest of the folded and the stored object
+    times: int  # Number of consecutive comparisons that found it
 
 
 class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):

@@ -55,19 +55,12 @@ class Holder(Protocol):
 
 
 class Violation(NamedTuple):
-    """A violated rule for the allocations of one node: something is held by two pods, or beyond its limit.
+    """A violated rule for the allocations of one node: something is held by two pods, or beyond its limit."""
 
-    Attributes:
-        subject: Resource that is held twice or beyond its limit, for example `CPU 3`.
-        holders: Uids of its holders, ascending.
-        taken: Sum of the holders' shares; 0 if the resource cannot be shared.
-        limit: Largest allowed sum; 0 if the resource cannot be shared.
-    """
-
-    subject: str
-    holders: tuple[str, ...]
-    taken: int = 0
-    limit: int = 0
+    subject: str  # Resource that is held twice or beyond its limit, for example `CPU 3`
+    holders: tuple[str, ...]  # Uids of its holders, ascending
+    taken: int = 0  # Sum of the holders' shares; 0 if the resource cannot be shared
+    limit: int = 0  # Largest allowed sum; 0 if the resource cannot be shared
 
     def sentence(self) -> str:
         """Return a sentence that names the resource, its holders and the limit."""
@@ -100,7 +93,6 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
     Args:
         holders: Uid -> holder, for everything that holds resources of the node now. Violations among them do not count.
         uid: Uid of the new holder.
-        holder: The new holder.
     """
     allocation = holder.allocation
     if not allocation.is_exclusive:

@@ -79,14 +79,10 @@ class _SnapshotBody(msgspec.Struct):
 
 
 class ClusterState:
-    """The states of all aggregates at one position of the log. Only `apply` changes them; one task owns an instance.
-
-    Attributes:
-        position: Sequence of the last applied or skipped event; 0 before the first.
-    """
+    """The states of all aggregates at one position of the log. Only `apply` changes them; one task owns an instance."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = 0  # Sequence of the last applied or skipped event; 0 before the first
         self._states: dict[str, dict[str, AggregateState]] = {kind: {} for kind in STATE_TYPES}
         self._digests: dict[AggregateRef, int] = {}
         self._dirty: set[AggregateRef] = set()

@@ -35,28 +35,21 @@ from koordcore.state.fold import AggregateState, Evolve
 
 
 class RoundsState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Memory of the descheduler's rounds.
+    """Memory of the descheduler's rounds."""
 
-    Attributes:
-        started_at: RFC 3339 time of the last round that has a fact; "" if there was none.
-        moves: Pods that have to leave because of that round, until all its effects were asked for.
-        closed: Nodes that it closes for new pods, until then.
-        detectors: Usage ("node" or "prod") -> name of a node -> state of its anomaly detector. Detectors that were
-            reset are absent.
-        costs: Deletion costs that have to be written to pods; None if there are none. Only the aggregate
-            `descheduling.costs` has them, and it has nothing else.
-        tried: Pods that would leave if nothing were in dry run, as `RoundMove.choice`. Only the aggregate
-            `descheduling.dry-runs` has them, and it has nothing else.
-        refusals: Pod that is refused, as `RoundMove.choice` -> codes of the reasons, sorted. Only the aggregate
-            `descheduling.refusals` has them, and it has nothing else.
-    """
-
-    started_at: str = ""
-    moves: list[RoundMove] = []
-    closed: list[str] = []
+    started_at: str = ""  # RFC 3339 time of the last round that has a fact; "" if there was none
+    moves: list[RoundMove] = []  # Pods that have to leave because of that round, until all its effects were asked for
+    closed: list[str] = []  # Nodes that it closes for new pods, until then
+    # Usage ("node" or "prod") -> name of a node -> state of its anomaly detector. Detectors that were reset are absent.
     detectors: dict[str, dict[str, DetectorState]] = {}
+    # Deletion costs that have to be written to pods; None if there are none. Only the aggregate `descheduling.costs`
+    # has them, and it has nothing else.
     costs: DeletionCostsDecided | None = None
+    # Pods that would leave if nothing were in dry run, as `RoundMove.choice`. Only the aggregate `descheduling.dry-
+    # runs` has them, and it has nothing else.
     tried: list[str] = []
+    # Pod that is refused, as `RoundMove.choice` -> codes of the reasons, sorted. Only the aggregate
+    # `descheduling.refusals` has them, and it has nothing else.
     refusals: dict[str, list[str]] = {}
 
 
@@ -128,17 +121,11 @@ OF_ROUNDS: Final[dict[type[Event], Evolve]] = {
 
 
 class DeschedulerState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The configuration of the leading descheduler.
+    """The configuration of the leading descheduler."""
 
-    Attributes:
-        configuration_hash: Hash of the effective configuration; "" before the first one was recorded.
-        configuration: The effective configuration.
-        configured_at: When it was first used, RFC 3339.
-    """
-
-    configuration_hash: str = ""
+    configuration_hash: str = ""  # Hash of the effective configuration; "" before the first one was recorded
     configuration: dict[str, Any] = {}
-    configured_at: str = ""
+    configured_at: str = ""  # When it was first used, RFC 3339
 
 
 def _configured(_: DeschedulerState | None, event: DeschedulerConfigured, at: StoredEvent) -> DeschedulerState:

@@ -34,42 +34,26 @@ from koordcore.state.fold import AggregateState, Evolve, dropped
 
 
 class MigrationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Progress of the migration of one pod by a PodMigrationJob. Times are RFC 3339; "" means never.
+    """Progress of the migration of one pod by a PodMigrationJob. Times are RFC 3339; "" means never."""
 
-    Attributes:
-        job: Name of the PodMigrationJob; "" after the job was deleted.
-        pod: The pod to migrate; None if the job names none.
-        origin: Node of the pod before its migration.
-        controller: Uid of the controller of the pod; "" if it has none.
-        trigger: Plugin, drain or user that created the job.
-        reason: Why the job was created.
-        round: RFC 3339 time of the round that created it; "" if no round did.
-        profile: Profile whose plugin created it; "" if none did.
-        limits: Codes of the limits because of which the job waits, before arbitration or before the eviction; empty if
-            it does not wait.
-        progress: Status of the job.
-        since: Type of a condition -> time at which it became true or false.
-        passed_at: When the job passed arbitration.
-        evicted_at: When the eviction of the pod was requested.
-        replicas: Replicas that the workload of the pod should have had then; None if it has no known workload.
-        ended_at: When the job succeeded, failed or was aborted.
-    """
-
-    job: str = ""
-    pod: MigratedPod | None = None
-    origin: str = ""
-    controller: str = ""
-    trigger: str = ""
-    reason: str = ""
-    round: str = ""
-    profile: str = ""
+    job: str = ""  # Name of the PodMigrationJob; "" after the job was deleted
+    pod: MigratedPod | None = None  # The pod to migrate; None if the job names none
+    origin: str = ""  # Node of the pod before its migration
+    controller: str = ""  # Uid of the controller of the pod; "" if it has none
+    trigger: str = ""  # Plugin, drain or user that created the job
+    reason: str = ""  # Why the job was created
+    round: str = ""  # RFC 3339 time of the round that created it; "" if no round did
+    profile: str = ""  # Profile whose plugin created it; "" if none did
+    # Codes of the limits because of which the job waits, before arbitration or before the eviction; empty if it does
+    # not wait.
     limits: list[str] = []
-    progress: MigrationProgress = MigrationProgress()
-    since: dict[str, str] = {}
-    passed_at: str = ""
-    evicted_at: str = ""
+    progress: MigrationProgress = MigrationProgress()  # Status of the job
+    since: dict[str, str] = {}  # Type of a condition -> time at which it became true or false
+    passed_at: str = ""  # When the job passed arbitration
+    evicted_at: str = ""  # When the eviction of the pod was requested
+    # Replicas that the workload of the pod should have had then; None if it has no known workload.
     replicas: int | None = None
-    ended_at: str = ""
+    ended_at: str = ""  # When the job succeeded, failed or was aborted
 
 
 _EVICTION: Final = "Eviction"
@@ -140,25 +124,15 @@ INCOMPLETE: Final = "incomplete"
 
 
 class RepackState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """A plan of the descheduler, and how far it is. Times are RFC 3339; "" means never.
-
-    Attributes:
-        plan: The plan.
-        planned_at: When it was made.
-        committed_at: When the Reservations of all its moves were available.
-        moved_at: When all its pods had moved, if the gang still waited then.
-        ended_at: When it ended.
-        result: `DONE`, `ROLLED_BACK` or `INCOMPLETE`; "" while it has not ended.
-        reason: Why it ended so, as a sentence.
-    """
+    """A plan of the descheduler, and how far it is. Times are RFC 3339; "" means never."""
 
     plan: RepackPlanned
-    planned_at: str
-    committed_at: str = ""
-    moved_at: str = ""
-    ended_at: str = ""
-    result: str = ""
-    reason: str = ""
+    planned_at: str  # When it was made
+    committed_at: str = ""  # When the Reservations of all its moves were available
+    moved_at: str = ""  # When all its pods had moved, if the gang still waited then
+    ended_at: str = ""  # When it ended
+    result: str = ""  # `DONE`, `ROLLED_BACK` or `INCOMPLETE`; "" while it has not ended
+    reason: str = ""  # Why it ended so, as a sentence
 
     @property
     def phase(self) -> str:

@@ -30,13 +30,9 @@ class FoldControlState(AggregateState, frozen=True, kw_only=True, omit_defaults=
 
 
 class LogState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """State of the log itself: its newest restore.
+    """State of the log itself: its newest restore."""
 
-    Attributes:
-        restored_to: Position of the last fact that the newest restore kept; 0 if all facts were kept.
-    """
-
-    restored_to: int = 0
+    restored_to: int = 0  # Position of the last fact that the newest restore kept; 0 if all facts were kept
 
 
 def _event_skipped(state: FoldControlState | None, event: EventSkipped, at: StoredEvent) -> FoldControlState:

@@ -17,7 +17,6 @@ def node_of_reservation(uid: str, placed: PodState | None, ended: ReservationSta
     """Return the node on which a Reservation holds resources, or held them when it ended; "" for none.
 
     Args:
-        uid: Uid of the Reservation.
         placed: State of the aggregate `pod.<uid>`; None if there is none.
         ended: State of the aggregate `reservation.<uid>`; None if there is none.
     """
@@ -32,7 +31,6 @@ def reservation_status(
     """Compute the status of a Reservation from the aggregates that record what happened to it.
 
     Args:
-        uid: Uid of the Reservation.
         placed: State of the aggregate `pod.<uid>`; None if there is none.
         ended: State of the aggregate `reservation.<uid>`; None if there is none.
         ledger: Ledger of the node that `node_of_reservation` returns; None if there is none.
@@ -94,7 +92,6 @@ def owners_of(uid: str, entries: Mapping[str, PodOnNode]) -> list[PodOnNode]:
     """Return the pods that use a Reservation, sorted by uid.
 
     Args:
-        uid: Uid of the Reservation.
         entries: Uid -> entry of the ledger of its node.
     """
     found = (

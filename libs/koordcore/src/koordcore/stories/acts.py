@@ -36,17 +36,14 @@ from koordcore.protocol.objects import Node
 
 
 class Closer(NamedTuple):
-    """The plugin of the descheduler that closed a node, with its profile and round. All are "" if no plugin closed it.
+    """The plugin of the descheduler that closed a node, with its profile and round.
 
-    Attributes:
-        plugin: Name of the plugin.
-        profile: Profile of the configuration.
-        round: RFC 3339 time of the round.
+    All are "" if no plugin closed it.
     """
 
     plugin: str = ""
-    profile: str = ""
-    round: str = ""
+    profile: str = ""  # Profile of the configuration
+    round: str = ""  # RFC 3339 time of the round
 
 
 def closers(event: RoundDecided) -> dict[str, Closer]:
@@ -56,21 +53,14 @@ def closers(event: RoundDecided) -> dict[str, Closer]:
 
 
 class NodeAct(NamedTuple):
-    """A change that closes a node or opens it.
+    """A change that closes a node or opens it."""
 
-    Attributes:
-        action: `cordon`, `uncordon`, `taint`, `untaint` or `label`, as in the audit.
-        key: Field, taint key or label that changed.
-        value: Its new value; "" if it was removed.
-        drain: Whether a drain made the change.
-        user: User of `koord cordon` or `koord uncordon` who made the change; "" if it was made in another way.
-            `koord uncordon` also removes what an ended drain has left on the node.
-    """
-
-    action: str
-    key: str
-    value: str
-    drain: bool
+    action: str  # `cordon`, `uncordon`, `taint`, `untaint` or `label`, as in the audit
+    key: str  # Field, taint key or label that changed
+    value: str  # Its new value; "" if it was removed
+    drain: bool  # Whether a drain made the change
+    # User of `koord cordon` or `koord uncordon` who made the change; "" if it was made in another way. `koord uncordon`
+    # also removes what an ended drain has left on the node.
     user: str = ""
 
 
@@ -79,7 +69,6 @@ def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
 
     Args:
         before: The object before; None if the node is new.
-        after: The object after.
     """
     user = _user(before, after)
     was_closed = before is not None and before.spec.unschedulable
@@ -119,17 +108,11 @@ _REFUSED: Final = "the manager or the log refused it"
 
 
 class RoundAct(NamedTuple):
-    """A decision of a round, or the refusal of its effect.
+    """A decision of a round, or the refusal of its effect."""
 
-    Attributes:
-        action: `job_create`, `evict_request`, `cordon` or `patch_deletion_cost`, as in the audit.
-        decision: `allowed`, `refused`, `done`, `failed` or `dry_run`.
-        fields: Further fields of the audit record.
-    """
-
-    action: str
-    decision: str
-    fields: dict[str, Any]
+    action: str  # `job_create`, `evict_request`, `cordon` or `patch_deletion_cost`, as in the audit
+    decision: str  # `allowed`, `refused`, `done`, `failed` or `dry_run`
+    fields: dict[str, Any]  # Further fields of the audit record
 
 
 def round_acts(
@@ -141,7 +124,6 @@ def round_acts(
     An eviction without a job gives no act `allowed` here, because a fact of its own records it.
 
     Args:
-        event: The fact.
         decided: The moves that the round has decided before the fact.
     """
     if isinstance(event, DryRunMovesChanged):
@@ -189,7 +171,6 @@ def cost_acts(
     """Yield one act per pod whose deletion cost is to be changed, or was changed or not.
 
     Args:
-        event: The fact.
         decided: The changes that are decided and not carried out before the fact; None if there are none.
     """
     refused = event.refused if isinstance(event, DeletionCostsCarriedOut) else None
@@ -222,15 +203,10 @@ _CREATED_BY: Final = "app.kubernetes.io/created-by"
 
 
 class ObjectAct(NamedTuple):
-    """The creation or deletion of an object.
+    """The creation or deletion of an object."""
 
-    Attributes:
-        action: `job_create`, `reservation_create`, `reservation_delete` or `gc_delete`, as in the audit.
-        fields: Further fields of the audit record.
-    """
-
-    action: str
-    fields: Json
+    action: str  # `job_create`, `reservation_create`, `reservation_delete` or `gc_delete`, as in the audit
+    fields: Json  # Further fields of the audit record
 
 
 def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, before: Json | None) -> ObjectAct | None:
@@ -238,7 +214,6 @@ def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, b
 
     Args:
         plural: Plural of the object's kind.
-        event: The fact.
         before: The object before the fact; None if it did not exist.
     """
     recorded = before if before is not None and _is_recorded(plural, before) else None

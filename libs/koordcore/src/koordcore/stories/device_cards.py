@@ -23,17 +23,11 @@ UNKNOWN_SWITCH: Final = ""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a device that one pod holds.
-
-    Attributes:
-        uid: Uid of the pod.
-        percent: Share of the device: the largest percentage of any of its resources that the pod takes.
-        amounts: Resource name -> allocated amount.
-    """
+    """The part of a device that one pod holds."""
 
     uid: str
-    percent: int
-    amounts: dict[str, int]
+    percent: int  # Share of the device: the largest percentage of any of its resources that the pod takes
+    amounts: dict[str, int]  # Resource name -> allocated amount
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,34 +42,20 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """One device (GPU, RDMA NIC, FPGA) of a node, and the pods that hold parts of it.
+    """One device (GPU, RDMA NIC, FPGA) of a node, and the pods that hold parts of it."""
 
-    Attributes:
-        type: `gpu`, `rdma`, `fpga` or a vendor's type.
-        minor: Index of the device within its type. Type and minor identify it on the node.
-        id: UUID or bus id; may be empty.
-        state: `healthy`, `unhealthy` (it takes no new pod) or `gone` (pods hold it, but the Device object does not list
-            it).
-        socket: Id of its socket; -1 if unknown.
-        zone: NUMA node; -1 if unknown.
-        switch: Id of its PCIe switch; empty if unknown.
-        total: Resource name -> capacity.
-        percent_used: Sum of the shares in percent. Above 100, it was allocated too often.
-        shares: One share for each pod that holds a part of the device, by uid of the pod.
-        functions: All virtual functions of the device, by bus id.
-    """
-
-    type: str
-    minor: int
-    id: str = ""
+    type: str  # `gpu`, `rdma`, `fpga` or a vendor's type
+    minor: int  # Index of the device within its type. Type and minor identify it on the node.
+    id: str = ""  # UUID or bus id; may be empty
+    # `healthy`, `unhealthy` (it takes no new pod) or `gone` (pods hold it, but the Device object does not list it).
     state: Literal["healthy", "unhealthy", "gone"] = "healthy"
-    socket: int = -1
-    zone: int = UNKNOWN_NUMA_NODE
-    switch: str = UNKNOWN_SWITCH
-    total: dict[str, int] = {}
-    percent_used: int = 0
-    shares: tuple[Share, ...] = ()
-    functions: tuple[Function, ...] = ()
+    socket: int = -1  # Id of its socket; -1 if unknown
+    zone: int = UNKNOWN_NUMA_NODE  # NUMA node; -1 if unknown
+    switch: str = UNKNOWN_SWITCH  # Id of its PCIe switch; empty if unknown
+    total: dict[str, int] = {}  # Resource name -> capacity
+    percent_used: int = 0  # Sum of the shares in percent. Above 100, it was allocated too often.
+    shares: tuple[Share, ...] = ()  # One share for each pod that holds a part of the device, by uid of the pod
+    functions: tuple[Function, ...] = ()  # All virtual functions of the device, by bus id
 
     @property
     def percent_free(self) -> int:
@@ -84,17 +64,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShareTotals(NamedTuple):
-    """Use of all GPUs of a node. Percentages are of one GPU, so two full GPUs are 200.
+    """Use of all GPUs of a node. Percentages are of one GPU, so two full GPUs are 200."""
 
-    Attributes:
-        cards: Number of healthy GPUs.
-        used: Sum of the percentages that pods hold.
-        stranded: Sum of the free percentages on healthy GPUs that are partly used. A pod that needs whole GPUs cannot
-            use them.
-    """
-
-    cards: int = 0
-    used: int = 0
+    cards: int = 0  # Number of healthy GPUs
+    used: int = 0  # Sum of the percentages that pods hold
+    # Sum of the free percentages on healthy GPUs that are partly used. A pod that needs whole GPUs cannot use them.
     stranded: int = 0
 
 

@@ -27,33 +27,20 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 
 class Cause(StrEnum):
-    """The causes for which a pod is taken away from its workload.
+    """The causes for which a pod is taken away from its workload."""
 
-    Attributes:
-        MIGRATION: A PodMigrationJob of the descheduler moves it.
-        DRAIN: The descheduler empties its node.
-        DESCHEDULING: A plugin of the descheduler evicts it without a migration job.
-        PREEMPTION: A pod of higher priority takes its place.
-        SCHEDULER: The scheduler evicts it for another reason, such as its quota.
-        AGENT: The agent of its node evicts it.
-        RECOMMENDATION: The recommender evicts it, so that a new pod gets the recommended requests.
-        API_EVICTION: Somebody else used the eviction API of the API server, for example `kubectl drain`.
-        KUBELET: The kubelet ends it, for example for lack of memory on the node.
-        NODE_LOSS: Its node is gone or has a NoExecute taint.
-        DELETION: Somebody deleted it.
-    """
-
-    MIGRATION = "migration"
-    DRAIN = "drain"
-    DESCHEDULING = "descheduling"
-    PREEMPTION = "preemption"
-    SCHEDULER = "eviction by the scheduler"
-    AGENT = "eviction by the node's agent"
-    RECOMMENDATION = "recommendation"
+    MIGRATION = "migration"  # A PodMigrationJob of the descheduler moves it
+    DRAIN = "drain"  # The descheduler empties its node
+    DESCHEDULING = "descheduling"  # A plugin of the descheduler evicts it without a migration job
+    PREEMPTION = "preemption"  # A pod of higher priority takes its place
+    SCHEDULER = "eviction by the scheduler"  # The scheduler evicts it for another reason, such as its quota
+    AGENT = "eviction by the node's agent"  # The agent of its node evicts it
+    RECOMMENDATION = "recommendation"  # The recommender evicts it, so that a new pod gets the recommended requests
+    # Somebody else used the eviction API of the API server, for example `kubectl drain`.
     API_EVICTION = "eviction through the API server"
-    KUBELET = "eviction by the kubelet"
-    NODE_LOSS = "node loss"
-    DELETION = "deletion"
+    KUBELET = "eviction by the kubelet"  # The kubelet ends it, for example for lack of memory on the node
+    NODE_LOSS = "node loss"  # Its node is gone or has a NoExecute taint
+    DELETION = "deletion"  # Somebody deleted it
 
 
 _BY_INITIATOR: Final = {
@@ -73,25 +60,15 @@ _BY_CONDITION: Final = {
 
 
 class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The disruption of one pod: who takes, or took, the pod away from its workload, and why.
+    """The disruption of one pod: who takes, or took, the pod away from its workload, and why."""
 
-    Attributes:
-        cause: Kind of the disruption.
-        by: Component or plugin that decided it; "" if it is unknown.
-        job: Name of the migration job; "" if there is none.
-        node: Node that the pod leaves; "" if it is unknown.
-        message: Reason as a sentence; may be empty.
-        at: RFC 3339 time of the decision.
-        is_over: Whether the pod has left.
-    """
-
-    cause: Cause
-    by: str = ""
-    job: str = ""
-    node: str = ""
-    message: str = ""
-    at: str
-    is_over: bool = False
+    cause: Cause  # Kind of the disruption
+    by: str = ""  # Component or plugin that decided it; "" if it is unknown
+    job: str = ""  # Name of the migration job; "" if there is none
+    node: str = ""  # Node that the pod leaves; "" if it is unknown
+    message: str = ""  # Reason as a sentence; may be empty
+    at: str  # RFC 3339 time of the decision
+    is_over: bool = False  # Whether the pod has left
 
     @property
     def sentence(self) -> str:

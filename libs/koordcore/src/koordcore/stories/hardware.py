@@ -45,39 +45,26 @@ T = TypeVar("T")
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that holds CPUs, NUMA amounts or devices of a node.
-
-    Attributes:
-        qos: Koordinator QoS class.
-        cpuset: CPUs that only this pod may own, as a Linux CPU list; empty if none.
-        cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`; empty without CPUs.
-        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
-        zones: NUMA zone -> resource -> amount that the pod takes there.
-    """
+    """A pod that holds CPUs, NUMA amounts or devices of a node."""
 
     uid: str
     namespace: str
     name: str
-    qos: str
-    cpuset: str = ""
-    cpu_bind_policy: str = ""
-    cpu_exclusive_policy: str = ""
-    zones: dict[int, dict[str, int]] = {}
+    qos: str  # Koordinator QoS class
+    cpuset: str = ""  # CPUs that only this pod may own, as a Linux CPU list; empty if none
+    cpu_bind_policy: str = ""  # `FullPCPUs` or `SpreadByPCPUs`; empty without CPUs
+    cpu_exclusive_policy: str = ""  # `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none
+    zones: dict[int, dict[str, int]] = {}  # NUMA zone -> resource -> amount that the pod takes there
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One logical CPU of a node.
+    """One logical CPU of a node."""
 
-    Attributes:
-        id: Id in the kernel.
-        owners: Uids of the pods that own the CPU; more than one is a conflict. If it has no owner, all pods that own no
-            CPUs share it.
-        reserved: Why pods cannot own it, one sentence; empty if they can.
-    """
-
-    id: int
+    id: int  # Id in the kernel
+    # Uids of the pods that own the CPU; more than one is a conflict. If it has no owner, all pods that own no CPUs
+    # share it.
     owners: tuple[str, ...] = ()
-    reserved: str = ""
+    reserved: str = ""  # Why pods cannot own it, one sentence; empty if they can
 
     @property
     def is_free(self) -> bool:
@@ -98,15 +85,10 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZoneAmount(msgspec.Struct, frozen=True, kw_only=True):
-    """Amount of one resource of a NUMA zone: milli-cores for `cpu`, whole units for everything else.
+    """Amount of one resource of a NUMA zone: milli-cores for `cpu`, whole units for everything else."""
 
-    Attributes:
-        total: Allocatable amount.
-        used: Amount that pods with a NUMA policy take; of cpu, also the CPUs of the zone that other pods own.
-    """
-
-    total: int
-    used: int
+    total: int  # Allocatable amount
+    used: int  # Amount that pods with a NUMA policy take; of cpu, also the CPUs of the zone that other pods own
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,23 +99,14 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Zone(msgspec.Struct, frozen=True, kw_only=True):
-    """A NUMA node with its cores and devices.
+    """A NUMA node with its cores and devices."""
 
-    Attributes:
-        id: Id of the NUMA node; -1 for devices whose NUMA node is unknown.
-        cores: Cores of the NUMA node in this socket, by id.
-        amounts: Resource name -> total and used; empty if the zone is not reported.
-        switches: PCIe switches by id.
-        cpus_free: Number of CPUs that a pod could own.
-        cores_free: Number of whole cores that a pod could own.
-    """
-
-    id: int
-    cores: tuple[Core, ...] = ()
-    amounts: dict[str, ZoneAmount] = {}
-    switches: tuple[Switch, ...] = ()
-    cpus_free: int = 0
-    cores_free: int = 0
+    id: int  # Id of the NUMA node; -1 for devices whose NUMA node is unknown
+    cores: tuple[Core, ...] = ()  # Cores of the NUMA node in this socket, by id
+    amounts: dict[str, ZoneAmount] = {}  # Resource name -> total and used; empty if the zone is not reported
+    switches: tuple[Switch, ...] = ()  # PCIe switches by id
+    cpus_free: int = 0  # Number of CPUs that a pod could own
+    cores_free: int = 0  # Number of whole cores that a pod could own
 
 
 class Socket(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,24 +117,16 @@ class Socket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeHardware(msgspec.Struct, frozen=True, kw_only=True):
-    """The hardware of a node as a tree from socket to CPU and device, with the pods that hold parts of it.
-
-    Attributes:
-        node: Name of the node.
-        cpu_bind_policy: CPU bind policy that the node's label or kubelet applies to every pod; "None" without one.
-        topology_policy: NUMA topology policy of the node; empty if none.
-        sockets: The tree, by id.
-        owners: Pods that hold a part of it, by namespace and name.
-        conflicts: One sentence for each CPU, device or virtual function that is held more than once.
-        problems: One sentence for each part of the objects that was ignored, with the reason; the first 50.
-    """
+    """The hardware of a node as a tree from socket to CPU and device, with the pods that hold parts of it."""
 
     node: str
+    # CPU bind policy that the node's label or kubelet applies to every pod; "None" without one.
     cpu_bind_policy: str = "None"
-    topology_policy: str = ""
-    sockets: tuple[Socket, ...] = ()
-    owners: tuple[Owner, ...] = ()
-    conflicts: tuple[str, ...] = ()
+    topology_policy: str = ""  # NUMA topology policy of the node; empty if none
+    sockets: tuple[Socket, ...] = ()  # The tree, by id
+    owners: tuple[Owner, ...] = ()  # Pods that hold a part of it, by namespace and name
+    conflicts: tuple[str, ...] = ()  # One sentence for each CPU, device or virtual function that is held more than once
+    # One sentence for each part of the objects that was ignored, with the reason; the first 50.
     problems: tuple[str, ...] = ()
 
     @property
@@ -188,7 +153,6 @@ def node_hardware(
     Invalid parts of the objects are ignored and listed in `problems`.
 
     Args:
-        name: Name of the node.
         node: The Node object; None if it was deleted.
         topology: The NodeResourceTopology as JSON; None if there is none.
         device: The Device object as JSON; None if there is none.

@@ -33,41 +33,25 @@ _READY: Final = "BoundPodReady"
 
 
 class MigrationStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event of a migration.
+    """One event of a migration."""
 
-    Attributes:
-        at: RFC 3339 time.
-        position: Position in the log.
-        actor: Instance that wrote the event.
-        step: Kind of the event in one word, for example "arbitrated".
-        sentence: The event and its reason as a sentence; may be empty.
-    """
-
-    at: str
-    position: int
-    actor: str
-    step: str
-    sentence: str = ""
+    at: str  # RFC 3339 time
+    position: int  # Position in the log
+    actor: str  # Instance that wrote the event
+    step: str  # Kind of the event in one word, for example "arbitrated"
+    sentence: str = ""  # The event and its reason as a sentence; may be empty
 
 
 class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The life of one PodMigrationJob, as `koord explain migration` shows it.
+    """The life of one PodMigrationJob, as `koord explain migration` shows it."""
 
-    Attributes:
-        job: Name of the PodMigrationJob.
-        uid: Uid of the PodMigrationJob.
-        state: Progress of the migration, before the job was deleted if it was.
-        steps: Events of the migration, oldest first.
-        seconds: Time from arbitration to the end; None while it has not ended.
-        unavailable_seconds: Time from the request of the eviction until the new pod was ready; None if no eviction was
-            requested, or if the new pod is not ready.
-    """
-
-    job: str
-    uid: str
-    state: MigrationState
-    steps: list[MigrationStep] = []
-    seconds: float | None = None
+    job: str  # Name of the PodMigrationJob
+    uid: str  # Uid of the PodMigrationJob
+    state: MigrationState  # Progress of the migration, before the job was deleted if it was
+    steps: list[MigrationStep] = []  # Events of the migration, oldest first
+    seconds: float | None = None  # Time from arbitration to the end; None while it has not ended
+    # Time from the request of the eviction until the new pod was ready; None if no eviction was requested, or if the
+    # new pod is not ready.
     unavailable_seconds: float | None = None
 
 

@@ -119,64 +119,40 @@ _FORBIDDEN: Final = "ForbiddenMigratePod"
 
 
 class Modification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of the descheduler's audit: a decision to change something, or the outcome of the change.
+    """One entry of the descheduler's audit: a decision to change something, or the outcome of the change."""
 
-    Attributes:
-        id: Id of the event. Further records of the same event have "/1", "/2" and so on behind it.
-        at: RFC 3339 time of the decision.
-        position: Position in the log.
-        actor: Instance that decided.
-        epoch: Leadership term of the actor.
-        based_on: Position of the log on which the decision was based.
-        cause: Id of the event or request that led to it.
-        action: What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`,
-            `reservation_delete`, `evict_request`, `evict`, `soft_evict`, `delete_pod`, `patch_deletion_cost`,
-            `plan_moves`, `plan_commit`, `plan_hold`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`,
-            `untaint`, `label`, `gc_delete`, `config_change` or `dry_run`.
-        decision: `allowed`, `waiting` (a limit delays it) or `refused`; for an outcome `done` or `failed`; `dry_run` if
-            nothing was changed.
-        asked_by: The user who asked for it; "" if nobody did.
-        configuration: Hash of the descheduler's configuration at that moment; for a dry run, of the configuration that
-            was tried. "" for facts before the first record of a configuration.
-        round: RFC 3339 time of the round that decided; "" if it was not a round.
-        profile: Profile of the configuration whose plugin decided; "" if there is none.
-        plugin: Plugin or controller that decided; "" if it is unknown.
-        namespace: Namespace of the pod; "" if there is no pod.
-        pod: Name of the pod; "" if there is no pod.
-        uid: Uid of the pod; "" if it is unknown.
-        node: Node of the pod or of the drain; "" if it is unknown.
-        job: Name of the PodMigrationJob; "" if there is none.
-        job_uid: Uid of the PodMigrationJob; "" if there is none.
-        reasons: Codes of limits, reasons of conditions, or the text of the plugin.
-        inputs: The numbers on which the decision rests: counts and limits, usage and thresholds.
-        before: Changed annotation -> value before; "" if there was none.
-        after: Changed field or annotation -> new value.
-    """
-
-    id: str
-    at: str
-    position: int
-    actor: str
-    epoch: int = 0
-    based_on: int = 0
-    cause: str = ""
+    id: str  # Id of the event. Further records of the same event have "/1", "/2" and so on behind it.
+    at: str  # RFC 3339 time of the decision
+    position: int  # Position in the log
+    actor: str  # Instance that decided
+    epoch: int = 0  # Leadership term of the actor
+    based_on: int = 0  # Position of the log on which the decision was based
+    cause: str = ""  # Id of the event or request that led to it
+    # What is changed: `job_create`, `job_arbitrate`, `job_update`, `reservation_create`, `reservation_delete`,
+    # `evict_request`, `evict`, `soft_evict`, `delete_pod`, `patch_deletion_cost`, `plan_moves`, `plan_commit`,
+    # `plan_hold`, `plan_end`, `drain_transition`, `cordon`, `uncordon`, `taint`, `untaint`, `label`, `gc_delete`,
+    # `config_change` or `dry_run`.
     action: str
+    # `allowed`, `waiting` (a limit delays it) or `refused`; for an outcome `done` or `failed`; `dry_run` if nothing was
+    # changed.
     decision: str
-    asked_by: str = ""
+    asked_by: str = ""  # The user who asked for it; "" if nobody did
+    # Hash of the descheduler's configuration at that moment; for a dry run, of the configuration that was tried. "" for
+    # facts before the first record of a configuration.
     configuration: str = ""
-    round: str = ""
-    profile: str = ""
-    plugin: str = ""
-    namespace: str = ""
-    pod: str = ""
-    uid: str = ""
-    node: str = ""
-    job: str = ""
-    job_uid: str = ""
-    reasons: list[str] = []
-    inputs: Inputs = {}
-    before: dict[str, str] = {}
-    after: dict[str, str] = {}
+    round: str = ""  # RFC 3339 time of the round that decided; "" if it was not a round
+    profile: str = ""  # Profile of the configuration whose plugin decided; "" if there is none
+    plugin: str = ""  # Plugin or controller that decided; "" if it is unknown
+    namespace: str = ""  # Namespace of the pod; "" if there is no pod
+    pod: str = ""  # Name of the pod; "" if there is no pod
+    uid: str = ""  # Uid of the pod; "" if it is unknown
+    node: str = ""  # Node of the pod or of the drain; "" if it is unknown
+    job: str = ""  # Name of the PodMigrationJob; "" if there is none
+    job_uid: str = ""  # Uid of the PodMigrationJob; "" if there is none
+    reasons: list[str] = []  # Codes of limits, reasons of conditions, or the text of the plugin
+    inputs: Inputs = {}  # The numbers on which the decision rests: counts and limits, usage and thresholds
+    before: dict[str, str] = {}  # Changed annotation -> value before; "" if there was none
+    after: dict[str, str] = {}  # Changed field or annotation -> new value
 
 
 class Act(NamedTuple):
@@ -280,7 +256,6 @@ def modifications_of(
     """Yield the modifications that a fact records.
 
     Args:
-        stored: The fact.
         event: The decoded fact.
         before: State of its aggregate before the fact; None if it did not exist.
         after: State of its aggregate after the fact; None if it no longer exists.

@@ -111,21 +111,13 @@ STEPS: Final = {
 
 
 class Moment(NamedTuple):
-    """One event in the life of a pod, with a sentence about it.
+    """One event in the life of a pod, with a sentence about it."""
 
-    Attributes:
-        step: Kind of the event.
-        sentence: Description without the name of the pod; may be empty.
-        stored: The stored event with time, actor, position and trace.
-        event: The decoded event; None if this code cannot decode it.
-        is_fact: False for an explanation, which has no position in the log.
-    """
-
-    step: Step
-    sentence: str
-    stored: StoredEvent
-    event: Event | None
-    is_fact: bool
+    step: Step  # Kind of the event
+    sentence: str  # Description without the name of the pod; may be empty
+    stored: StoredEvent  # The stored event with time, actor, position and trace
+    event: Event | None  # The decoded event; None if this code cannot decode it
+    is_fact: bool  # False for an explanation, which has no position in the log
 
 
 def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[Moment]:
@@ -134,7 +126,6 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
     An explanation is placed behind the last fact that its writer had folded.
 
     Args:
-        uid: Uid of the pod.
         facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs` and of the pod's nodes
             (`nodestate.<node>`, `criproxy.<node>`), in any order. Those of other pods are left out.
         explanations: Events of `explanations.pod.<uid>`, `explanations.refusal.<uid>` and those of its admission, each
@@ -228,7 +219,6 @@ def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
 
     Args:
         devices: The unhealthy devices; empty if all are healthy again.
-        node: Name of the node.
     """
     if not devices:
         return f"all devices of the pod on {node} are healthy again"

@@ -24,43 +24,29 @@ _DEFAULT_POLICY: Final = "Default"
 
 
 class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Reservation at one moment, as people see it. Amounts are milli-cores for cpu, whole units for everything else.
+    """A Reservation at one moment, as people see it.
 
-    Attributes:
-        phase: Pending, Available, Succeeded or Failed.
-        node: Node of the Reservation; empty without one.
-        created_at: RFC 3339 time of its creation.
-        expires_at: RFC 3339 time at which it expires; empty if it never does, or has ended already.
-        policy: Default, Aligned or Restricted.
-        allocate_once: Whether the Reservation ends as soon as one pod uses it.
-        for_pods: Pods that may use it: one text for each rule in `spec.owners[]`.
-        reserved: Resource -> amount that the Reservation holds, or requests while it is Pending.
-        taken: Resource -> amount that its owners take from it.
-        unused: Resource -> amount that it holds and that no owner takes; empty unless it is Available.
-        allocated: Sum of its owners' requests, for the resources in `reserved`.
-        owners: The pods that use it.
-        conditions: Conditions of its status.
-        message: Why it has no node, or why it ended; empty otherwise.
-        problem: Why the object of the Reservation is invalid; empty if it is valid.
+    Amounts are milli-cores for cpu, whole units for everything else.
     """
 
     name: str
     uid: str
-    phase: str
-    node: str = ""
-    created_at: str = ""
-    expires_at: str = ""
-    policy: str = _DEFAULT_POLICY
-    allocate_once: bool = True
-    for_pods: list[str] = []
-    reserved: dict[str, int] = {}
-    taken: dict[str, int] = {}
+    phase: str  # Pending, Available, Succeeded or Failed
+    node: str = ""  # Node of the Reservation; empty without one
+    created_at: str = ""  # RFC 3339 time of its creation
+    expires_at: str = ""  # RFC 3339 time at which it expires; empty if it never does, or has ended already
+    policy: str = _DEFAULT_POLICY  # Default, Aligned or Restricted
+    allocate_once: bool = True  # Whether the Reservation ends as soon as one pod uses it
+    for_pods: list[str] = []  # Pods that may use it: one text for each rule in `spec.owners[]`
+    reserved: dict[str, int] = {}  # Resource -> amount that the Reservation holds, or requests while it is Pending
+    taken: dict[str, int] = {}  # Resource -> amount that its owners take from it
+    # Resource -> amount that it holds and that no owner takes; empty unless it is Available.
     unused: dict[str, int] = {}
-    allocated: dict[str, int] = {}
-    owners: list[statuses.ReservationOwner] = []
-    conditions: list[statuses.ReservationCondition] = []
-    message: str = ""
-    problem: str = ""
+    allocated: dict[str, int] = {}  # Sum of its owners' requests, for the resources in `reserved`
+    owners: list[statuses.ReservationOwner] = []  # The pods that use it
+    conditions: list[statuses.ReservationCondition] = []  # Conditions of its status
+    message: str = ""  # Why it has no node, or why it ended; empty otherwise
+    problem: str = ""  # Why the object of the Reservation is invalid; empty if it is valid
 
 
 def reservation_view(document: Mapping[str, object], status: statuses.ReservationStatus) -> ReservationView:

@@ -272,12 +272,7 @@ OfRound: TypeAlias = DeletionCostsDecided | DeletionCostsCarriedOut | EvictionRe
 
 
 def round_sentence(event: OfRound, uid: str) -> str | None:
-    """Return what an event says about one pod; None if it says nothing about it.
-
-    Args:
-        event: The event.
-        uid: Uid of the pod.
-    """
+    """Return what an event says about one pod; None if it says nothing about it."""
     if isinstance(event, EvictionRefused):
         return f"not evicted in round {event.move.round}: {_refusal(event)}" if event.move.uid == uid else None
     if isinstance(event, DeletionCostsCarriedOut):

@@ -22,19 +22,12 @@ def report_time(report: NodeUsageReported) -> str | None:
 
 
 class ArchivedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A usage report in the archive.
+    """A usage report in the archive."""
 
-    Attributes:
-        node: Subject token of the node.
-        reported_at: Time of the report, see `report_time`. The archive has one report of a node for each time.
-        seq: Position of the report in the stream of observations.
-        body: The report as its agent encoded it.
-    """
-
-    node: str
-    reported_at: str
-    seq: int
-    body: msgspec.Raw
+    node: str  # Subject token of the node
+    reported_at: str  # Time of the report, see `report_time`. The archive has one report of a node for each time.
+    seq: int  # Position of the report in the stream of observations
+    body: msgspec.Raw  # The report as its agent encoded it
 
 
 class ReportsAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,37 +35,24 @@ class VirtualFunction(msgspec.Struct, frozen=True, gc=False):
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A device, or a share of one, that a pod holds.
+    """A device, or a share of one, that a pod holds."""
 
-    Attributes:
-        type: `gpu`, `rdma`, `fpga` or a vendor's type.
-        minor: Index of the device within its type. Type and minor identify it on the node.
-        id: UUID or bus id from the Device object; empty if unknown.
-        amounts: Resource name -> amount taken from the device. For resources in percent, 100 is a whole device.
-        virtual_functions: Virtual functions of the device that the pod holds.
-        template: Name of the vendor's template for shared devices; empty without one.
-    """
-
-    type: str
-    minor: int
-    id: str = ""
+    type: str  # `gpu`, `rdma`, `fpga` or a vendor's type
+    minor: int  # Index of the device within its type. Type and minor identify it on the node.
+    id: str = ""  # UUID or bus id from the Device object; empty if unknown
+    # Resource name -> amount taken from the device. For resources in percent, 100 is a whole device.
     amounts: dict[str, int] = {}
-    virtual_functions: tuple[VirtualFunction, ...] = ()
-    template: str = ""
+    virtual_functions: tuple[VirtualFunction, ...] = ()  # Virtual functions of the device that the pod holds
+    template: str = ""  # Name of the vendor's template for shared devices; empty without one
 
 
 class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Amounts that a pod takes from a Reservation.
+    """Amounts that a pod takes from a Reservation."""
 
-    Attributes:
-        name: Name of the Reservation.
-        uid: Uid of the Reservation. The entry of the Reservation in the node's ledger has this uid.
-        amounts: Resource name -> amount that the pod takes from the Reservation instead of the node. Empty if another
-            scheduler bound the pod, because the annotation does not contain it.
-    """
-
-    name: str
-    uid: str
+    name: str  # Name of the Reservation
+    uid: str  # Uid of the Reservation. The entry of the Reservation in the node's ledger has this uid.
+    # Resource name -> amount that the pod takes from the Reservation instead of the node. Empty if another scheduler
+    # bound the pod, because the annotation does not contain it.
     amounts: dict[str, int] = {}
 
 
@@ -74,49 +61,37 @@ DEFAULT_BIND_TIMEOUT_SECONDS: Final = 600
 
 
 class ClaimBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A PersistentVolumeClaim that has to be bound before the pod is bound.
+    """A PersistentVolumeClaim that has to be bound before the pod is bound."""
 
-    Attributes:
-        namespace: Namespace of the claim and of the pod.
-        claim: Name of the claim.
-        volume: PersistentVolume that was chosen for the claim; "" if a provisioner makes one for the pod's node.
-    """
-
-    namespace: str
-    claim: str
-    volume: str = ""
+    namespace: str  # Namespace of the claim and of the pod
+    claim: str  # Name of the claim
+    volume: str = ""  # PersistentVolume that was chosen for the claim; "" if a provisioner makes one for the pod's node
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The allocation of a pod: what it got on its node besides its requests. Most pods have the empty one, `NOTHING`.
+    """The allocation of a pod: what it got on its node besides its requests.
 
-    Attributes:
-        version: Version of this shape. A reader refuses a version that it does not know.
-        cpuset: CPUs that the pod owns, so that no other pod owns them, as a valid Linux CPU list (`0-3,8`); empty for
-            none. The scheduler writes the canonical form; a list that another scheduler wrote is kept unchanged.
-        cpu_bind_policy: `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset.
-        cpu_exclusive_policy: `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none.
-        zones: Amounts per NUMA zone, ascending by zone; empty if the pod is not bound to zones.
-        devices: Devices, or shares of devices, that the pod holds; ascending by type and minor.
-        reservation: Amounts that the pod takes from a Reservation; None if it uses no Reservation.
-        quota: Name of the quota that the pod is charged to; empty if it has none of its own.
-        ignores_reservations: Whether the pod may hold CPUs and devices that a Reservation of the node holds as well.
-        volume_claims: PersistentVolumeClaims of the pod that were not bound when it was placed, in the order of its
-            volumes.
-        bind_timeout_seconds: Seconds after the placement until which these claims must be bound. Otherwise the pod
-            loses its node.
+    Most pods have the empty one, `NOTHING`.
     """
 
-    version: Literal[1] = 1
+    version: Literal[1] = 1  # Version of this shape. A reader refuses a version that it does not know.
+    # CPUs that the pod owns, so that no other pod owns them, as a valid Linux CPU list (`0-3,8`); empty for none. The
+    # scheduler writes the canonical form; a list that another scheduler wrote is kept unchanged.
     cpuset: str = ""
-    cpu_bind_policy: str = ""
-    cpu_exclusive_policy: str = ""
+    cpu_bind_policy: str = ""  # `FullPCPUs` or `SpreadByPCPUs`, as it was applied; empty without a cpuset
+    cpu_exclusive_policy: str = ""  # `PCPULevel` or `NUMANodeLevel`; empty if the pod requested none
+    # Amounts per NUMA zone, ascending by zone; empty if the pod is not bound to zones.
     zones: tuple[ZoneAmounts, ...] = ()
+    # Devices, or shares of devices, that the pod holds; ascending by type and minor.
     devices: tuple[AllocatedDevice, ...] = ()
+    # Amounts that the pod takes from a Reservation; None if it uses no Reservation.
     reservation: ReservationUse | None = None
-    quota: str = ""
+    quota: str = ""  # Name of the quota that the pod is charged to; empty if it has none of its own
+    # Whether the pod may hold CPUs and devices that a Reservation of the node holds as well.
     ignores_reservations: bool = False
+    # PersistentVolumeClaims of the pod that were not bound when it was placed, in the order of its volumes.
     volume_claims: tuple[ClaimBinding, ...] = ()
+    # Seconds after the placement until which these claims must be bound. Otherwise the pod loses its node.
     bind_timeout_seconds: int = DEFAULT_BIND_TIMEOUT_SECONDS
 
     @property

@@ -105,17 +105,11 @@ Buckets = LinearBuckets | ExponentialBuckets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramOptions:
-    """Options of a histogram. Two histograms can be merged only if their options are equal.
+    """Options of a histogram. Two histograms can be merged only if their options are equal."""
 
-    Attributes:
-        buckets: Division of the value range.
-        epsilon: Buckets with a smaller weight are ignored at both ends of the histogram.
-        half_life_seconds: Time in which a sample loses half of its weight; None: samples do not age.
-    """
-
-    buckets: Buckets
-    epsilon: float
-    half_life_seconds: float | None = None
+    buckets: Buckets  # Division of the value range
+    epsilon: float  # Buckets with a smaller weight are ignored at both ends of the histogram
+    half_life_seconds: float | None = None  # Time in which a sample loses half of its weight; None: samples do not age
 
     def __post_init__(self) -> None:
         _require(self.epsilon > 0, "greater than 0", self.epsilon, "epsilon")
@@ -124,34 +118,22 @@ class HistogramOptions:
 
 
 class HistogramCheckpoint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A compact form of a histogram for storage. Weights are relative to the largest, which is 10000.
+    """A compact form of a histogram for storage. Weights are relative to the largest, which is 10000."""
 
-    Attributes:
-        reference_timestamp: Unix seconds at which a new sample counts with its own weight; None if unknown or samples
-            do not age.
-        total_weight: Sum of all weights before they were made relative.
-        bucket_weights: Bucket -> relative weight. Weights that round to 0 are left out.
-    """
-
+    # Unix seconds at which a new sample counts with its own weight; None if unknown or samples do not age.
     reference_timestamp: float | None = None
-    total_weight: float = 0.0
-    bucket_weights: dict[int, int] = {}
+    total_weight: float = 0.0  # Sum of all weights before they were made relative
+    bucket_weights: dict[int, int] = {}  # Bucket -> relative weight. Weights that round to 0 are left out.
 
 
 @dataclass(slots=True)
 class DecayingHistogram:
-    """A histogram of samples that lose weight with age. Only one task may use an instance.
+    """A histogram of samples that lose weight with age. Only one task may use an instance."""
 
-    Attributes:
-        options: Buckets and half life.
-        weights: Bucket -> weight; zeros are left out.
-        total: Sum of all added weights minus all subtracted ones.
-        reference: Unix seconds at which a new sample counts with exactly its own weight. Later samples count more.
-    """
-
-    options: HistogramOptions
-    weights: dict[int, float] = field(default_factory=dict[int, float])
-    total: float = 0.0
+    options: HistogramOptions  # Buckets and half life
+    weights: dict[int, float] = field(default_factory=dict[int, float])  # Bucket -> weight; zeros are left out
+    total: float = 0.0  # Sum of all added weights minus all subtracted ones
+    # Unix seconds at which a new sample counts with exactly its own weight. Later samples count more.
     reference: float = _YEAR_ONE
 
     def add(self, value: float, weight: float, at: float) -> None:

@@ -32,7 +32,6 @@ def parse_literal(text: str, bits: int = 32) -> int:
     """Parse an integer as Go writes it: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits, with sign.
 
     Args:
-        text: The literal.
         bits: The number must fit a signed integer of this size.
 
     Raises:

@@ -58,16 +58,12 @@ class Quantity:
 
     Comparison and hash use only the amount: `1Ki` equals `1024`.
 
-    Attributes:
-        nano: The amount times 10**9; an exact integer.
-        notation: Notation for output. A sum or difference has that of the left operand, or of the right one if the left
-            is zero.
-
     Source:
         protocol spec, 1.1
     """
 
-    nano: int
+    nano: int  # The amount times 10**9; an exact integer
+    # Notation for output. A sum or difference has that of the left operand, or of the right one if the left is zero.
     notation: Notation = Notation.DECIMAL
 
     def value(self) -> int:

@@ -28,22 +28,15 @@ _Members: TypeAlias = dict[int, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class CpuTopology:
-    """All logical CPUs of a node, grouped by socket, NUMA node and core.
-
-    Attributes:
-        places: Place of each CPU.
-        sockets: Socket id -> CPU ids.
-        nodes: NUMA node id -> CPU ids.
-        cores: Core id -> CPU ids.
-        nodes_of_socket: Socket id -> ids of its NUMA nodes.
-        cores_of_node: NUMA node id -> ids of its cores.
-    """
+    """All logical CPUs of a node, grouped by socket, NUMA node and core."""
 
     places: tuple[CpuPlace, ...]
-    sockets: _Members = field(init=False, repr=False, compare=False)
-    nodes: _Members = field(init=False, repr=False, compare=False)
-    cores: _Members = field(init=False, repr=False, compare=False)
+    sockets: _Members = field(init=False, repr=False, compare=False)  # Socket id -> CPU ids
+    nodes: _Members = field(init=False, repr=False, compare=False)  # NUMA node id -> CPU ids
+    cores: _Members = field(init=False, repr=False, compare=False)  # Core id -> CPU ids
+    # Socket id -> ids of its NUMA nodes.
     nodes_of_socket: Mapping[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    # NUMA node id -> ids of its cores.
     cores_of_node: Mapping[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

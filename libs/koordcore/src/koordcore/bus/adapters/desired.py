@@ -60,7 +60,6 @@ class JetStreamDesiredStore:
         """Write a deletion marker for the node's key. Afterwards, `get` returns None.
 
         Args:
-            node: Name of the node.
             check: As for `put`.
         """
         await self._write(node, b"", b"KV-Operation: DEL\r\n", check)

@@ -36,12 +36,7 @@ from koordcore.ports.snapshots import SnapshotStore
 
 
 class ArchivedEventLog:
-    """An `EventLog` whose history begins in an archive. Everything else is answered by the log itself.
-
-    Args:
-        log: The log.
-        place: Place of the archive.
-    """
+    """An `EventLog` whose history begins in an archive. Everything else is answered by the log itself."""
 
     def __init__(self, log: EventLog, place: Place) -> None:
         self._log = log
@@ -150,9 +145,7 @@ async def archive_facts(
     """Copy all facts up to a position that the archive does not have yet, and return its list.
 
     Args:
-        events: The log of facts.
         place: Place of the archive. It is created with the first part.
-        cluster: Id of the cluster.
         upto: Position of the last fact to copy.
         progress: Called with the position after each part.
         facts_of_part: Largest number of facts in a file.

@@ -40,45 +40,26 @@ DENSE_FACTS: Final = 10_000_000
 
 
 class FoldVersion(NamedTuple):
-    """What must be equal for a snapshot to be loaded: a snapshot of another version is passed over.
+    """What must be equal for a snapshot to be loaded: a snapshot of another version is passed over."""
 
-    Attributes:
-        fold: Name of the fold, for example "manager".
-        code_version: Version of koordcore.
-        schema_fingerprint: Digest of the schema of the state.
-    """
-
-    fold: str
-    code_version: str
-    schema_fingerprint: str
+    fold: str  # Name of the fold, for example "manager"
+    code_version: str  # Version of koordcore
+    schema_fingerprint: str  # Digest of the schema of the state
 
 
 class ArchivedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot in the list of an archive.
-
-    Attributes:
-        fold: Name of the fold.
-        code_version: Version of koordcore that wrote it.
-        schema_fingerprint: Digest of the schema of the state.
-        position: Position of the last folded fact.
-        fact_id: Id of this fact. In another log, another fact or none has the position.
-        occurred_at: RFC 3339 time of this fact.
-        taken_at: RFC 3339 time at which the snapshot was taken.
-        file: Name of the file.
-        size: Size of the file in bytes.
-        sha256: Hash of the file, hexadecimal.
-    """
+    """One snapshot in the list of an archive."""
 
     fold: str
-    code_version: str
-    schema_fingerprint: str
-    position: int
-    fact_id: str
-    occurred_at: str
-    taken_at: str
+    code_version: str  # Version of koordcore that wrote it
+    schema_fingerprint: str  # Digest of the schema of the state
+    position: int  # Position of the last folded fact
+    fact_id: str  # Id of this fact. In another log, another fact or none has the position.
+    occurred_at: str  # RFC 3339 time of this fact
+    taken_at: str  # RFC 3339 time at which the snapshot was taken
     file: str
-    size: int
-    sha256: str
+    size: int  # Size of the file in bytes
+    sha256: str  # Hash of the file, hexadecimal
 
     @property
     def version(self) -> FoldVersion:
@@ -94,8 +75,6 @@ def serving(
     The later ones of the result are for the case that the nearest one cannot be read.
 
     Args:
-        snapshots: All snapshots of the archive.
-        version: Version of the fold.
         at_most: The position; None: any.
         after: Only snapshots behind this position are worth loading.
     """
@@ -144,17 +123,11 @@ class UnusableSnapshot(InvalidArchive):
 
 
 class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of the snapshots of an archive.
-
-    Attributes:
-        version: Version of this format.
-        cluster: Id of the cluster.
-        snapshots: The snapshots, in the order in which they were taken.
-    """
+    """The list of the snapshots of an archive."""
 
     version: Literal[1] = 1
     cluster: str
-    snapshots: list[ArchivedSnapshot]
+    snapshots: list[ArchivedSnapshot]  # The snapshots, in the order in which they were taken
 
 
 def version_of(fold: str, schema_fingerprint: str) -> FoldVersion:
@@ -187,8 +160,6 @@ async def write_snapshot(
     """Write the state of a fold to a file, and return its entry for the list.
 
     Args:
-        place: Place of the archive.
-        fold: Version of the fold.
         last: The last folded fact.
         pieces: The state. It must not change before the call returns.
         taken_at: RFC 3339 time.
@@ -245,7 +216,6 @@ class ArchivedSnapshots:
     """The snapshots of an archive.
 
     Args:
-        place: Place of the archive.
         events: The log with its archive. A snapshot is used only if its last fact is in this log.
         refused: Called with one sentence about each snapshot that would fit and is not used; None: log it.
     """
@@ -263,7 +233,6 @@ class ArchivedSnapshots:
         A snapshot that has changed, or that is of another log, is refused, and the next older one is used.
 
         Args:
-            fold: Name of the fold.
             schema_fingerprint: Only snapshots with this fingerprint and the version of this code are usable.
             at_most: Largest position of the snapshot; None: any.
             after: Position that a snapshot must exceed to be of use.
@@ -335,8 +304,6 @@ class SnapshotStoreWithArchive:
     """A `SnapshotStore` that also finds the snapshots of an archive. It saves to the store alone.
 
     Args:
-        store: The store.
-        archive: The snapshots of the archive.
         near: The archive is not asked if the store has a snapshot at most so many facts before the wanted position, or
             any snapshot if no position is wanted. So the restart of a service does not depend on an archive that
             answers slowly.

@@ -29,39 +29,23 @@ class InvalidArchive(Exception):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the archive.
-
-    Attributes:
-        file: Name of the file.
-        first: Position of its first fact.
-        last: Position of its last fact.
-        facts: Number of facts.
-        begins_at: RFC 3339 time of its first fact.
-        ends_at: RFC 3339 time of its last fact.
-        sha256: Hash of the file, hexadecimal.
-    """
+    """One file of the archive."""
 
     file: str
-    first: int
-    last: int
-    facts: int
-    begins_at: str
-    ends_at: str
-    sha256: str
+    first: int  # Position of its first fact
+    last: int  # Position of its last fact
+    facts: int  # Number of facts
+    begins_at: str  # RFC 3339 time of its first fact
+    ends_at: str  # RFC 3339 time of its last fact
+    sha256: str  # Hash of the file, hexadecimal
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of an archive.
-
-    Attributes:
-        version: Version of this format.
-        cluster: Id of the cluster.
-        parts: The parts, in the order of the log, without a gap between them.
-    """
+    """The list of an archive."""
 
     version: Literal[1] = 1
     cluster: str
-    parts: list[Part]
+    parts: list[Part]  # The parts, in the order of the log, without a gap between them
 
     @property
     def first(self) -> int:
@@ -93,9 +77,7 @@ async def read_document(place: Place, name: str, form: type[T]) -> T | None:
     """Return a JSON document of an archive; None if the archive does not have it.
 
     Args:
-        place: Place of the archive.
         name: Name of the file.
-        form: Type of the document.
 
     Raises:
         InvalidArchive: The document is not valid.
@@ -122,7 +104,6 @@ async def read_unchanged(place: Place, name: str, sha256: str, changed: type[Inv
     """Return the content of a file if it has not changed since it was written.
 
     Args:
-        place: Place of the archive.
         name: Name of the file.
         sha256: Hash of the file when it was written, hexadecimal.
         changed: Error to raise if the file has another hash now.

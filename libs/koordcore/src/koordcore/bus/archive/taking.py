@@ -61,10 +61,7 @@ async def take_snapshots(
 
     Args:
         events: The log with its archive.
-        place: Place of the archive.
-        cluster: Id of the cluster.
         fold: Name of the fold, under which its service saves snapshots.
-        source: Functions that create the first state.
         clock: Clock of the times in the list.
         upto: Position of the last fact to fold.
         every: Number of facts between two snapshots.

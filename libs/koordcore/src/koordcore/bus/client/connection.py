@@ -28,17 +28,11 @@ from koordcore.retry import Backoff, retry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for a client's TLS connection.
+    """PEM files for a client's TLS connection."""
 
-    Attributes:
-        ca: Authorities that may have signed the server's certificate.
-        certificate: Certificate of this client; None: the client shows none.
-        key: Key of this certificate.
-    """
-
-    ca: Path
-    certificate: Path | None = None
-    key: Path | None = None
+    ca: Path  # Authorities that may have signed the server's certificate
+    certificate: Path | None = None  # Certificate of this client; None: the client shows none
+    key: Path | None = None  # Key of this certificate
 
 
 def client_context(files: TlsClientFiles | None) -> ssl.SSLContext | None:
@@ -101,29 +95,18 @@ class Denied(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Addresses, credentials and time limits (in seconds) for a connection to the NATS server.
+    """Addresses, credentials and time limits (in seconds) for a connection to the NATS server."""
 
-    Attributes:
-        urls: URLs of one or more servers, `nats://host:port` or `tls://host:port`.
-        name: Name of the connection in the server's monitoring.
-        user: Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
-        nkey_seed_file: File with the seed `SU...` of the user. None: connect without a key.
-        token_file: File with a token that the issuer of credentials checks. It is read again at each reconnect.
-        tls: PEM files for TLS. None: connect without TLS.
-        connect_seconds: Time after which `open_connection` gives up; None: never.
-        reconnect_wait_seconds: Delay before a reconnect; it varies by 20 percent at random.
-        ping_seconds: Interval of the pings that detect a broken connection.
-    """
-
-    urls: tuple[str, ...]
-    name: str = "koord"
-    user: str = "any"
-    nkey_seed_file: Path | None = None
+    urls: tuple[str, ...]  # URLs of one or more servers, `nats://host:port` or `tls://host:port`
+    name: str = "koord"  # Name of the connection in the server's monitoring
+    user: str = "any"  # Name of the NATS user. Its inbox prefix is `_INBOX_<user>`.
+    nkey_seed_file: Path | None = None  # File with the seed `SU...` of the user. None: connect without a key.
+    # File with a token that the issuer of credentials checks. It is read again at each reconnect.
     token_file: Path | None = None
-    tls: TlsClientFiles | None = None
-    connect_seconds: float | None = 30.0
-    reconnect_wait_seconds: float = 0.5
-    ping_seconds: float = 10.0
+    tls: TlsClientFiles | None = None  # PEM files for TLS. None: connect without TLS.
+    connect_seconds: float | None = 30.0  # Time after which `open_connection` gives up; None: never
+    reconnect_wait_seconds: float = 0.5  # Delay before a reconnect; it varies by 20 percent at random
+    ping_seconds: float = 10.0  # Interval of the pings that detect a broken connection
 
     @property
     def inbox_prefix(self) -> str:

@@ -48,15 +48,10 @@ log = logging.getLogger("koordcore.bus")
 
 
 class Secrets(NamedTuple):
-    """The secrets of a connection.
+    """The secrets of a connection."""
 
-    Attributes:
-        seed: Seed `SU...`; None without a key.
-        token: Function that reads the token at each connect; None without a token.
-    """
-
-    seed: str | None
-    token: Callable[[], str] | None
+    seed: str | None  # Seed `SU...`; None without a key
+    token: Callable[[], str] | None  # Function that reads the token at each connect; None without a token
 
 
 def read_secrets(seed_file: Path | None, token_file: Path | None) -> Secrets:
@@ -130,7 +125,6 @@ async def open_connection(connection: BusConnection, waits: Callable[[str], None
     Several attempts are made in each second. If the call is cancelled or raises, the connection is closed.
 
     Args:
-        connection: The connection to open.
         waits: Called with the reason while no server answers: after a second, then after delays that grow to 30 s.
 
     Raises:

@@ -37,44 +37,28 @@ F = TypeVar("F", bound=Foldable)
 
 
 class Folded(NamedTuple):
-    """One event that a `FoldRunner` has applied to its state, and what the state's `apply` returned for it.
-
-    Attributes:
-        stored: The event as stored.
-        result: Return value of `Foldable.apply`, for `ClusterState` the decoded event.
-    """
+    """One event that a `FoldRunner` has applied to its state, and what the state's `apply` returned for it."""
 
     stored: StoredEvent
-    result: object
+    result: object  # Return value of `Foldable.apply`, for `ClusterState` the decoded event
 
 
 class Halt(NamedTuple):
-    """The halt of a fold: the event that the fold cannot decode or apply, and the reason.
+    """The halt of a fold: the event that the fold cannot decode or apply, and the reason."""
 
-    Attributes:
-        seq: Sequence of this event. The state contains everything before it.
-        reason: Error, one sentence.
-    """
-
-    seq: int
-    reason: str
+    seq: int  # Sequence of this event. The state contains everything before it.
+    reason: str  # Error, one sentence
 
     def __str__(self) -> str:
         return f"halted before event {self.seq}: {self.reason}"
 
 
 class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named tuples are allowed since 3.11
-    """The functions that create the first state of a fold: empty, or from a snapshot.
+    """The functions that create the first state of a fold: empty, or from a snapshot."""
 
-    Attributes:
-        fresh: Returns the empty state.
-        restore: Returns the state in a snapshot, given its joined bytes.
-        fingerprint: Digest of the schema of the state. Snapshots with another digest are not used.
-    """
-
-    fresh: Callable[[], F]
-    restore: Callable[[bytes], F]
-    fingerprint: str
+    fresh: Callable[[], F]  # Returns the empty state
+    restore: Callable[[bytes], F]  # Returns the state in a snapshot, given its joined bytes
+    fingerprint: str  # Digest of the schema of the state. Snapshots with another digest are not used.
 
 
 def restored(restore: Callable[[bytes], F], pieces: Iterable[bytes]) -> F:

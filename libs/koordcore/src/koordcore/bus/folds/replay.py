@@ -25,8 +25,6 @@ async def state_at(
     """Return the state of a fold after every event with sequence <= upto.
 
     Args:
-        events: The log.
-        source: Functions that create the first state.
         upto: Position, at most that of the newest event; 0 gives the empty state.
         fold: Name of the fold whose snapshots may be used; "" to begin at the first event.
         snapshots: Store of snapshots; None: begin at the first event.
@@ -56,7 +54,6 @@ async def position_at_time(events: EventLog, moment: str, *, after: int | None =
     """Return the position of the log just before the first event that occurred after `moment`.
 
     Args:
-        events: The log.
         moment: RFC 3339 time, UTC with microseconds, as in the header `Koord-Occurred-At`.
         after: Position from which on the facts are read, because all earlier ones are known to have occurred before
             `moment`; None: that before the first one of the stream.

@@ -40,8 +40,6 @@ class FoldRunner(Generic[F]):
 
     Args:
         name: Name of the fold in snapshots, in metrics and in the aggregate `fold.<name>`.
-        events: The log.
-        source: Functions that create the first state.
         clock: Clock for lag and snapshots.
         snapshots: Store of snapshots. None: the fold begins at the first event.
         code_version: Version of the code that is written into snapshots.
@@ -52,11 +50,6 @@ class FoldRunner(Generic[F]):
         snapshot_events: Number of events after which a snapshot is due.
         snapshot_seconds: Seconds after which a snapshot is due.
         halted_poll_seconds: After a halt, seconds between two checks whether an operator ordered a skip.
-
-    Attributes:
-        state: The current state.
-        position: Sequence of the last applied or skipped event.
-        halted: Event before which the fold stopped, and the reason; None while it runs.
     """
 
     def __init__(
@@ -78,8 +71,8 @@ class FoldRunner(Generic[F]):
     ) -> None:
         self.name = name
         self.state = source.fresh()
-        self.position = 0
-        self.halted: Halt | None = None
+        self.position = 0  # Sequence of the last applied or skipped event
+        self.halted: Halt | None = None  # Event before which the fold stopped, and the reason; None while it runs
         self._events = events
         self._source = source
         self._clock = clock

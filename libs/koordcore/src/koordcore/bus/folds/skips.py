@@ -23,8 +23,6 @@ async def recorded_skips(log: EventLog, fold: str, *, halted_at: int | None = No
     """Return the sequences of the events that operators ordered this fold to skip. Waits until the log answers.
 
     Args:
-        log: The log.
-        fold: Name of the fold.
         halted_at: Sequence of an event before which the fold halts. If the stream has dropped it, it may have dropped
             the order to skip it, too. Then the archive is searched.
 

@@ -34,9 +34,6 @@ class SnapshotKeeper(Generic[F]):
     """Loads the snapshots of one fold, and saves a new one when it is due, while the fold continues.
 
     Args:
-        fold: Name of the fold.
-        source: Functions that create the first state.
-        store: Store of snapshots.
         clock: Clock whose monotonic time decides when a snapshot is due.
         code_version: Version of the code that is written into snapshots.
         every_events: Number of events after which a snapshot is due.

@@ -21,6 +21,7 @@ from koordcore.bus.client.connection import BusConnection, NotConnected
 from koordcore.bus.client.wire import decode_headers, pub
 from koordcore.events import envelope
 from koordcore.events.envelope import AggregateRef, DeferredHeaders, HeaderTexts, StoredEvent
+from koordcore.values.override import override
 
 T = TypeVar("T")
 
@@ -59,18 +60,18 @@ class EventHeaders(DeferredHeaders):
         self._read: dict[str, str] | None = None
         self._texts: HeaderTexts | None = None
 
+    @override
     def texts(self) -> HeaderTexts | None:
-        """Return the values of the headers without parsing them; else None. See `DeferredHeaders.texts`."""
         if self._texts is None and (found := _LAYOUT.fullmatch(self._block.decode("latin-1"))):
             self._texts = HeaderTexts._make(found.groups(""))
         return self._texts
 
+    @override
     def has_line(self, line: bytes) -> bool:
-        """Return whether the headers contain a line, given with the CRLF around it. See `DeferredHeaders.has_line`."""
         return line in self._block
 
+    @override
     def parsed(self) -> dict[str, str]:
-        """Return the parsed headers. See `DeferredHeaders.parsed`."""
         if self._read is None:
             self._read = _event_headers(self._block)
         return self._read
@@ -107,24 +108,16 @@ def _event_headers(block: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerSettings:
-    """Limits for reading a stream with a NATS consumer. Times are real seconds.
+    """Limits for reading a stream with a NATS consumer. Times are real seconds."""
 
-    Attributes:
-        heartbeat_seconds: Interval of the server's heartbeats while a request for messages is open.
-        silence_seconds: Time without a message or heartbeat after which the consumer is created again.
-        request_seconds: Lifetime of one request for messages.
-        window: Largest number of messages that are requested or buffered.
-        went_back_seconds: If the stream ends before the last delivered event, time until this is an error. A new leader
-            of the stream may need this time to catch up.
-        inactive_seconds: Time without a request after which the server deletes the consumer.
-    """
-
-    heartbeat_seconds: float = 1.0
-    silence_seconds: float = 2.5
-    request_seconds: float = 10.0
-    window: int = 2000
+    heartbeat_seconds: float = 1.0  # Interval of the server's heartbeats while a request for messages is open
+    silence_seconds: float = 2.5  # Time without a message or heartbeat after which the consumer is created again
+    request_seconds: float = 10.0  # Lifetime of one request for messages
+    window: int = 2000  # Largest number of messages that are requested or buffered
+    # If the stream ends before the last delivered event, time until this is an error. A new leader of the stream may
+    # need this time to catch up.
     went_back_seconds: float = 10.0
-    inactive_seconds: float = 60.0
+    inactive_seconds: float = 60.0  # Time without a request after which the server deletes the consumer
 
 
 DEFAULTS = FollowerSettings()
@@ -146,22 +139,15 @@ class Feed:
     """Buffer between one NATS consumer and the reader of a stream. It requests messages and checks their order.
 
     Args:
-        connection: The connection of the process.
-        stream: Name of the stream.
-        prefix: Text before the kind in the stream's subjects.
         after: Sequence of the last message that the reader has; an older message is a gap.
         settings: Time limits and size of the buffer.
-
-    Attributes:
-        trouble: Reason why the consumer must be created again; "" while it works.
-        drained: Whether `next_batch` has returned every message that the server had for the consumer.
     """
 
     def __init__(
         self, connection: BusConnection, stream: str, prefix: str, after: int, settings: FollowerSettings
     ) -> None:
-        self.trouble = ""
-        self.drained = False
+        self.trouble = ""  # Reason why the consumer must be created again; "" while it works
+        self.drained = False  # Whether `next_batch` has returned every message that the server had for the consumer
         self._connection = connection
         self._stream = stream
         self._settings = settings

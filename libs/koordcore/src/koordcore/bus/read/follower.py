@@ -54,9 +54,6 @@ class Follower:
     Each call of `follow` or `history` has its own consumer. Calls may be concurrent.
 
     Args:
-        connection: The connection of the process.
-        stream: Name of the stream.
-        prefix: Text before the kind in the stream's subjects.
         reader: Reads the bounds of the stream at its leader.
         gaps_are_normal: Whether the stream drops messages by itself, such as observations. If True, missing messages
             are passed over, and `HistoryGone` is never raised.

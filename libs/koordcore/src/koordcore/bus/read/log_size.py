@@ -25,15 +25,10 @@ _PAUSE_SECONDS: Final = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class LogRoom:
-    """The size of the stream of facts at the last look. `watch_log_size` sets it.
+    """The size of the stream of facts at the last look. `watch_log_size` sets it."""
 
-    Attributes:
-        used: Size in bytes.
-        limit: Largest size in bytes; 0 if it is not known yet, -1 if there is none.
-    """
-
-    used: int = 0
-    limit: int = 0
+    used: int = 0  # Size in bytes
+    limit: int = 0  # Largest size in bytes; 0 if it is not known yet, -1 if there is none
 
     def trouble(self) -> str | None:
         """Return why new work has to wait, one sentence; None if there is room."""

@@ -32,16 +32,11 @@ _SECOND: Final = 1_000_000_000
 
 
 class CopyDigest(msgspec.Struct, frozen=True, kw_only=True):
-    """The copy of a stream on one server.
+    """The copy of a stream on one server."""
 
-    Attributes:
-        server: Name of the server.
-        messages: Number of its messages.
-        blocks: Number of a block of `BLOCK` positions -> digest of its messages: positions, subjects, headers, bodies.
-    """
-
-    server: str
-    messages: int
+    server: str  # Name of the server
+    messages: int  # Number of its messages
+    # Number of a block of `BLOCK` positions -> digest of its messages: positions, subjects, headers, bodies.
     blocks: dict[int, str]
 
 
@@ -90,8 +85,6 @@ async def read_copies(connection: BusConnection, stream: str, prefix: str) -> li
 
     Args:
         connection: Connection of a user that may follow the stream.
-        stream: Name of the stream.
-        prefix: Text before the kind in the stream's subjects.
 
     Raises:
         ApiError: The server refused a consumer.

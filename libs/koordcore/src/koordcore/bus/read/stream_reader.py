@@ -95,7 +95,6 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
     """Send one request to the JetStream API and return the payload of the answer.
 
     Args:
-        connection: The connection.
         subject: Subject of the API call, for example `$JS.API.STREAM.INFO.<stream>`.
         payload: JSON of the request.
         timeout: Real seconds to wait.
@@ -120,7 +119,6 @@ async def patient_api(connection: BusConnection, subject: str, payload: bytes, *
     The request must be safe to repeat. It is repeated while there is no answer, or the server is not ready.
 
     Args:
-        connection: The connection.
         subject: Subject of the API call.
         payload: JSON of the request.
         deadline: Real seconds after which no further attempt is made.
@@ -144,8 +142,6 @@ async def stream_info(
     """Return what the server says about a stream: configuration, size, replicas. None: the stream does not exist.
 
     Args:
-        connection: The connection.
-        stream: Name of the stream.
         ask: `api`, or `patient_api` to repeat the request until the server is ready.
 
     Raises:
@@ -184,9 +180,6 @@ class StreamReader:
     `Misconfigured` if the stream does not exist.
 
     Args:
-        connection: The connection of the process.
-        stream: Name of the stream.
-        prefix: Text before the kind in the stream's subjects.
         deadline: Real seconds after which one read is not repeated any more.
     """
 
@@ -282,9 +275,7 @@ async def newest_of(
     """Return headers and body of the newest message of a subject; None if there is none. The answer may be old.
 
     Args:
-        connection: The connection of the process.
         stream: Name of the stream. It must allow direct gets.
-        subject: The subject.
         deadline: Real seconds after which no further attempt is made.
 
     Raises:

@@ -177,25 +177,16 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """Configuration of one durable pull consumer, which a worker reads.
-
-    Attributes:
-        stream: Name of the stream.
-        durable: Name of the consumer.
-        filter_subject: Subject of the messages to deliver; may contain wildcards.
-        ack_wait_seconds: Time after which the server delivers a message again that was not acknowledged.
-        max_deliver: Largest number of deliveries of one message.
-        max_ack_pending: Largest number of delivered messages without acknowledgement.
-        backoff_seconds: Delays of the worker after failed deliveries. The consumer's own `backoff` is not used, because
-            it replaces `ack_wait`: work that takes longer than its first value would be delivered twice.
-    """
+    """Configuration of one durable pull consumer, which a worker reads."""
 
     stream: str
-    durable: str
-    filter_subject: str
-    ack_wait_seconds: float = 60.0
-    max_deliver: int = 8
-    max_ack_pending: int = 64
+    durable: str  # Name of the consumer
+    filter_subject: str  # Subject of the messages to deliver; may contain wildcards
+    ack_wait_seconds: float = 60.0  # Time after which the server delivers a message again that was not acknowledged
+    max_deliver: int = 8  # Largest number of deliveries of one message
+    max_ack_pending: int = 64  # Largest number of delivered messages without acknowledgement
+    # Delays of the worker after failed deliveries. The consumer's own `backoff` is not used, because it replaces
+    # `ack_wait`: work that takes longer than its first value would be delivered twice.
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
@@ -222,12 +213,7 @@ class ConsumerSpec:
 
 
 def consumer_of(queue: WorkQueue[Any], names: BusNames) -> ConsumerSpec:
-    """Return the durable consumer of a work queue. It is named `<service>-<verb>`.
-
-    Args:
-        queue: The work queue.
-        names: Names of the cluster's streams and subjects.
-    """
+    """Return the durable consumer of a work queue. It is named `<service>-<verb>`."""
     return ConsumerSpec(
         stream=names.cmd,
         durable=f"{queue.service}-{queue.verb}",

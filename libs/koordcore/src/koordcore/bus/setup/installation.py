@@ -125,41 +125,29 @@ LEAF_PORT: Final = 7422
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An installation of NATS servers: their addresses, the folders of their files, and the users that they know.
+    """An installation of NATS servers: their addresses, the folders of their files, and the users that they know."""
 
-    Attributes:
-        cluster: Id of the Kubernetes cluster.
-        directory: Folder in which the files are written.
-        hosts: DNS names and IP addresses under which clients reach the servers.
-        servers: DNS names of the servers, as they reach each other. Several form one cluster of servers.
-        mounted_at: Folder in which a server finds the files of `nats/`.
-        store: Folder in which a server stores its streams.
-        nodes: Names of nodes whose agents and CRI proxies get users of their own.
-        simulates: Whether two further users, `agent` and `criproxy`, may act for every node. For simulated nodes, and
-            for more nodes than one configuration of the servers can list.
-        issues: Whether clients without a key are passed to the issuer (`issuing`), which admits agents with tokens that
-            expire.
-        postgres: `host:port` of the projector's database, which gets a password and a certificate; "" for none.
-        serving: Further names of HTTP servers in their certificates, each as `user=host`.
-        certificates: Names of servers that are no users of the log, such as Jaeger. Each one gets a folder with a
-            certificate for its name. Its group can read the key, because such a server has a user of its own.
-        mirror: Name under which clients reach a second server, which has a mirror of the log; "" for none.
-        log_bytes: Largest size of the stream of facts. The servers offer the space for all streams.
-    """
-
-    cluster: str
-    directory: Path
+    cluster: str  # Id of the Kubernetes cluster
+    directory: Path  # Folder in which the files are written
+    # DNS names and IP addresses under which clients reach the servers.
     hosts: tuple[str, ...] = ("nats", "localhost", "127.0.0.1")
+    # DNS names of the servers, as they reach each other. Several form one cluster of servers.
     servers: tuple[str, ...] = ("nats",)
-    mounted_at: Path = Path("/etc/nats")
-    store: Path = Path("/data")
-    nodes: tuple[str, ...] = ()
+    mounted_at: Path = Path("/etc/nats")  # Folder in which a server finds the files of `nats/`
+    store: Path = Path("/data")  # Folder in which a server stores its streams
+    nodes: tuple[str, ...] = ()  # Names of nodes whose agents and CRI proxies get users of their own
+    # Whether two further users, `agent` and `criproxy`, may act for every node. For simulated nodes, and for more nodes
+    # than one configuration of the servers can list.
     simulates: bool = False
+    # Whether clients without a key are passed to the issuer (`issuing`), which admits agents with tokens that expire.
     issues: bool = False
-    postgres: str = ""
-    serving: tuple[str, ...] = ()
+    postgres: str = ""  # `host:port` of the projector's database, which gets a password and a certificate; "" for none
+    serving: tuple[str, ...] = ()  # Further names of HTTP servers in their certificates, each as `user=host`
+    # Names of servers that are no users of the log, such as Jaeger. Each one gets a folder with a certificate for its
+    # name. Its group can read the key, because such a server has a user of its own.
     certificates: tuple[str, ...] = ()
-    mirror: str = ""
+    mirror: str = ""  # Name under which clients reach a second server, which has a mirror of the log; "" for none
+    # Largest size of the stream of facts. The servers offer the space for all streams.
     log_bytes: int = StreamSizes().ev
 
     @property
@@ -202,7 +190,6 @@ def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
     user whose folder was deleted, and who is not wanted any more, is unknown to them from then on.
 
     Args:
-        wanted: The installation.
         now: The time in UTC.
 
     Returns:

@@ -58,7 +58,6 @@ def user_claims(
     """Return the claims of a user that the server admits until it expires. The server then closes the connection.
 
     Args:
-        name: Name of the user.
         key: Public key that the server has made for the connection.
         permissions: Subjects that the user may publish and subscribe to.
         account: Name of the account in the server's configuration.
@@ -165,10 +164,8 @@ class CredentialIssuer:
 
     Args:
         connection: Connection with the user `issuer`.
-        names: Names of the cluster's streams and subjects.
         seed: Seed of the account key (`SA...`) that the server's configuration names as issuer.
         check: Checks tokens.
-        clock: The host's clock.
         for_proxies: Whether agents may append the facts of the CRI proxies of their nodes.
     """
 
@@ -239,7 +236,6 @@ class NodeTokens:
 
     Args:
         folder: Folder with the key and the list of revoked nodes. The key is made if it is missing.
-        cluster: Id of the cluster.
     """
 
     def __init__(self, folder: Path, cluster: str) -> None:
@@ -256,7 +252,6 @@ class NodeTokens:
         """Return a new token of a node.
 
         Args:
-            node: Name of the node.
             now: The time in UTC.
             validity: Time until it is refused, at most 24 hours; more is cut.
         """

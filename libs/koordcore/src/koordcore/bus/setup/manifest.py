@@ -11,53 +11,33 @@ from koordcore.events.envelope import name_token
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceManifest:
-    """The rights of one NATS user (a service) on the server. `permissions` turns them into lists of subjects.
+    """The rights of one NATS user (a service) on the server. `permissions` turns them into lists of subjects."""
 
-    Attributes:
-        name: Name of the user.
-        appends: Aggregate kinds whose facts the user may append, and read at the stream's leader.
-        reports: (class, kind) of observations, explanations and audit records that it may publish, for example
-            ("obs", "node").
-        follows: Streams that it may read in order: "ev", "obs", "explanations", "audit", "adv", "dlq", "cmd".
-        commands: Services to whose work queues it may add requests; "*": all.
-        answers: Whether the user may answer requests (`koordcore.requests`).
-        asks: Services whose endpoints it may call; "*": all.
-        works_on: Streams on which it may run durable workers ("cmd", "ev").
-        desired: Access to the KV bucket with the desired states of nodes: "", "read" or "write".
-        snapshots: Whether it may save snapshots of its folds.
-        checkpoints: Whether it may read the snapshots of other services.
-        leads: Whether it may take part in leader election by the KV bucket.
-        sees_leaders: Whether it may read which instances lead.
-        inspects: Whether it may read size, settings and replicas of every stream.
-        parks: Whether it may store, retry and delete dead letters.
-        agent_nodes: Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an
-            agent.
-        proxy_nodes: Subject token of the node for whose CRI proxy it appends facts; "*" for every node; "" for none.
-        issues: Whether it decides about clients without a key (`koordcore.bus.setup.issuing`).
-        mirrors: Whether a server of another domain may copy the stream of facts as this user.
-        streams: Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the
-            bootstrap job, which also restores backups).
-    """
-
-    name: str
-    appends: tuple[str, ...] = ()
+    name: str  # Name of the user
+    appends: tuple[str, ...] = ()  # Aggregate kinds whose facts the user may append, and read at the stream's leader
+    # (class, kind) of observations, explanations and audit records that it may publish, for example ("obs", "node").
     reports: tuple[tuple[str, str], ...] = ()
+    # Streams that it may read in order: "ev", "obs", "explanations", "audit", "adv", "dlq", "cmd".
     follows: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
-    answers: bool = False
-    asks: tuple[str, ...] = ()
-    works_on: tuple[str, ...] = ()
-    desired: str = ""
-    snapshots: bool = False
-    checkpoints: bool = False
-    leads: bool = False
-    sees_leaders: bool = False
-    inspects: bool = False
-    parks: bool = False
+    commands: tuple[str, ...] = ()  # Services to whose work queues it may add requests; "*": all
+    answers: bool = False  # Whether the user may answer requests (`koordcore.requests`)
+    asks: tuple[str, ...] = ()  # Services whose endpoints it may call; "*": all
+    works_on: tuple[str, ...] = ()  # Streams on which it may run durable workers ("cmd", "ev")
+    desired: str = ""  # Access to the KV bucket with the desired states of nodes: "", "read" or "write"
+    snapshots: bool = False  # Whether it may save snapshots of its folds
+    checkpoints: bool = False  # Whether it may read the snapshots of other services
+    leads: bool = False  # Whether it may take part in leader election by the KV bucket
+    sees_leaders: bool = False  # Whether it may read which instances lead
+    inspects: bool = False  # Whether it may read size, settings and replicas of every stream
+    parks: bool = False  # Whether it may store, retry and delete dead letters
+    # Subject token of the agent's node; "*" for a process with many simulated nodes; "" if it is not an agent.
     agent_nodes: str = ""
+    # Subject token of the node for whose CRI proxy it appends facts; "*" for every node; "" for none.
     proxy_nodes: str = ""
-    issues: bool = False
-    mirrors: bool = False
+    issues: bool = False  # Whether it decides about clients without a key (`koordcore.bus.setup.issuing`)
+    mirrors: bool = False  # Whether a server of another domain may copy the stream of facts as this user
+    # Right to copy or change streams: "", "copy" (backups), "purge" (the retention job) or "create" (the bootstrap job,
+    # which also restores backups).
     streams: str = ""
 
 

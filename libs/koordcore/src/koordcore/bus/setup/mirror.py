@@ -30,7 +30,6 @@ async def create_mirror(connection: BusConnection, facts: StreamSpec) -> None:
 
     Args:
         connection: Connection of the user `bootstrap` to the server of the mirror.
-        facts: The mirrored stream.
 
     Raises:
         ServerTooOld: The version of the server is not supported.

@@ -29,7 +29,6 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
     Args:
         manifest: Rights of the user: subjects and kinds of facts.
-        names: Names of the cluster's streams and subjects.
     """
     publish: list[str] = []
     subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
@@ -111,7 +110,6 @@ def nats_users(
     """Return the users for the configuration of the NATS server. Create missing key files with mode 0600.
 
     Args:
-        names: Names of the cluster's streams and subjects.
         directory: Folder of the key files.
         manifests: Rights of each user: subjects and kinds of facts.
 
@@ -126,7 +124,6 @@ def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUse
 
     Args:
         manifest: Rights of the user: subjects and kinds of facts.
-        names: Names of the cluster's streams and subjects.
         seed: Path of the key file.
 
     Raises:

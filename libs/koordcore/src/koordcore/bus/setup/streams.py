@@ -52,31 +52,25 @@ class StreamSpec:
     """Configuration that one stream on the NATS server must have. Fields are named like those of the JetStream API.
 
     Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever; -1 means no limit.
-
-    Attributes:
-        subjects: Subjects whose messages the stream stores; may contain wildcards.
-        retention: "limits" (keep messages up to the limits) or "workqueue" (delete a message that was handled).
-        discard: If the stream is full, drop the "old" messages, or refuse the "new" one.
-        duplicate_window_seconds: Time in which a second message with the same id is not stored.
-        republish: Rule for republishing stored messages; None: no republishing.
     """
 
     name: str
-    subjects: tuple[str, ...]
+    subjects: tuple[str, ...]  # Subjects whose messages the stream stores; may contain wildcards
     max_bytes: int
     replicas: int = 1
+    # "limits" (keep messages up to the limits) or "workqueue" (delete a message that was handled).
     retention: str = "limits"
-    discard: str = "old"
+    discard: str = "old"  # If the stream is full, drop the "old" messages, or refuse the "new" one
     max_age_seconds: int = 0
     max_msgs_per_subject: int = -1
-    duplicate_window_seconds: int = 120
+    duplicate_window_seconds: int = 120  # Time in which a second message with the same id is not stored
     allow_direct: bool = False
     allow_atomic: bool = False
     allow_rollup: bool = False
     allow_msg_ttl: bool = False
     deny_delete: bool = False
     compression: str = "none"
-    republish: Republish | None = None
+    republish: Republish | None = None  # Rule for republishing stored messages; None: no republishing
     description: str = ""
 
     def config(self) -> dict[str, Any]:
@@ -113,7 +107,6 @@ def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None)
     """Return the configurations of all streams of one cluster.
 
     Args:
-        names: Names of the cluster's streams and subjects.
         replicas: Number of servers that store each stream with facts, requests or desired state: 3 in production, 1 on
             a single server. Other streams have one.
         sizes: Largest size of each stream; None: the defaults.

@@ -28,15 +28,10 @@ _HEADERS_BYTES: Final = 1024
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
-    """A dead letter: a work item that failed too often, with its number.
+    """A dead letter: a work item that failed too often, with its number."""
 
-    Attributes:
-        number: Sequence in the stream of dead letters. Commands name the item by it.
-        parked: The failed message, its consumer and its errors.
-    """
-
-    number: int
-    parked: Parked
+    number: int  # Sequence in the stream of dead letters. Commands name the item by it.
+    parked: Parked  # The failed message, its consumer and its errors
 
 
 class NoSuchItem(Exception):

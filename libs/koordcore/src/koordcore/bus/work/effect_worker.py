@@ -46,23 +46,14 @@ class PermanentFailure(Exception):
 
 
 class WorkItem(msgspec.Struct, frozen=True):
-    """One message of a work queue or stream, as a `Worker` passes it to its handler.
+    """One message of a work queue or stream, as a `Worker` passes it to its handler."""
 
-    Attributes:
-        id: Id that the sender gave the message, else `<stream>:<seq>`. Use it as idempotency key of the effect.
-        subject: Subject of the message.
-        headers: Headers of the message.
-        body: Encoded body.
-        seq: Sequence in its stream.
-        deliveries: Number of this delivery, from 1.
-    """
-
-    id: str
-    subject: str
-    headers: dict[str, str]
-    body: bytes
-    seq: int
-    deliveries: int
+    id: str  # Id that the sender gave the message, else `<stream>:<seq>`. Use it as idempotency key of the effect.
+    subject: str  # Subject of the message
+    headers: dict[str, str]  # Headers of the message
+    body: bytes  # Encoded body
+    seq: int  # Sequence in its stream
+    deliveries: int  # Number of this delivery, from 1
 
 
 Handler = Callable[[WorkItem], Awaitable[None]]
@@ -75,7 +66,6 @@ class Worker:
     fails too often or raises `PermanentFailure`, it becomes a dead letter.
 
     Args:
-        connection: The connection of the process.
         spec: The consumer, with its delays and its largest number of deliveries. It must exist on the server.
         handler: Carries out a message. If it returns, the message is done.
         dead_letters: Store of dead letters.

@@ -78,8 +78,6 @@ class EndpointServer:
     or raises, the caller gets an error reply.
 
     Args:
-        connection: The connection of the process.
-        names: Names of the cluster's streams and subjects.
         workers: Largest number of requests per endpoint that are handled at once.
         graceful_seconds: When `run` is cancelled, how long to wait for requests that are being handled.
         audit: Takes the audit records of requests to endpoints with `is_audited`; None: there is no audit.

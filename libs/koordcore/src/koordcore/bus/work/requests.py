@@ -21,15 +21,11 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class RequestFailed(Exception):
-    """A service answered a request with an error reply.
-
-    Attributes:
-        code: Kind of error, for example `INVALID` or `UNAVAILABLE`.
-    """
+    """A service answered a request with an error reply."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = code  # Kind of error, for example `INVALID` or `UNAVAILABLE`
 
 
 async def ask(
@@ -47,8 +43,6 @@ async def ask(
     If the endpoint prefers standby instances, the leader is asked only if none of them answers.
 
     Args:
-        connection: The connection of the process.
-        names: Names of the cluster's streams and subjects.
         endpoint: Endpoint to call.
         request: Body of the request.
         seconds: Real seconds after which the call fails.
@@ -115,9 +109,6 @@ async def submit(
     """Add a request to a work queue, and return its position there. A worker of the service carries it out later.
 
     Args:
-        connection: The connection of the process.
-        names: Names of the cluster's streams and subjects.
-        queue: The work queue.
         request: Body of the request.
         seconds: Real seconds after which the call fails.
         request_id: Idempotency key. Requests with the same key are stored once within two minutes. Empty: a new one.

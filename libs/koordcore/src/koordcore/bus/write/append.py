@@ -99,17 +99,11 @@ _UNEXPLAINED_DUPLICATES = 5
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An event in the form in which it is sent to the NATS server.
+    """An event in the form in which it is sent to the NATS server."""
 
-    Attributes:
-        subject: Subject of its aggregate.
-        header: Encoded header lines, with event id and expected position.
-        payload: Encoded body.
-    """
-
-    subject: str
-    header: bytes
-    payload: bytes
+    subject: str  # Subject of its aggregate
+    header: bytes  # Encoded header lines, with event id and expected position
+    payload: bytes  # Encoded body
 
 
 def encode_event(names: BusNames, event: NewEvent) -> Encoded:

@@ -10,62 +10,40 @@ import msgspec
 
 
 class Action(StrEnum):
-    """The steps that the appender can take after an answer of the NATS server to an append.
+    """The steps that the appender can take after an answer of the NATS server to an append."""
 
-    Attributes:
-        STORED: The events are stored. Return `Appended`.
-        STORED_BEFORE: An earlier attempt with the same id was stored. Return `Appended`.
-        READ_BACK: Conflict, or the acknowledgement of our own append was lost. Read the subjects at the leader.
-        WAIT_AND_READ_BACK: Another append to a subject is being stored. Wait 5 to 50 ms, then read the subjects.
-        READ_BACK_ALL: The batch has an id that is already stored. Read the subject of every event.
-        REPEAT: The outcome is unknown or the server is not ready. Send the same bytes again after a delay.
-        BACK_OFF: The server is overloaded. Send the same bytes again after a delay, with fewer concurrent appends.
-        FULL: The stream or the storage is full. Return `Full`.
-        STOP: The server refused the append for good. Raise `Misconfigured`.
-    """
-
-    STORED = "stored"
-    STORED_BEFORE = "stored-before"
+    STORED = "stored"  # The events are stored. Return `Appended`.
+    STORED_BEFORE = "stored-before"  # An earlier attempt with the same id was stored. Return `Appended`.
+    # Conflict, or the acknowledgement of our own append was lost. Read the subjects at the leader.
     READ_BACK = "read-back"
+    # Another append to a subject is being stored. Wait 5 to 50 ms, then read the subjects.
     WAIT_AND_READ_BACK = "wait-and-read-back"
-    READ_BACK_ALL = "read-back-all"
-    REPEAT = "repeat"
+    READ_BACK_ALL = "read-back-all"  # The batch has an id that is already stored. Read the subject of every event.
+    REPEAT = "repeat"  # The outcome is unknown or the server is not ready. Send the same bytes again after a delay.
+    # The server is overloaded. Send the same bytes again after a delay, with fewer concurrent appends.
     BACK_OFF = "back-off"
-    FULL = "full"
-    STOP = "stop"
+    FULL = "full"  # The stream or the storage is full. Return `Full`.
+    STOP = "stop"  # The server refused the append for good. Raise `Misconfigured`.
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The server's answer to an append.
+    """The server's answer to an append."""
 
-    Attributes:
-        code: Error code, like an HTTP status. 0: the events are stored. 503 without `err_code`: no responders. 408: no
-            answer in time.
-        err_code: The server's own code of the error, for example 10071; 0 for none.
-        description: Text of the error.
-        seq: Sequence of the last stored event.
-        count: Number of events in a stored batch; 0 for a single append.
-        duplicate: Whether the event was already stored.
-    """
-
+    # Error code, like an HTTP status. 0: the events are stored. 503 without `err_code`: no responders. 408: no answer
+    # in time.
     code: int = 0
-    err_code: int = 0
-    description: str = ""
-    seq: int = 0
-    count: int = 0
-    duplicate: bool = False
+    err_code: int = 0  # The server's own code of the error, for example 10071; 0 for none
+    description: str = ""  # Text of the error
+    seq: int = 0  # Sequence of the last stored event
+    count: int = 0  # Number of events in a stored batch; 0 for a single append
+    duplicate: bool = False  # Whether the event was already stored
 
 
 class AppendReaction(NamedTuple):
-    """The next step of the appender after an answer of the NATS server to an append.
+    """The next step of the appender after an answer of the NATS server to an append."""
 
-    Attributes:
-        action: Next step of the appender.
-        reason: Codes and text of the answer, for errors and log lines; "acknowledged" if the events are stored.
-    """
-
-    action: Action
-    reason: str
+    action: Action  # Next step of the appender
+    reason: str  # Codes and text of the answer, for errors and log lines; "acknowledged" if the events are stored
 
 
 _ACTIONS: dict[int, Action] = {

@@ -16,6 +16,7 @@ from koordcore.bus.read.stream_reader import StreamReader, newest_of
 from koordcore.bus.write.append import Appender
 from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 from koordcore.ports.eventlog import AppendOutcome
+from koordcore.values.override import override
 
 
 class OwnFacts(Protocol):
@@ -58,11 +59,8 @@ class _LastOnlyReader(StreamReader):
         kind, _, id_ = subject.removeprefix(self._own_prefix).partition(".")
         return StoredEvent(seq, AggregateRef(kind, id_), headers, body)
 
+    @override
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the newest message of a subject if its sequence is at least `seq`; else None.
-
-        The process appends one event at a time to a subject. So the newest message is the only one that can be new.
-        """
         last = await self.last_of(subject)
         return last if last is not None and last.seq >= seq else None
 

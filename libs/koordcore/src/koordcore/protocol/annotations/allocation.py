@@ -293,17 +293,11 @@ def binding_annotations(
 
 
 class Bound(NamedTuple):
-    """Annotations of a bound pod, split into typed values and the rest.
+    """Annotations of a bound pod, split into typed values and the rest."""
 
-    Attributes:
-        allocation: CPUs, NUMA zones, devices and Reservation of the pod.
-        gang: Gang group that was bound together with the pod; None if the pod was bound alone.
-        others: Annotations that belong neither to the allocation nor to the gang: key -> text.
-    """
-
-    allocation: Allocation
-    gang: BoundGang | None
-    others: dict[str, str]
+    allocation: Allocation  # CPUs, NUMA zones, devices and Reservation of the pod
+    gang: BoundGang | None  # Gang group that was bound together with the pod; None if the pod was bound alone
+    others: dict[str, str]  # Annotations that belong neither to the allocation nor to the gang: key -> text
 
 
 def without_typed_annotations(annotations: Mapping[str, str]) -> Bound:

@@ -23,17 +23,11 @@ from koordcore.values.topology import CpuPlace
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """Rules by which CPUs for pods are chosen on a node.
+    """Rules by which CPUs for pods are chosen on a node."""
 
-    Attributes:
-        NONE: No rule.
-        FULL_PCPUS_ONLY: All CPUs of each used core.
-        SPREAD_BY_PCPUS: One CPU of each core.
-    """
-
-    NONE = "None"
-    FULL_PCPUS_ONLY = "FullPCPUsOnly"
-    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+    NONE = "None"  # No rule
+    FULL_PCPUS_ONLY = "FullPCPUsOnly"  # All CPUs of each used core
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"  # One CPU of each core
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -87,18 +81,12 @@ class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """CPU QoS settings of one pod, from its annotation `koordinator.sh/cpuQOS`.
 
     A field that is None is not set, so the node's strategy applies.
-
-    Attributes:
-        enable: Whether the settings apply.
-        group_identity: Group identity (bvt), -1..2.
-        sched_idle: Value of the kernel's `cpu.idle`.
-        core_expeller: Whether the pod keeps best-effort pods off its cores.
     """
 
-    enable: bool | None = None
-    group_identity: int | None = None
-    sched_idle: int | None = None
-    core_expeller: bool | None = None
+    enable: bool | None = None  # Whether the settings apply
+    group_identity: int | None = None  # Group identity (bvt), -1..2
+    sched_idle: int | None = None  # Value of the kernel's `cpu.idle`
+    core_expeller: bool | None = None  # Whether the pod keeps best-effort pods off its cores
 
 
 LOWEST_GROUP_IDENTITY: Final = -1
@@ -127,17 +115,11 @@ def _parse_cpu_qos(text: str) -> CpuQos:
 
 
 class CoreSchedPolicy(StrEnum):
-    """Value of the pod label `koordinator.sh/core-sched-policy`.
+    """Value of the pod label `koordinator.sh/core-sched-policy`."""
 
-    Attributes:
-        DEFAULT: The pod shares physical cores with pods of its core-scheduling group only.
-        NONE: The pod takes no part in core scheduling.
-        EXCLUSIVE: The pod shares physical cores with no other pod.
-    """
-
-    DEFAULT = ""
-    NONE = "none"
-    EXCLUSIVE = "exclusive"
+    DEFAULT = ""  # The pod shares physical cores with pods of its core-scheduling group only
+    NONE = "none"  # The pod takes no part in core scheduling
+    EXCLUSIVE = "exclusive"  # The pod shares physical cores with no other pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +184,13 @@ class _CpuTopology(msgspec.Struct, frozen=True):
 
 
 class KubeletCpus(msgspec.Struct, frozen=True):
-    """CPUs that the kubelet gave to one pod: an entry in the annotation `pod-cpu-allocs` of a NodeResourceTopology.
-
-    Attributes:
-        namespace: Namespace of the pod.
-        name: Name of the pod.
-        uid: Uid of the pod.
-        cpuset: CPUs of the pod as a Linux CPU list.
-        managed_by_kubelet: Whether the kubelet's CPU manager gave them.
-    """
+    """CPUs that the kubelet gave to one pod: an entry in the annotation `pod-cpu-allocs` of a NodeResourceTopology."""
 
     namespace: str = ""
     name: str = ""
     uid: str = ""
-    cpuset: str = ""
+    cpuset: str = ""  # CPUs of the pod as a Linux CPU list
+    # Whether the kubelet's CPU manager gave them.
     managed_by_kubelet: bool = msgspec.field(default=False, name="managedByKubelet")
 
 

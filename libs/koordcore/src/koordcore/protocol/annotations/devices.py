@@ -32,24 +32,16 @@ SCOPE_LEVELS: Final[Mapping[str, int]] = {"Device": 4, "PCIe": 3, "NUMANode": 2,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHint:
-    """Rules of a pod for choosing the devices of one type.
+    """Rules of a pod for choosing the devices of one type."""
 
-    Attributes:
-        selector: Only devices whose labels match are chosen; None: no restriction.
-        vf_selector: Selects the group from which each chosen device gives one virtual function; None: no virtual
-            function.
-        allocate_strategy: `ApplyForAll` (all devices of the node), `RequestsAsCount` (the request is a number of
-            devices), or empty.
-        required_scope: All devices must be in one `Device`, below one `PCIe` switch, or in one `NUMANode` or `Node`;
-            empty: no rule.
-        exclusive_policy: Unit that no other pod may share: the device (`DeviceLevel`) or its PCIe switch (`PCIeLevel`);
-            empty: no rule.
-    """
-
-    selector: Selector | None = None
+    selector: Selector | None = None  # Only devices whose labels match are chosen; None: no restriction
+    # Selects the group from which each chosen device gives one virtual function; None: no virtual function.
     vf_selector: Selector | None = None
+    # `ApplyForAll` (all devices of the node), `RequestsAsCount` (the request is a number of devices), or empty.
     allocate_strategy: str = ""
+    # All devices must be in one `Device`, below one `PCIe` switch, or in one `NUMANode` or `Node`; empty: no rule.
     required_scope: str = ""
+    # Unit that no other pod may share: the device (`DeviceLevel`) or its PCIe switch (`PCIeLevel`); empty: no rule.
     exclusive_policy: str = ""
 
     @property
@@ -59,15 +51,10 @@ class DeviceHint:
 
 
 class JointAllocation(NamedTuple):
-    """Rule of a pod that devices of several types are chosen together.
+    """Rule of a pod that devices of several types are chosen together."""
 
-    Attributes:
-        types: Device types; the first one is chosen first.
-        required_scope: `SamePCIe` (all devices below one PCIe switch), or empty: no rule.
-    """
-
-    types: tuple[str, ...]
-    required_scope: str = ""
+    types: tuple[str, ...]  # Device types; the first one is chosen first
+    required_scope: str = ""  # `SamePCIe` (all devices below one PCIe switch), or empty: no rule
 
 
 class _Hint(msgspec.Struct, rename="camel"):
@@ -146,15 +133,10 @@ _MOST_DIGITS: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartitionSpec:
-    """Request of a pod for a GPU partition: a set of GPUs with a fast connection.
+    """Request of a pod for a GPU partition: a set of GPUs with a fast connection."""
 
-    Attributes:
-        allocate_policy: `Restricted` (only a partition of the table) or `BestEffort` (a partition if one is free).
-        ring_bus_bandwidth: Bandwidth that the connection must have; None: no rule.
-    """
-
-    allocate_policy: str
-    ring_bus_bandwidth: Quantity | None
+    allocate_policy: str  # `Restricted` (only a partition of the table) or `BestEffort` (a partition if one is free)
+    ring_bus_bandwidth: Quantity | None  # Bandwidth that the connection must have; None: no rule
 
 
 class _Written(msgspec.Struct, rename="camel"):
@@ -199,17 +181,11 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPartition:
-    """A GPU partition of a node: a set of GPUs that can be given to one pod together.
+    """A GPU partition of a node: a set of GPUs that can be given to one pod together."""
 
-    Attributes:
-        minors: Minor numbers of the GPUs, in the order of the table.
-        bandwidth: Bandwidth of their connection in whole units; None: not stated.
-        score: Allocation score; higher is better.
-    """
-
-    minors: tuple[int, ...]
-    bandwidth: Quantity | None = None
-    score: int = 0
+    minors: tuple[int, ...]  # Minor numbers of the GPUs, in the order of the table
+    bandwidth: Quantity | None = None  # Bandwidth of their connection in whole units; None: not stated
+    score: int = 0  # Allocation score; higher is better
 
 
 GpuPartitionTable = Mapping[int, tuple[GpuPartition, ...]]

@@ -34,17 +34,12 @@ _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReservation:
-    """Resources and CPUs of a node that pods do not get, from the annotation `node.koordinator.sh/reservation`.
+    """Resources and CPUs of a node that pods do not get, from the annotation `node.koordinator.sh/reservation`."""
 
-    Attributes:
-        resources: Reserved quantities; negative ones count as zero.
-        reserved_cpus: CPU list as written; "" if only quantities are given.
-        apply_policy: With "" or Default, the scheduler reduces allocatable by the reservation; else it does not.
-    """
-
+    # Reserved quantities; negative ones count as zero.
     resources: ResourceList = field(default_factory=dict[str, Quantity])
-    reserved_cpus: str = ""
-    apply_policy: str = ""
+    reserved_cpus: str = ""  # CPU list as written; "" if only quantities are given
+    apply_policy: str = ""  # With "" or Default, the scheduler reduces allocatable by the reservation; else it does not
 
 
 NONE_RESERVED: Final = NodeReservation()
@@ -62,9 +57,6 @@ def parse_node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid. Callers then ignore the whole
             annotation, as `node_reservation` does.
-
-    Source:
-        protocol spec, 7
     """
     text = annotations.get(keys.NODE_RESERVATION)
     if not text:
@@ -138,7 +130,6 @@ def agent_reserved(
     policy is ignored.
 
     Args:
-        reservation: Node reservation.
         capacity: Capacity of the node.
         allocatable: Allocatable of the node.
 
@@ -233,7 +224,6 @@ def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -
     The annotation `node.koordinator.sh/thirdPartyAllocations` of the node lists them; empty without it.
 
     Args:
-        annotations: Annotations of the node.
         priority: Priority class, for example "koord-batch".
 
     Raises:

@@ -18,7 +18,6 @@ def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T
 
     Args:
         entries: Labels or annotations.
-        key: The key.
         parse: Converts the text. An `InvalidInput` that it raises gets the key as its path.
     """
     text = entries.get(key)

@@ -32,17 +32,11 @@ _MAX_VIRTUAL_NODES: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Two or more entries of a section that match one node. The node may exist or be hypothetical.
+    """Two or more entries of a section that match one node. The node may exist or be hypothetical."""
 
-    Attributes:
-        names: Names of the entries, in order.
-        path: Path of the second entry that matches.
-        example_nodes: Existing nodes that the entries match; empty if the node is hypothetical.
-    """
-
-    names: tuple[str, ...]
-    path: str
-    example_nodes: tuple[str, ...] = ()
+    names: tuple[str, ...]  # Names of the entries, in order
+    path: str  # Path of the second entry that matches
+    example_nodes: tuple[str, ...] = ()  # Existing nodes that the entries match; empty if the node is hypothetical
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
@@ -85,8 +79,6 @@ def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapp
 
     Args:
         entries: Entries of one section.
-        node: Name of the node.
-        labels: Labels of the node.
     """
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
@@ -114,40 +106,25 @@ _DISJOINT: Final = "disjoint from the selector of every other entry"
 
 
 class Reason(StrEnum):
-    """Reason codes of refused ConfigMaps, which consoles parse.
+    """Reason codes of refused ConfigMaps, which consoles parse."""
 
-    Attributes:
-        PARSE_CONFIG_FAIL: A section is not valid JSON, or a field has the wrong type.
-        CONFIG_PARAM_INVALID: A field has a value that its rule does not allow.
-        NODE_STRATEGIES_OVERLAP: Two entries of a section could match the same node.
-        EXIST_NODE_CONFLICT: Two entries of a section match an existing node. The text `ExistNodeConfict` keeps the
-            misspelling of Koordinator.
-    """
-
-    PARSE_CONFIG_FAIL = "ParseConfigFail"
-    CONFIG_PARAM_INVALID = "ConfigParamInvalid"
-    NODE_STRATEGIES_OVERLAP = "NodeStrategiesOverlap"
+    PARSE_CONFIG_FAIL = "ParseConfigFail"  # A section is not valid JSON, or a field has the wrong type
+    CONFIG_PARAM_INVALID = "ConfigParamInvalid"  # A field has a value that its rule does not allow
+    NODE_STRATEGIES_OVERLAP = "NodeStrategiesOverlap"  # Two entries of a section could match the same node
+    # Two entries of a section match an existing node. The text `ExistNodeConfict` keeps the misspelling of Koordinator.
     EXIST_NODE_CONFLICT = "ExistNodeConfict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReview:
-    """Answer of the admission of slo-controller-config: allowed, or refused with reason, field, rule and value.
-
-    Attributes:
-        reason: Code for consoles; None if allowed.
-        message: A sentence. For the two selector conflicts it is the JSON object that consoles parse.
-        field: Path such as `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" if allowed.
-        rule: Rule that the field violates; "" if allowed.
-        value: Invalid value.
-    """
+    """Answer of the admission of slo-controller-config: allowed, or refused with reason, field, rule and value."""
 
     allowed: bool
-    reason: Reason | None = None
-    message: str = ""
-    field: str = ""
-    rule: str = ""
-    value: object = None
+    reason: Reason | None = None  # Code for consoles; None if allowed
+    message: str = ""  # A sentence. For the two selector conflicts it is the JSON object that consoles parse.
+    field: str = ""  # Path such as `resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentity`; "" if allowed
+    rule: str = ""  # Rule that the field violates; "" if allowed
+    value: object = None  # Invalid value
 
     def http_message(self) -> str:
         """Return the text of the HTTP 400 answer: `___{"reason":R,"message":M}___`; "" if the ConfigMap is allowed."""

@@ -22,21 +22,13 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionRejected:
-    """A section of slo-controller-config whose text is invalid. The previous value of the section stays in force.
-
-    Attributes:
-        section: Name of the section.
-        event_reason: Reason of the Warning event on the ConfigMap.
-        field: Path of the invalid field; "" for the whole text.
-        rule: Rule that it violates.
-        value: Invalid value.
-    """
+    """A section of slo-controller-config whose text is invalid. The previous value of the section stays in force."""
 
     section: SectionName
-    event_reason: str
-    field: str
-    rule: str
-    value: object
+    event_reason: str  # Reason of the Warning event on the ConfigMap
+    field: str  # Path of the invalid field; "" for the whole text
+    rule: str  # Rule that it violates
+    value: object  # Invalid value
 
     def sentence(self) -> str:
         """Return the rejection as one sentence with section, field, rule and value."""
@@ -50,14 +42,11 @@ class SloControllerConfig:
     A section without a key in the ConfigMap has its defaults. If the first text of the section colocation,
     cpu-normalization or resource-amplification is invalid, the section is absent until a valid text comes, and what
     uses it does nothing until then. Any other section then has its defaults.
-
-    Attributes:
-        sections: Name -> section; absent ones are left out.
-        colocation_error: Whether the ConfigMap is missing or its colocation section was rejected. Metric collection
-            then keeps its old settings.
     """
 
-    sections: Mapping[SectionName, strategies.Section]
+    sections: Mapping[SectionName, strategies.Section]  # Name -> section; absent ones are left out
+    # Whether the ConfigMap is missing or its colocation section was rejected. Metric collection then keeps its old
+    # settings.
     colocation_error: bool = False
 
     def section(self, name: SectionName) -> strategies.Section | None:
@@ -68,11 +57,6 @@ class SloControllerConfig:
         self, name: SectionName, labels: Mapping[str, str], annotations: Mapping[str, str]
     ) -> strategies.Strategy | None:
         """Return the strategy of one section for a node as JSON, with the overrides on the node applied.
-
-        Args:
-            name: Name of the section.
-            labels: Labels of the node.
-            annotations: Annotations of the node.
 
         Returns:
             The strategy; None if the section is absent, because its text was never valid (see the class).
@@ -93,17 +77,11 @@ class SloControllerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReading:
-    """Result of reading the ConfigMap.
+    """Result of reading the ConfigMap."""
 
-    Attributes:
-        config: The new configuration.
-        rejections: Sections with an invalid text.
-        changed: Sections whose value differs from the previous configuration.
-    """
-
-    config: SloControllerConfig
-    rejections: tuple[SectionRejected, ...]
-    changed: frozenset[SectionName]
+    config: SloControllerConfig  # The new configuration
+    rejections: tuple[SectionRejected, ...]  # Sections with an invalid text
+    changed: frozenset[SectionName]  # Sections whose value differs from the previous configuration
 
 
 def default_config(*, colocation_error: bool = False) -> SloControllerConfig:

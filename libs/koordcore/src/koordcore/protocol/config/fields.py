@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -120,6 +120,35 @@ def accepts(**attributes: object) -> msgspec.Meta:
     These are not the constraints of msgspec: an override on a node is typed without being checked.
     """
     return msgspec.Meta(extra=attributes)
+
+
+PERCENT: Final = Range(minimum=0, maximum=100)
+NOT_NEGATIVE: Final = Range(minimum=0)
+POSITIVE: Final = Range(minimum=0, exclusive_minimum=True)
+AT_LEAST_ONE: Final = Range(minimum=1)
+UNIT: Final = Range(minimum=0, maximum=1)
+ABOVE_ZERO_TO_ONE: Final = Range(minimum=0, maximum=1, exclusive_minimum=True)
+
+# checked in written values only
+WrittenPercent = Annotated[int, accepts(webhook=PERCENT)]
+WrittenAmount = Annotated[int, accepts(webhook=NOT_NEGATIVE)]
+Switch = Annotated[int, accepts(webhook=UNIT)]  # of the kernel: 0 or 1
+# checked in merged values, and in written ones
+Amount = Annotated[int, accepts(runtime=NOT_NEGATIVE, webhook=NOT_NEGATIVE)]
+Percent = Annotated[int, accepts(runtime=PERCENT, webhook=PERCENT)]
+Period = Annotated[int, accepts(runtime=POSITIVE, webhook=AT_LEAST_ONE)]
+Reserved = Annotated[int, accepts(runtime=NOT_NEGATIVE, webhook=PERCENT)]
+# checked in merged values only
+MergedPercent = Annotated[int, accepts(runtime=PERCENT)]
+Count = Annotated[int, accepts(runtime=NOT_NEGATIVE)]
+AtLeastOne = Annotated[int, accepts(runtime=AT_LEAST_ONE)]
+Seconds = Annotated[int, accepts(runtime=POSITIVE)]
+Positive = Annotated[float, accepts(runtime=POSITIVE)]
+NotNegative = Annotated[float, accepts(runtime=NOT_NEGATIVE)]
+Unit = Annotated[float, accepts(runtime=UNIT)]
+
+Duration = Annotated[str, accepts(kind=Kind.DURATION)]
+QuantityText = Annotated[str, accepts(kind=Kind.QUANTITY)]
 
 
 @cache

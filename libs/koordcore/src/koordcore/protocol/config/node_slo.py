@@ -16,8 +16,9 @@ from typing import Final, cast
 
 from koordcore.protocol.config.config_map import SloControllerConfig
 from koordcore.protocol.config.fields import JsonObject, JsonValue, merge
+from koordcore.protocol.config.node_strategies import QosStrategy
 from koordcore.protocol.config.parse import parse_object
-from koordcore.protocol.config.sections import SECTIONS, QosStrategy, SectionName
+from koordcore.protocol.config.sections import SECTIONS, SectionName
 from koordcore.protocol.config.strategy import Strategy
 from koordcore.values.invalid import InvalidInput
 
@@ -51,8 +52,6 @@ def render_node_slo(
 
     Args:
         config: The configuration.
-        labels: Labels of the node.
-        annotations: Annotations of the node.
         extensions: Extension key -> JSON value that a plugin gives for this node.
     """
     spec: JsonObject = {}
@@ -139,7 +138,6 @@ def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
     """Return the strategy of one section that the agent applies: as received, with all defaults added.
 
     Args:
-        name: Name of the section.
         received: Strategy in the NodeSLO; None if the NodeSLO lacks the section.
 
     Raises:

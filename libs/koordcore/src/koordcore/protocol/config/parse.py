@@ -40,38 +40,24 @@ class _Selector(Part, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenEntry:
-    """One entry for selected nodes in a section of slo-controller-config, as the user wrote it.
+    """One entry for selected nodes in a section of slo-controller-config, as the user wrote it."""
 
-    Attributes:
-        path: Path in the document, such as `nodeConfigs[0]`.
-        name: Name of the entry; "" if not set.
-        labels: The selector as written; None if absent, and the entry then matches no node.
-        selector: The checked selector; None if it is absent or invalid.
-        selector_fault: Error of an invalid selector, with its path in the document; None if it is valid.
-        strategy: Fields that the user wrote.
-    """
-
-    path: str
-    name: str
-    labels: LabelSelector | None
-    selector: Selector | None
+    path: str  # Path in the document, such as `nodeConfigs[0]`
+    name: str  # Name of the entry; "" if not set
+    labels: LabelSelector | None  # The selector as written; None if absent, and the entry then matches no node
+    selector: Selector | None  # The checked selector; None if it is absent or invalid
+    # Error of an invalid selector, with its path in the document; None if it is valid.
     selector_fault: InvalidInput | None
-    strategy: JsonObject
+    strategy: JsonObject  # Fields that the user wrote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSection:
-    """One section of slo-controller-config as the user wrote it.
+    """One section of slo-controller-config as the user wrote it."""
 
-    Attributes:
-        cluster: Fields for the whole cluster.
-        cluster_path: Path of these fields in the document; "" if they are at the top.
-        entries: Entries for selected nodes.
-    """
-
-    cluster: JsonObject
-    cluster_path: str
-    entries: tuple[WrittenEntry, ...]
+    cluster: JsonObject  # Fields for the whole cluster
+    cluster_path: str  # Path of these fields in the document; "" if they are at the top
+    entries: tuple[WrittenEntry, ...]  # Entries for selected nodes
 
 
 def decode_document(text: str) -> JsonValue:

@@ -39,19 +39,12 @@ _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionEntry:
-    """An entry for selected nodes, merged over the fields for the cluster (host applications: over the defaults).
+    """An entry for selected nodes, merged over the fields for the cluster (host applications: over the defaults)."""
 
-    Attributes:
-        name: Name of the entry; "" if not set.
-        selector: Selects nodes by their labels.
-        strategy: The merged strategy.
-        fell_back: Whether the entry was invalid. Its strategy is then that of the cluster.
-    """
-
-    name: str
-    selector: Selector
-    strategy: Strategy
-    fell_back: bool = False
+    name: str  # Name of the entry; "" if not set
+    selector: Selector  # Selects nodes by their labels
+    strategy: Strategy  # The merged strategy
+    fell_back: bool = False  # Whether the entry was invalid. Its strategy is then that of the cluster.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +80,6 @@ def read_section(name: SectionName, text: str | None) -> Section:
     """Return the section that the text of its key defines.
 
     Args:
-        name: Name of the section.
         text: Text of the key; None if the key is absent.
 
     Raises:
@@ -156,7 +148,6 @@ def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | N
     """Return the error of a number that is outside its range; None if it is inside, or is not a number.
 
     Args:
-        allowed: The range.
         value: The number.
         path: Path of the field, for the error.
     """

@@ -40,17 +40,11 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The first rule of its schema that a custom resource violates. The object is not stored.
+    """The first rule of its schema that a custom resource violates. The object is not stored."""
 
-    Attributes:
-        field: Path of the violation, such as `spec.owners[0].controller.uid`; "" for the object itself.
-        rule: Sentence fragment that says which values are accepted.
-        value: Value of the field; None if the field is missing.
-    """
-
-    field: str
-    rule: str
-    value: Json
+    field: str  # Path of the violation, such as `spec.owners[0].controller.uid`; "" for the object itself
+    rule: str  # Sentence fragment that says which values are accepted
+    value: Json  # Value of the field; None if the field is missing
 
     def sentence(self) -> str:
         """Return the violation as one sentence with field, rule and value."""
@@ -152,8 +146,6 @@ def first_violation(schema: Schema, value: Json, path: str = "") -> Refused | No
     """Return the first rule of a schema that a JSON value violates, outer levels first; None if it is valid.
 
     Args:
-        schema: The schema.
-        value: The value.
         path: Path of the value, for the result.
     """
     if value is None:

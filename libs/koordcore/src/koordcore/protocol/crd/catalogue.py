@@ -48,21 +48,16 @@ class UnsupportedSchema(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The schema of one JSON value in a custom resource (OpenAPI v3). Absent keywords are None, empty or False.
+    """The schema of one JSON value in a custom resource (OpenAPI v3). Absent keywords are None, empty or False."""
 
-    Attributes:
-        type: object, array, string, integer, number or boolean; None: any type.
-        default: Default value. It only counts if `has_default`, because null is not a default.
-    """
-
-    type: str | None = None
+    type: str | None = None  # object, array, string, integer, number or boolean; None: any type
     properties: Mapping[str, Schema] = field(default_factory=dict[str, "Schema"])
     required: tuple[str, ...] = ()
     additional: Schema | None = None
     items: Schema | None = None
     enum: tuple[Json, ...] = ()
     has_default: bool = False
-    default: Json = None
+    default: Json = None  # Default value. It only counts if `has_default`, because null is not a default.
     nullable: bool = False
     format: str | None = None
     minimum: float | None = None
@@ -137,13 +132,7 @@ class PrinterColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceVersion:
-    """One version of a custom resource: its names, its scope, its columns and its schema.
-
-    Attributes:
-        served: Whether the API server accepts this version.
-        stored: Whether objects are stored in this version.
-        has_status: Whether the status is a subresource, which only requests to `/status` may change.
-    """
+    """One version of a custom resource: its names, its scope, its columns and its schema."""
 
     group: str
     version: str
@@ -151,9 +140,9 @@ class ResourceVersion:
     plural: str
     scope: Literal["Cluster", "Namespaced"]
     short_names: tuple[str, ...]
-    served: bool
+    served: bool  # Whether the API server accepts this version
     stored: bool
-    has_status: bool
+    has_status: bool  # Whether the status is a subresource, which only requests to `/status` may change
     columns: tuple[PrinterColumn, ...]
     schema: Schema
 

@@ -80,19 +80,12 @@ Amounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TypeRequest:
-    """Amounts that a pod requests of one device type (GPU, RDMA or FPGA).
+    """Amounts that a pod requests of one device type (GPU, RDMA or FPGA)."""
 
-    Attributes:
-        total: Resource name -> amount over all devices.
-        count: Number of devices. For RDMA and FPGA, the annotation `device-allocate-hint` may change it.
-        per_device: Resource name -> amount per device.
-        is_shared: Whether the pod takes a part of a GPU, so that other pods may use the rest.
-    """
-
-    total: Mapping[str, int]
-    count: int
-    per_device: Mapping[str, int]
-    is_shared: bool
+    total: Mapping[str, int]  # Resource name -> amount over all devices
+    count: int  # Number of devices. For RDMA and FPGA, the annotation `device-allocate-hint` may change it.
+    per_device: Mapping[str, int]  # Resource name -> amount per device
+    is_shared: bool  # Whether the pod takes a part of a GPU, so that other pods may use the rest
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, TypeRequest]:

@@ -150,15 +150,10 @@ _ROOT: Final = re.compile(r"pci[0-9]{4}:[0-9a-fA-F]{2}")
 
 @dataclass(frozen=True, slots=True)
 class PciLocation:
-    """Location of a PCI function.
+    """Location of a PCI function."""
 
-    Attributes:
-        numa_node: NUMA node of the function, from 0.
-        root: PCIe root, such as `pci0000:80`; "" if the path of the function names none.
-    """
-
-    numa_node: int
-    root: str
+    numa_node: int  # NUMA node of the function, from 0
+    root: str  # PCIe root, such as `pci0000:80`; "" if the path of the function names none
 
 
 def pci_location(numa_node: str, resolved_path: str) -> PciLocation | None:

@@ -46,7 +46,6 @@ def vendor_annotations(
         devices: The devices of the pod.
         vendor: Vendor of the node's GPUs, from its label.
         isolation_provider: Provider that isolates shared GPUs, from the pod's label; "" for none.
-        node: Name of the node.
         at_ns: Time of the placement in Unix nanoseconds.
     """
     gpus = sorted((each for each in devices if each.type == GPU_TYPE), key=lambda each: each.minor)
@@ -89,15 +88,9 @@ def node_lock_of(annotations: Mapping[str, str]) -> str:
 
 
 class NodeLock(NamedTuple):
-    """The lock of a node: which pod its device plugin handles, and since when.
+    """The lock of a node: which pod its device plugin handles, and since when."""
 
-    Attributes:
-        since: Time at which the lock was set.
-        namespace: Namespace of the pod.
-        name: Name of the pod.
-    """
-
-    since: datetime
+    since: datetime  # Time at which the lock was set
     namespace: str
     name: str
 

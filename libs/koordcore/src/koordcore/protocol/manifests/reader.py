@@ -148,17 +148,11 @@ def _ttl(reservation: Reservation) -> Iterator[InvalidInput]:
 
 @dataclass(slots=True, kw_only=True)
 class CustomObject:
-    """A custom resource from a document of `koord apply`.
+    """A custom resource from a document of `koord apply`."""
 
-    Attributes:
-        resource: Kind and version of the object, with its schema.
-        metadata: Metadata of the object as a typed value, for validation.
-        document: The object as it is stored: without unknown fields and with defaults.
-    """
-
-    resource: ResourceVersion
-    metadata: kube.ObjectMeta
-    document: dict[str, Any]
+    resource: ResourceVersion  # Kind and version of the object, with its schema
+    metadata: kube.ObjectMeta  # Metadata of the object as a typed value, for validation
+    document: dict[str, Any]  # The object as it is stored: without unknown fields and with defaults
 
 
 KubeObject = kube.Pod | kube.Node | kube.ConfigMap | kube.Namespace | kube.PriorityClass | kube.Workload | CustomObject
@@ -187,16 +181,11 @@ class InvalidManifest(Exception):
 
 
 class Manifest(NamedTuple):
-    """A valid document of a manifest.
+    """A valid document of a manifest."""
 
-    Attributes:
-        kind: Kind as the user wrote it.
-        object: Typed object with its namespace set.
-        document: The decoded document, for callers that need fields that the typed object lacks. Do not change it.
-    """
-
-    kind: str
-    object: KubeObject
+    kind: str  # Kind as the user wrote it
+    object: KubeObject  # Typed object with its namespace set
+    # The decoded document, for callers that need fields that the typed object lacks. Do not change it.
     document: dict[str, Any]
 
 

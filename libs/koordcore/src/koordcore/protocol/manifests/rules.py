@@ -46,7 +46,6 @@ def check_metadata(meta: kube.ObjectMeta, *, namespaced: bool) -> list[InvalidIn
     """Return every violation of the rules for metadata. Used for kinds whose other rules are in their schema.
 
     Args:
-        meta: Metadata of the object.
         namespaced: Whether objects of the kind have a namespace.
     """
     return list(_metadata(meta, "metadata", namespaced=namespaced))
@@ -56,7 +55,6 @@ def check_taints(taints: list[kube.Taint], path: str) -> Violations:
     """Yield every violation of the rules for taints of a node or of a Reservation.
 
     Args:
-        taints: The taints.
         path: Path of the list in the document.
     """
     for index, taint in enumerate(taints):

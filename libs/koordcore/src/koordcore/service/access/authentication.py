@@ -34,7 +34,6 @@ class Signer:
 
     Args:
         key: Secret key of at least 32 bytes; None: a random one, so that sessions end with the process.
-        clock: The host's clock.
     """
 
     def __init__(self, key: bytes | None, clock: Clock) -> None:
@@ -76,8 +75,6 @@ def set_cookie(name: str, value: str, *, seconds: float, secure: bool) -> str:
     Lax, not Strict: the issuer's redirect back to us is a navigation from another site, and needs the login cookie.
 
     Args:
-        name: Name of the cookie.
-        value: Value of the cookie.
         seconds: Time after which the browser drops it; 0: at once.
         secure: Whether the browser may send it over TLS only.
     """
@@ -94,7 +91,6 @@ class Authentication:
 
     Args:
         live: The access file.
-        clock: The host's clock.
     """
 
     def __init__(self, live: LiveAccess, clock: Clock) -> None:

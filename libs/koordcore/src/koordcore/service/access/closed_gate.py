@@ -83,7 +83,6 @@ class ClosedGate:
 
     Args:
         authentication: Finds out who sends a request; None: nobody is known, only public routes answer.
-        clock: The host's clock.
         audit: Takes the audit records of requests.
         refusals: Counter of refused requests by reason.
     """
@@ -138,7 +137,6 @@ class ClosedGate:
         """Record the audit record of a request, if its subject is known and its route is audited.
 
         Args:
-            scope: ASGI scope of the request.
             status: HTTP status of the answer.
         """
         identity = scope.get(IDENTITY)

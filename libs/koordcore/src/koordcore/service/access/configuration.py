@@ -39,41 +39,26 @@ class _Part(BaseModel):
 
 
 class Members(_Part):
-    """The members of a role: the subjects and groups that have it.
+    """The members of a role: the subjects and groups that have it."""
 
-    Attributes:
-        groups: Groups of the issuer's claim.
-        subjects: Subjects, for example `oidc:alice`.
-    """
-
-    groups: tuple[str, ...] = ()
-    subjects: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # Groups of the issuer's claim
+    subjects: tuple[str, ...] = ()  # Subjects, for example `oidc:alice`
 
 
 class Oidc(_Part):
-    """The OIDC issuer whose tokens are accepted.
+    """The OIDC issuer whose tokens are accepted."""
 
-    Attributes:
-        issuer: URL of the issuer; https, except on loopback.
-        client_id: Client of the browser's login and of `koord login`.
-        client_secret_file: File with the secret of the client; None: a public client, which PKCE protects.
-        audience: Accepted audiences of tokens; () for the client's id.
-        scopes: Scopes that a login asks for.
-        groups_claim: Claim with the groups of the subject.
-        subject_claim: Claim that names the subject. `email` counts only if `email_verified` is true.
-        ca_file: Authorities of the issuer's certificate; None: those of the system.
-        leeway_seconds: Tolerated difference between the clocks.
-    """
-
-    issuer: str
-    client_id: str = Field(min_length=1)
+    issuer: str  # URL of the issuer; https, except on loopback
+    client_id: str = Field(min_length=1)  # Client of the browser's login and of `koord login`
+    # File with the secret of the client; None: a public client, which PKCE protects.
     client_secret_file: Path | None = None
-    audience: tuple[str, ...] = ()
-    scopes: tuple[str, ...] = ("openid", "profile", "email")
-    groups_claim: str = "groups"
+    audience: tuple[str, ...] = ()  # Accepted audiences of tokens; () for the client's id
+    scopes: tuple[str, ...] = ("openid", "profile", "email")  # Scopes that a login asks for
+    groups_claim: str = "groups"  # Claim with the groups of the subject
+    # Claim that names the subject. `email` counts only if `email_verified` is true.
     subject_claim: Literal["sub", "email", "preferred_username"] = "sub"
-    ca_file: Path | None = None
-    leeway_seconds: int = Field(default=60, ge=0, le=300)
+    ca_file: Path | None = None  # Authorities of the issuer's certificate; None: those of the system
+    leeway_seconds: int = Field(default=60, ge=0, le=300)  # Tolerated difference between the clocks
 
     @field_validator("issuer")
     @classmethod
@@ -90,54 +75,35 @@ class Oidc(_Part):
 
 
 class Limits(_Part):
-    """Limits on the rate of requests of each subject, as a token bucket.
+    """Limits on the rate of requests of each subject, as a token bucket."""
 
-    Attributes:
-        requests_per_second: Tokens that a bucket gains per second. `Need.cost` says how many a request takes.
-        burst: Size of a bucket in tokens.
-    """
-
+    # Tokens that a bucket gains per second. `Need.cost` says how many a request takes.
     requests_per_second: float = Field(default=50.0, gt=0)
-    burst: float = Field(default=200.0, ge=1)
+    burst: float = Field(default=200.0, ge=1)  # Size of a bucket in tokens
 
 
 class AccessSettings(_Part):
-    """The content of an access file. Paths are relative to its folder.
+    """The content of an access file. Paths are relative to its folder."""
 
-    Attributes:
-        roles: Role -> its members. A static token has its roles in the file of tokens.
-        tokens_file: File with the static tokens; None: there are none.
-        oidc: The OIDC issuer; None: only static tokens count.
-        external_url: URL under which browsers reach the service; needed with `oidc`.
-        session_key_file: File with the key that signs the cookies of sessions; None: each process makes its own key.
-        session_hours: Hours after which a session ends.
-        limits: Limits on the rate of requests.
-    """
-
-    roles: dict[Role, Members] = {}
-    tokens_file: Path | None = None
-    oidc: Oidc | None = None
+    roles: dict[Role, Members] = {}  # Role -> its members. A static token has its roles in the file of tokens.
+    tokens_file: Path | None = None  # File with the static tokens; None: there are none
+    oidc: Oidc | None = None  # The OIDC issuer; None: only static tokens count
+    # URL under which browsers reach the service; needed with `oidc`.
     external_url: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
+    # File with the key that signs the cookies of sessions; None: each process makes its own key.
     session_key_file: Path | None = None
-    session_hours: float = Field(default=8.0, gt=0, le=24)
-    limits: Limits = Limits()
+    session_hours: float = Field(default=8.0, gt=0, le=24)  # Hours after which a session ends
+    limits: Limits = Limits()  # Limits on the rate of requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """An access file with the files that it names, as they were read together.
+    """An access file with the files that it names, as they were read together."""
 
-    Attributes:
-        settings: Content of the access file.
-        tokens: SHA-256 -> static token.
-        session_key: Key that signs the cookies of sessions; None: the process makes one.
-        client_secret: Secret of the OIDC client; "" for a public client.
-    """
-
-    settings: AccessSettings
-    tokens: Mapping[str, StaticToken]
-    session_key: bytes | None = None
-    client_secret: str = ""
+    settings: AccessSettings  # Content of the access file
+    tokens: Mapping[str, StaticToken]  # SHA-256 -> static token
+    session_key: bytes | None = None  # Key that signs the cookies of sessions; None: the process makes one
+    client_secret: str = ""  # Secret of the OIDC client; "" for a public client
 
 
 def read_access(file: Path) -> tuple[Access, tuple[Path, ...]]:
@@ -182,9 +148,6 @@ def read_access(file: Path) -> tuple[Access, tuple[Path, ...]]:
 
 class LiveAccess:
     """The present content of the access file. If a changed file is not valid, the last valid content stays in force.
-
-    Args:
-        file: The access file.
 
     Raises:
         InvalidInput: The file is not valid at the start.

@@ -45,9 +45,7 @@ class AuditTrail:
     """Takes the audit records of one process.
 
     Args:
-        service: Name of the service.
         actor: Name of this instance.
-        clock: Clock of the run.
     """
 
     def __init__(self, service: str, actor: str, clock: Clock) -> None:
@@ -104,7 +102,6 @@ class Gate(Protocol):
         For an admitted request of a known subject, the scope then has its `Identity` under the key `IDENTITY`.
 
         Args:
-            scope: ASGI scope of the request.
             headers: Headers of the request, names in lower case.
         """
         ...
@@ -113,7 +110,6 @@ class Gate(Protocol):
         """Record who requested what, if the route is audited.
 
         Args:
-            scope: ASGI scope of the request.
             status: HTTP status of the answer, which begins now.
         """
         ...
@@ -155,7 +151,6 @@ def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> Requ
     The record names the first 20 objects that the handler stored in the scope. If it stored none, it names the path.
 
     Args:
-        scope: ASGI scope of the request.
         need: Access rule of its route.
         identity: Sender of the request.
         status: HTTP status of the answer.

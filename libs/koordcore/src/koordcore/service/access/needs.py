@@ -26,20 +26,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Access rule of one route: role, audit and cost of its requests.
+    """Access rule of one route: role, audit and cost of its requests."""
 
-    Attributes:
-        path: Path of the route, with parameters in braces as in Starlette.
-        methods: HTTP methods for which the entry holds. HEAD counts as GET.
-        role: Role of the subject; None: the route answers everybody.
-        is_audited: Whether a request leaves an audit record: it changes something, or costs a lot.
-        cost: Tokens that a request takes from the bucket of its subject, or of its address if it has none; 0: no limit.
-    """
-
-    path: str
-    methods: tuple[str, ...] = READS
-    role: Role | None = Role.VIEW
-    is_audited: bool = False
+    path: str  # Path of the route, with parameters in braces as in Starlette
+    methods: tuple[str, ...] = READS  # HTTP methods for which the entry holds. HEAD counts as GET.
+    role: Role | None = Role.VIEW  # Role of the subject; None: the route answers everybody
+    is_audited: bool = False  # Whether a request leaves an audit record: it changes something, or costs a lot
+    # Tokens that a request takes from the bucket of its subject, or of its address if it has none; 0: no limit.
     cost: float = 1.0
 
 
@@ -111,17 +104,11 @@ def need_of(method: str, path: str) -> Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Attributes:
-        subject: `token:<name>` or `oidc:<claim>`; `anonymous` if access is open.
-        roles: Roles of the subject; `operate` is there with `view`.
-        groups: Groups that the issuer named; () for tokens.
-    """
-
-    subject: str
-    roles: frozenset[Role]
-    groups: tuple[str, ...] = ()
+    subject: str  # `token:<name>` or `oidc:<claim>`; `anonymous` if access is open
+    roles: frozenset[Role]  # Roles of the subject; `operate` is there with `view`
+    groups: tuple[str, ...] = ()  # Groups that the issuer named; () for tokens
 
 
 ANONYMOUS: Final = Identity(subject="anonymous", roles=frozenset(Role))

@@ -53,19 +53,12 @@ class IssuerUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims in a verified token of an OIDC issuer.
+    """The claims in a verified token of an OIDC issuer."""
 
-    Attributes:
-        subject: Value of the claim that names the subject.
-        groups: Values of the claim with the groups; () if it is missing.
-        expires: Time at which the token ends, in seconds since 1970.
-        nonce: Claim `nonce` of an ID token, "" if it is missing.
-    """
-
-    subject: str
-    groups: tuple[str, ...]
-    expires: int
-    nonce: str
+    subject: str  # Value of the claim that names the subject
+    groups: tuple[str, ...]  # Values of the claim with the groups; () if it is missing
+    expires: int  # Time at which the token ends, in seconds since 1970
+    nonce: str  # Claim `nonce` of an ID token, "" if it is missing
 
 
 @dataclass(slots=True)

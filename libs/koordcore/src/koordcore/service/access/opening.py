@@ -45,7 +45,6 @@ def open_gate(settings: ServiceSettings, metrics: Metrics, audit: AuditTrail, *,
     """Return the gate that the settings choose.
 
     Args:
-        settings: Settings of the service.
         metrics: Registry with the counter of refused requests.
         audit: Takes the audit records of requests.
         is_loopback: Whether the server listens on a loopback address.

@@ -34,21 +34,14 @@ PREFIX: Final = "koord_"
 
 
 class StaticToken(BaseModel):
-    """One token of the file.
-
-    Attributes:
-        name: Name of its owner; the subject is `token:<name>`.
-        roles: Roles of the token.
-        sha256: SHA-256 of the token, 64 hex digits.
-        expires: Time from which the token is refused; None: never.
-    """
+    """One token of the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.@]{0,62}$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.@]{0,62}$")  # Name of its owner; the subject is `token:<name>`
     roles: tuple[Role, ...] = Field(min_length=1)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    expires: datetime.datetime | None = None
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")  # SHA-256 of the token, 64 hex digits
+    expires: datetime.datetime | None = None  # Time from which the token is refused; None: never
 
     @property
     def identity(self) -> Identity:

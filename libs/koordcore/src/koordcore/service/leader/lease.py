@@ -14,47 +14,27 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """Content of the lease of a leader election.
+    """Content of the lease of a leader election."""
 
-    Attributes:
-        holder: Name of the leader; empty: released.
-        epoch: Number of the leader's term, from 1.
-        acquired_at_unix: Unix seconds at which the term began.
-        renewed_at_unix: Unix seconds of the last renewal.
-        duration_seconds: Time after the last change of the lease until another candidate may take it.
-    """
-
-    holder: str
-    epoch: int
-    acquired_at_unix: float
-    renewed_at_unix: float
-    duration_seconds: float
+    holder: str  # Name of the leader; empty: released
+    epoch: int  # Number of the leader's term, from 1
+    acquired_at_unix: float  # Unix seconds at which the term began
+    renewed_at_unix: float  # Unix seconds of the last renewal
+    duration_seconds: float  # Time after the last change of the lease until another candidate may take it
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease as it was read.
+    """A lease as it was read."""
 
-    Attributes:
-        record: Content; None if there is no lease.
-        version: Version in the store. The next write must name it.
-    """
-
-    record: LeaseRecord | None
-    version: str
+    record: LeaseRecord | None  # Content; None if there is no lease
+    version: str  # Version in the store. The next write must name it.
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenLease:
-    """A lease as it was written.
-
-    Attributes:
-        version: New version in the store.
-        epoch: Number of the leader's term.
-    """
-
-    version: str
-    epoch: int
+    version: str  # New version in the store
+    epoch: int  # Number of the leader's term
 
 
 class LeaseConflict(Exception):
@@ -95,18 +75,13 @@ class LeaseStore(Protocol):
 class LeaseTimes:
     """Durations of a leader election in seconds: retry < renew_deadline < duration.
 
-    Attributes:
-        duration: Time without renewal after which another candidate may take the lease.
-        renew_deadline: If renewals fail for this time, the leader stops leading.
-        retry: Time between two reads of a candidate, or two renewals of a leader.
-
     Source:
         protocol spec, 11.4: 15 s, 10 s, 2 s
     """
 
-    duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
+    duration: float = 15.0  # Time without renewal after which another candidate may take the lease
+    renew_deadline: float = 10.0  # If renewals fail for this time, the leader stops leading
+    retry: float = 2.0  # Time between two reads of a candidate, or two renewals of a leader
 
     def __post_init__(self) -> None:
         if not 0 < self.retry < self.renew_deadline < self.duration:

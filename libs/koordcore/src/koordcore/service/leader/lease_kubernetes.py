@@ -125,8 +125,6 @@ class _Metadata(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class _Lease(msgspec.Struct, rename="camel"):
-    """A Lease object."""
-
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     api_version: str = "coordination.k8s.io/v1"

@@ -39,31 +39,18 @@ Attribute = str | int | float | bool
 
 
 class FinishedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace span that has ended, as it is exported. Each line of a trace file has these fields.
+    """A trace span that has ended, as it is exported. Each line of a trace file has these fields."""
 
-    Attributes:
-        name: Name of the work that the span measures, for example "decide".
-        service: Name of the service.
-        trace_id: 32 hex digits.
-        span_id: 16 hex digits.
-        parent_id: Id of the span that caused this one; None for the root of a trace.
-        links: Other causes, as pairs of `trace_id` and `span_id`.
-        start: Start in unix seconds of the host.
-        end: End in unix seconds of the host.
-        attributes: Further details.
-        error: Error text; empty if the work succeeded.
-    """
-
-    name: str
+    name: str  # Name of the work that the span measures, for example "decide"
     service: str
-    trace_id: str
-    span_id: str
-    parent_id: str | None
-    links: list[dict[str, str]]
-    start: float
-    end: float
-    attributes: dict[str, Attribute]
-    error: str = ""
+    trace_id: str  # 32 hex digits
+    span_id: str  # 16 hex digits
+    parent_id: str | None  # Id of the span that caused this one; None for the root of a trace
+    links: list[dict[str, str]]  # Other causes, as pairs of `trace_id` and `span_id`
+    start: float  # Start in unix seconds of the host
+    end: float  # End in unix seconds of the host
+    attributes: dict[str, Attribute]  # Further details
+    error: str = ""  # Error text; empty if the work succeeded
 
 
 class SpanSink(Protocol):
@@ -102,7 +89,6 @@ class FileSink:
             self.close()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -172,19 +158,12 @@ _RATIO_BITS: Final = 56  # the random tail of a trace id that W3C lets samplers 
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """Identity of a trace span, as message headers pass it on (W3C Trace Context).
+    """Identity of a trace span, as message headers pass it on (W3C Trace Context)."""
 
-    Attributes:
-        trace_id: 32 lower-case hex digits.
-        span_id: 16 lower-case hex digits.
-        sampled: Whether spans of this trace are recorded. The first service of the trace decides.
-        state: Header `tracestate`, passed on unchanged.
-    """
-
-    trace_id: str
-    span_id: str
-    sampled: bool
-    state: str = ""
+    trace_id: str  # 32 lower-case hex digits
+    span_id: str  # 16 lower-case hex digits
+    sampled: bool  # Whether spans of this trace are recorded. The first service of the trace decides.
+    state: str = ""  # Header `tracestate`, passed on unchanged
 
     @property
     def traceparent(self) -> str:
@@ -327,7 +306,6 @@ class Tracer:
         return bool(self._sinks)
 
     def begin(self) -> TraceContext:
-        """Return the context of a new trace."""
         trace_id = self._random.hex(32)
         sampled = int(trace_id[-_RATIO_BITS // 4 :], 16) < self._threshold
         return TraceContext(trace_id, self._random.hex(16), sampled)
@@ -459,9 +437,7 @@ def make_tracer(
     """Return the tracer that the settings describe. OpenTelemetry is imported only if an endpoint is set.
 
     Args:
-        service: Name of the service.
         instance: Name of the instance.
-        cluster: Id of the cluster.
         otlp_endpoint: Base URL of a collector; None: no export.
         trace_file: File to which spans are appended; None: no file.
         sample_ratio: Share (0..1) of the traces that begin here and are recorded.

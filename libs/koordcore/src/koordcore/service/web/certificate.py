@@ -18,15 +18,12 @@ class Certificate:
         cert: File with the certificate.
         key: File with the key; None if it is in the file of the certificate.
 
-    Attributes:
-        context: The TLS context. New connections use the certificate that was loaded last.
-
     Raises:
         OSError: A file cannot be read, or does not contain a certificate with its key.
     """
 
     def __init__(self, context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
-        self.context = context
+        self.context = context  # The TLS context. New connections use the certificate that was loaded last.
         self._cert = cert
         self._key = key
         self._seen = self._digests()

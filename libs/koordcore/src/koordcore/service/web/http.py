@@ -60,15 +60,9 @@ class HttpServer:
         service: While it is stopping, requests other than probes get status 503.
         health: Checks behind `/healthz` (also `/livez`) and `/readyz`.
         metrics: Registry behind `/metrics`.
-        clock: Clock of the run.
         max_body_bytes: A request with a longer body is refused with status 413.
         answer_seconds: Real seconds until an answer must have begun, else status 503. The answer itself may take
             longer.
-
-    Attributes:
-        routes: Routes of the service. Add to it before `start`.
-        posts: Path -> handler of JSON documents that are posted there. Add to it before `start`.
-        audit: Takes the records of who asked what.
     """
 
     def __init__(
@@ -82,7 +76,8 @@ class HttpServer:
         max_body_bytes: int = MAX_BODY_BYTES,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self.routes: list[BaseRoute] = []
+        self.routes: list[BaseRoute] = []  # Routes of the service. Add to it before `start`.
+        # Path -> handler of JSON documents that are posted there. Add to it before `start`.
         self.posts: dict[str, JsonPost] = {}
         self.max_body_bytes = max_body_bytes
         self.answer_seconds = answer_seconds
@@ -95,6 +90,7 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._port: int | None = None
         self._certificate: Certificate | None = None
+        # Takes the records of who asked what.
         self.audit = AuditTrail(settings.service, f"{settings.service}/{settings.instance}", clock)
 
     @property

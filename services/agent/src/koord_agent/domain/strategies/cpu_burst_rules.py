@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from koordcore.protocol import keys
 from koordcore.protocol.config.fields import JsonValue
+from koordcore.protocol.config.node_strategies import CpuBurstStrategy
 from koordcore.protocol.config.parse import parse_object
-from koordcore.protocol.config.sections import CpuBurstStrategy
 from koordcore.protocol.lenient_json import parse_json
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU

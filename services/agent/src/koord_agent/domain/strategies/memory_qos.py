@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.config import sections
+from koordcore.protocol.config import node_strategies
 from koordcore.protocol.config.fields import JsonValue
 from koordcore.protocol.config.node_slo import AGENT_QOS_DEFAULTS
 from koordcore.protocol.config.parse import parse_object
@@ -153,7 +153,7 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
         if not isinstance(decoded, dict):
             return of_class
         written = cast("dict[str, JsonValue]", decoded)
-        own = settings_from(parse_object(sections.MemoryQos, written, keys.MEMORY_QOS))
+        own = settings_from(parse_object(node_strategies.MemoryQos, written, keys.MEMORY_QOS))
     except InvalidInput:
         return of_class
     policy = next((value for key, value in written.items() if key.lower() == "policy"), None)
