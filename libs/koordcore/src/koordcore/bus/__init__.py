@@ -4,6 +4,5 @@ Start with `names` (streams and subjects) and `factory` (one `Bus` per process).
 appends events, `read` follows streams, `adapters` implements the ports, `folds` runs folds, `work` carries requests and
 work queues, and `setup` creates what exists on the server.
 
-Source:
-    event-bus spec
+Source: event-bus spec.
 """

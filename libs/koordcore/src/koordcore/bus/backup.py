@@ -69,8 +69,6 @@ class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
-    """The manifest of a backup."""
-
     version: Literal[1] = 1
     cluster: str
     taken_at: str  # RFC 3339 time at which the backup began

@@ -54,7 +54,6 @@ class BusSettings:
     archive: str = ""  # Place of the archive that has the facts that the stream has dropped; "" if there is none
 
     def connection(self) -> ConnectionSettings:
-        """Return the part of the settings that the NATS connection needs."""
         return ConnectionSettings(
             urls=self.urls,
             name=self.instance or self.user,

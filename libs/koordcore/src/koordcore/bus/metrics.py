@@ -2,8 +2,7 @@
 
 `koordcore.service.telemetry.metrics.BusMetrics` exports them to Prometheus.
 
-Source:
-    event-bus spec, 12
+Source: event-bus spec, 12.
 """
 
 

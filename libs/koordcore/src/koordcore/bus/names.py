@@ -1,7 +1,6 @@
 """Names of the streams, subjects, buckets and keys of one cluster.
 
-Source:
-    event-bus spec, 2
+Source: event-bus spec, 2.
 """
 
 import re
@@ -34,12 +33,10 @@ class BusNames:
 
     @property
     def ev(self) -> str:
-        """Name of the stream of facts."""
         return f"KOORD_EV_{self.cluster}"
 
     @property
     def obs(self) -> str:
-        """Name of the stream of observations."""
         return f"KOORD_OBS_{self.cluster}"
 
     @property
@@ -49,7 +46,6 @@ class BusNames:
 
     @property
     def explanations(self) -> str:
-        """Name of the stream of explanations."""
         return f"KOORD_EXPLANATIONS_{self.cluster}"
 
     @property
@@ -69,7 +65,6 @@ class BusNames:
 
     @property
     def desired_bucket(self) -> str:
-        """Name of the KV bucket with the desired states of nodes."""
         return f"koord_desired_{self.cluster}"
 
     @property
@@ -89,7 +84,6 @@ class BusNames:
 
     @property
     def snapshot_bucket(self) -> str:
-        """Name of the object store with snapshots of folds."""
         return f"koord_snap_{self.cluster}"
 
     @property
@@ -149,5 +143,4 @@ class BusNames:
         return f"$KV.{self.desired_bucket}.node.{node_token}"
 
     def dlq_subject(self, consumer: str) -> str:
-        """Return the subject of the dead letters of a consumer."""
         return f"koord.{self.cluster}.dlq.{consumer}"

@@ -40,7 +40,6 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
 
     @property
     def log_file(self) -> Path:
-        """File that receives stdout and stderr of the server."""
         return self.config.log_file or self.config.directory / f"{self.config.name}.log"
 
     def choose_ports(self) -> None:

@@ -51,8 +51,6 @@ class NatsUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsTls:
-    """PEM files of the NATS server for TLS."""
-
     certificate: Path  # Certificate of the server
     key: Path  # Private key of the certificate
     ca: Path  # Certificates of the authorities that sign clients' certificates
@@ -87,11 +85,7 @@ class AuthCallout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NatsServerConfig:
-    """Configuration of one nats-server with JetStream.
-
-    Source:
-        event-bus spec, 9.2, 10
-    """
+    """Configuration of one nats-server with JetStream (event-bus spec, 9.2, 10)."""
 
     name: str = "koord"
     host: str = LOOPBACK  # Address to listen on
@@ -208,8 +202,6 @@ def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKey:
-    """The NKEY pair of one user."""
-
     public_key: str  # Public key, starts with `U`. It goes into the server's configuration.
     seed_file: Path  # File with the secret seed, which starts with `SU`. Its mode is 0600.
 

@@ -40,8 +40,6 @@ host  all all 127.0.0.1/32 scram-sha-256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresConfig:
-    """Configuration of one Postgres server."""
-
     data_dir: Path  # Requested data directory. `postgres_location` describes when the data is stored elsewhere.
     name: str = "postgres"  # Name of the process in status and log
     # File with the random password of `user`, mode 0600. None: beside the data directory.
@@ -282,5 +280,4 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
 
 
 def _identifier(name: str) -> str:
-    """Return the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -164,8 +164,6 @@ Ready = str | Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """Rules for restarting a child that ended by itself."""
-
     enabled: bool = True
     first_delay_seconds: float = 0.2  # Delay before the first restart. It doubles with each further restart.
     max_delay_seconds: float = 10.0  # Upper bound of the delay
@@ -238,7 +236,6 @@ class ChildProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the child was started and has not ended."""
         return self._popen is not None and self._popen.poll() is None
 
     def launch(self) -> None:

@@ -187,8 +187,7 @@ def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None
     Raises:
         BinaryNotFoundError: The version is below `MINIMUM_NATS_VERSION`.
 
-    Source:
-        event-bus spec, 9.2
+    Source: event-bus spec, 9.2.
     """
     if version < MINIMUM_NATS_VERSION:
         found, needed = (".".join(map(str, v)) for v in (version, MINIMUM_NATS_VERSION))

@@ -40,8 +40,6 @@ class Phase(StrEnum):
 
 
 class ProcessState(StrEnum):
-    """States in the life of one process of a stack."""
-
     WAITING = "waiting"  # Waits for processes that must be ready first
     STARTING = "starting"  # Runs and is not ready yet
     READY = "ready"  # Runs, and its readiness check has succeeded
@@ -51,8 +49,6 @@ class ProcessState(StrEnum):
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of one process of a stack, as in the state file."""
-
     name: str
     state: ProcessState  # State in its life
     process: ProcessIdentity | None = None  # Identity of the running process. None before the first start.
@@ -88,7 +84,6 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(status for status in self.processes if status.process is not None and is_alive(status.process))
 
     def find(self, name: str) -> ProcessStatus | None:
-        """Return the process with this name; None if there is none."""
         return next((status for status in self.processes if status.name == name), None)
 
 
@@ -137,7 +132,6 @@ class StackLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._file is not None
 
     def acquire(self) -> None:

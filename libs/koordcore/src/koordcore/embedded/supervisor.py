@@ -250,8 +250,6 @@ class Supervisor:
 
 
 class _Managed:
-    """One process with the supervisor's records about it."""
-
     def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self.child = ChildProcess(spec)

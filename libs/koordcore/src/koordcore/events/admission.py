@@ -9,8 +9,7 @@ Audit records: who requested what from a service, and the result. Stream: audit.
 Writers: every service that answers requests of people and programs, and `koord` for computations that it makes itself.
 A record is not a fact: no state follows from it.
 
-Source:
-    manager spec, 17.3
+Source: manager spec, 17.3.
 """
 
 from typing import Any

@@ -4,8 +4,7 @@ Typical pods: CPU and GPU requests that many pods of the cluster have. Writer: s
 
 Aggregate: `gpuworkload.default`.
 
-Source:
-    scheduler-core spec, 9; protocol spec, 9.8; gpu-fragmentation spec, 3 and 6
+Source: scheduler-core spec, 9; protocol spec, 9.8; gpu-fragmentation spec, 3 and 6.
 """
 
 import msgspec

@@ -23,9 +23,7 @@ Actions of users on the descheduler: changes of its configuration, and dry runs.
 
 Aggregate: `descheduler.default`.
 
-Source:
-    descheduler spec, 4, 8.6, 14; descheduler spec, 4, 12; descheduler spec, 12 (config_change, decision
-    dry_run)
+Source: descheduler spec, 4, 8.6, 14; descheduler spec, 4, 12; descheduler spec, 12 (config_change, decision dry_run).
 """
 
 from typing import Any, Final, TypeAlias

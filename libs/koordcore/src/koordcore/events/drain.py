@@ -10,8 +10,7 @@ Aggregates: `drain.<name of the DrainNode>`, `draingroup.<name of the DrainNodeG
 Each pod gets a Reservation on another node, and a migration job evicts the pod. Both are objects with facts of their
 own.
 
-Source:
-    descheduler spec, 11, 14
+Source: descheduler spec, 11, 14.
 """
 
 import msgspec

@@ -11,8 +11,7 @@ If somebody deletes the node `worker-1` and later registers another node with th
 belong to the aggregate `nodespec.worker-1`. Of the other kinds, the id contains the uid of the object, which is never
 used again, or the aggregate is never forgotten.
 
-Source:
-    event-bus spec, 2 (subjects), 3.1 (envelope)
+Source: event-bus spec, 2 (subjects), 3.1 (envelope).
 """
 
 import uuid
@@ -66,8 +65,7 @@ class AggregateRef(NamedTuple):
 def name_token(name: str) -> str:
     """Return an object name as a subject token: `.` becomes `_`, which no Kubernetes name contains.
 
-    Source:
-        event-bus spec, 2
+    Source: event-bus spec, 2.
     """
     return name.replace(".", "_")
 
@@ -134,7 +132,6 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def event_id(self) -> str:
-        """Id of the event, from the header `Nats-Msg-Id`."""
         return self.headers[HEADER_ID]
 
     @property
@@ -298,8 +295,7 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
         causation_id: Id of the event or request that caused the decision.
         index: Position of the event in its decision, from 0.
 
-    Source:
-        event-bus spec, 3.1
+    Source: event-bus spec, 3.1.
     """
     # `uuid.uuid5` without the object: a scheduler names ten thousand events a second.
     name = f"{causation_id}|{ref.kind}.{ref.id}|{index}"

@@ -5,9 +5,7 @@ the newest explanations of each pod.
 
 Diagnosis of an attempt that found no node. Explanations contain it; `koord explain` shows it.
 
-Source:
-    event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13; scheduler-core spec, 13.1 and
-    13.2
+Source: event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13; scheduler-core spec, 13.1 and 13.2.
 """
 
 import msgspec

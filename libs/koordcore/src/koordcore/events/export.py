@@ -6,8 +6,7 @@
 The description of a field is the comment at it in the source: behind it, or in the lines above. A test fails if the
 files differ from the models.
 
-Source:
-    event-bus spec, 2, 3.1, 6
+Source: event-bus spec, 2, 3.1, 6.
 """
 
 import ast

@@ -1,7 +1,6 @@
 """Facts about gangs (pods that are placed together or not at all). Writer: schedulers. Aggregate: `gang.<ns=name>`.
 
-Source:
-    event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9
+Source: event-bus spec, 2.1 and 4.2; scheduler-core spec, 8.7 and 8.9.
 """
 
 import hashlib

@@ -2,8 +2,7 @@
 
 Aggregates: `podspec.<uid>` (bound, bind failed), `eviction.<uid>`, `drift.<kind>=<id>`, `genesis.cluster`.
 
-Source:
-    event-bus spec, 2.1, 9.3, 12
+Source: event-bus spec, 2.1, 9.3, 12.
 """
 
 from typing import Any, Final

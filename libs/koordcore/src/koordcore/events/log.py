@@ -6,8 +6,7 @@ Orders of operators to folds: to continue behind an event that a fold cannot app
 
 Aggregate: `fold.<name>`.
 
-Source:
-    event-bus spec, 7; event-bus spec, 8
+Source: event-bus spec, 7; event-bus spec, 8.
 """
 
 from koordcore.events.envelope import AggregateRef, Event

@@ -17,8 +17,7 @@ Writer: the leading descheduler. Aggregate: `repack.<id of the plan>`.
 Each move is a PodMigrationJob. None of them evicts its pod before the Reservations of all of them are available. From
 `RepackPlanned` to `RepackEnded`, the scheduler holds the GPUs of the plan's nodes for the gang.
 
-Source:
-    descheduler spec, 7.4, 7.5, 14
+Source: descheduler spec, 7.4, 7.5, 14.
 """
 
 from typing import Final

@@ -2,8 +2,7 @@
 
 Aggregate: `node.<name>`.
 
-Source:
-    event-bus spec, 2.1 and 4.2
+Source: event-bus spec, 2.1 and 4.2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +63,6 @@ class PodDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 def pod_details(pod: Pod) -> PodDetails:
-    """Return the labels and annotations of a pod object that an agent reads."""
     return PodDetails(
         labels=_only(pod.metadata.labels, AGENT_LABELS),
         annotations=_only(pod.metadata.annotations, AGENT_ANNOTATIONS),

@@ -7,8 +7,7 @@ Facts about the health of nodes, and warnings about the configuration.
 Aggregates: `nodepolicy.<node>` (its health), `controller.slo-adjust` (the cluster's guard), `config.<ns=name>`.
 Writer: manager.
 
-Source:
-    event-bus spec, 2.1; manager spec, 5 and 6; manager spec, 16, 17.2, 18
+Source: event-bus spec, 2.1; manager spec, 5 and 6; manager spec, 16, 17.2, 18.
 """
 
 from typing import Any

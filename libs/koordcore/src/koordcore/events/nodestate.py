@@ -4,8 +4,7 @@ Facts about runtime hooks: the values of pods and containers that the agent chan
 
 Writer: the agent of the node. Source: runtime spec, 10.
 
-Source:
-    event-bus spec, 2.1; agent spec, 11 and 19
+Source: event-bus spec, 2.1; agent spec, 11 and 19.
 """
 
 import msgspec
@@ -243,8 +242,7 @@ class ReportedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class DeviceInventoryChanged(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The devices of the node or their health changed. The event contains the whole inventory, not the difference.
 
-    Source:
-        runtime spec, 9.2 to 9.4, 10.
+    Source: runtime spec, 9.2 to 9.4, 10.
     """
 
     devices: list[ReportedDevice]  # All devices, ascending by type and minor

@@ -11,9 +11,8 @@ leading manager. A reader decodes the fields that it needs when it folds the eve
 `customspec.scales=<ns>=<uid of a controller of pods>` is the Scale of a controller that is not mirrored itself: its
 metadata with the controller as owner, and `spec.replicas`.
 
-Source:
-    event-bus spec, 2.1; event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write);
-    protocol spec, 9
+Source: event-bus spec, 2.1; event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write);
+    protocol spec, 9.
 """
 
 from typing import Any, Final

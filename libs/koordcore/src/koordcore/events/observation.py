@@ -1,7 +1,6 @@
 """Observations: samples that may be lost. Stream `obs`; subject `obs.node.<name>`. Writer: agents.
 
-Source:
-    event-bus spec, 2; agent spec, 7; protocol spec, 9.1
+Source: event-bus spec, 2; agent spec, 7; protocol spec, 9.1.
 """
 
 from datetime import datetime

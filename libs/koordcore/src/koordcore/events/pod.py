@@ -9,8 +9,7 @@ The reason why a node, or no node, was chosen for a pod: a value in placement ev
 
 The counts add up: feasible + sum of excluded = considered. They are recorded during the decision.
 
-Source:
-    event-bus spec, 2.1 and 4.2; scheduler-core spec, 6; scheduler-core spec, 1.4 and 13
+Source: event-bus spec, 2.1 and 4.2; scheduler-core spec, 6; scheduler-core spec, 1.4 and 13.
 """
 
 from typing import Any

@@ -4,8 +4,7 @@ The root quota that an ElasticQuotaProfile defines. Aggregate: `quotaprofile.<ns
 
 Writer: manager. The gateway, or the manager itself without a gateway, then changes the quota object.
 
-Source:
-    event-bus spec, 2.1; scheduler-core spec, 10.9; manager spec, 14
+Source: event-bus spec, 2.1; scheduler-core spec, 10.9; manager spec, 14.
 """
 
 from koordcore.events.envelope import Event

@@ -2,8 +2,7 @@
 
 Aggregate: `recommendation.<ns=name>`.
 
-Source:
-    manager spec, 15, 17.3
+Source: manager spec, 15, 17.3.
 """
 
 from typing import Final

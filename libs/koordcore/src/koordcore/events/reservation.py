@@ -12,8 +12,7 @@ the ledger, and its placement, have an allocation whose reservation is the Reser
 (`Allocation.is_reservation`). A pod that takes from it has the amounts in `Allocation.reservation`.
 `koordcore.state.reservations` computes phase, conditions, owners and allocated amounts from these aggregates.
 
-Source:
-    scheduler-fine-grained spec, 3.2, 3.3
+Source: scheduler-fine-grained spec, 3.2, 3.3.
 """
 
 from koordcore.events.envelope import Event

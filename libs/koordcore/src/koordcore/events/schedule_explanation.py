@@ -2,8 +2,7 @@
 
 Writer: schedulers. Aggregate: `scheduleexplanation.<ns=name>`.
 
-Source:
-    scheduler-core spec, 13.3; protocol spec, 9.8
+Source: scheduler-core spec, 13.3; protocol spec, 9.8.
 """
 
 import msgspec

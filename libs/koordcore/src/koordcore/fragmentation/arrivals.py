@@ -22,8 +22,6 @@ _NO_ROOM: Final = np.iinfo(np.int64).min
 
 
 class Placed(NamedTuple):
-    """The node and the GPUs that a pod got."""
-
     node: int  # Index of the node
     gpus: tuple[int, ...]  # Indexes of its GPUs, ascending
 

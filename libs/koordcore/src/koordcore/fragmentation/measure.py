@@ -9,8 +9,7 @@ Fragmentation Gradient Descent (FGD): place a pod where the fragmentation falls 
 
 Next module to read: `policies`.
 
-Source:
-    gpu-fragmentation spec, 2; gpu-fragmentation spec, 4.2
+Source: gpu-fragmentation spec, 2; gpu-fragmentation spec, 4.2.
 """
 
 from collections.abc import Sequence

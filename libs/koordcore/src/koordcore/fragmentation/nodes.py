@@ -23,8 +23,6 @@ NO_GPU: Final = -1
 
 
 class NodeGpus(NamedTuple):
-    """The free CPU and GPU amounts of one node."""
-
     milli_cpu_left: int  # Free milli-cores
     gpu_milli_left: tuple[int, ...]  # Free GPU milli of each GPU, 0..1000
     gpu_model: str = ""  # Model of its GPUs; empty: none

@@ -4,8 +4,7 @@ Next module to read: `nodes`.
 
 CPU and GPU requests of a pod, in the form that the fragmentation measure reads.
 
-Source:
-    gpu-fragmentation spec, 1 and 3; gpu-fragmentation spec, 6 (2)
+Source: gpu-fragmentation spec, 1 and 3; gpu-fragmentation spec, 6 (2).
 """
 
 from collections import Counter
@@ -42,7 +41,6 @@ class GpuPod(NamedTuple):
         return self.gpu_milli * self.num_gpu
 
     def allows(self, model: str) -> bool:
-        """Return whether the pod may use GPUs of this model."""
         return not self.gpu_spec or model in self.gpu_spec.split("|")
 
 

@@ -6,8 +6,7 @@ Scores of the policies that FGD is compared with.
 
 `R` is the free GPU milli of a node, `G` its number of GPUs. Next module to read: `policies`.
 
-Source:
-    gpu-fragmentation spec, 4; gpu-fragmentation spec, 4.3
+Source: gpu-fragmentation spec, 4; gpu-fragmentation spec, 4.3.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -153,7 +152,6 @@ class Gradient:
         return Scored(*gradient_scores(self.measure, nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
-        """Return the scores unchanged."""
         return scores
 
 
@@ -169,7 +167,6 @@ class Filling:
         return Scored(*self.filling.losses(nodes, pod))
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
-        """Return the scores unchanged."""
         return scores
 
 

@@ -22,8 +22,6 @@ _MOST_TRIED = 400
 
 
 class Running(NamedTuple):
-    """A pod that runs and may move."""
-
     pod: GpuPod  # Its requests of CPU and GPU
     memory_mib: int  # Its memory request in MiB
     placed: Placed  # Its node and GPUs
@@ -31,16 +29,12 @@ class Running(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A pod that waits for whole GPUs."""
-
     pod: GpuPod  # Its requests of CPU and GPU
     memory_mib: int  # Its memory request in MiB
     rows: frozenset[int] | None = None  # Positions of the nodes that other rules allow, such as taints; None: all
 
 
 class RepackMove(NamedTuple):
-    """A pod that moves."""
-
     running: int  # Index of the pod among the running pods
     source: Placed  # Node and GPUs before the move
     target: Placed  # Node and GPUs after the move

@@ -1,7 +1,6 @@
 """Desired state of nodes for their agents, and pushes of changes. Adapters are in `koordcore.bus`.
 
-Source:
-    event-bus spec, 2 (KV koord_desired), 3.3
+Source: event-bus spec, 2 (KV koord_desired), 3.3.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -6,8 +6,7 @@ The contract tests in `tests/contract/eventlog/` check every method of every ada
 
 Observations and explanations: streams whose messages may be lost. Adapters in `koordcore.bus`.
 
-Source:
-    event-bus spec, 3.2, 4.1, 4.3; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3
+Source: event-bus spec, 3.2, 4.1, 4.3; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -5,8 +5,7 @@ position. The epoch of the term is in the envelope (`Koord-Epoch`). Adapters: `K
 `koordcore.service.leader.lease_kv`,
 `LeaseLeadership` in `koordcore.service.leader.lease_kubernetes`.
 
-Source:
-    event-bus spec, 4.2; architecture, 7 ("two leaders")
+Source: event-bus spec, 4.2; architecture, 7 ("two leaders").
 """
 
 from collections.abc import Callable

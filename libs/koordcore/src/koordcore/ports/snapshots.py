@@ -2,8 +2,7 @@
 
 Adapters are in `koordcore.bus.adapters`.
 
-Source:
-    event-bus spec, 6
+Source: event-bus spec, 6.
 """
 
 import hashlib

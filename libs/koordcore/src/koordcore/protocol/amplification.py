@@ -37,8 +37,7 @@ def parse_cpu_normalization_ratio(annotations: Mapping[str, str]) -> float | Non
     Raises:
         InvalidInput: The text is not a positive, finite number.
 
-    Source:
-        protocol spec, 4.4
+    Source: protocol spec, 4.4.
     """
     return parse_present(annotations, keys.CPU_NORMALIZATION_RATIO, _parse_ratio)
 
@@ -53,8 +52,7 @@ def _parse_ratio(text: str) -> float:
 def parse_normalization_text(text: str) -> float | None:
     """Convert the text of a CPU normalization ratio to a number; None if it is not a positive, finite number.
 
-    Source:
-        manager spec, 5.5 (2)
+    Source: manager spec, 5.5 (2).
     """
     try:
         return _parse_ratio(text)
@@ -70,8 +68,7 @@ def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
     Raises:
         InvalidInput: Any other text.
 
-    Source:
-        protocol spec, 1.4, 4.3
+    Source: protocol spec, 1.4, 4.3.
     """
     return parse_present(labels, keys.CPU_NORMALIZATION_ENABLED, _parse_bool)
 
@@ -95,8 +92,7 @@ def amplify(origin: int, ratio: float) -> int:
 
     The product is computed with 64-bit floats, so 100 times 1.1 gives 111.
 
-    Source:
-        protocol spec, 8 (4)
+    Source: protocol spec, 8 (4).
     """
     return origin if ratio <= 1 else math.ceil(float(origin) * ratio)
 
@@ -109,8 +105,7 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
     Args:
         ratios: Resource -> ratio.
 
-    Source:
-        protocol spec, 8 (2)
+    Source: protocol spec, 8 (2).
     """
     entries = (f"{codec.encode(name).decode()}:{ratios[name]:.2f}" for name in sorted(ratios))
     return "{" + ",".join(entries) + "}"
@@ -125,8 +120,7 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
     Raises:
         InvalidInput: The annotation is not valid JSON, or a ratio is not a number.
 
-    Source:
-        protocol spec, 4.4, 8 (3)
+    Source: protocol spec, 4.4, 8 (3).
     """
     text = annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO)
     if not text:
@@ -148,8 +142,7 @@ def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid.
 
-    Source:
-        protocol spec, 4.4
+    Source: protocol spec, 4.4.
     """
     text = annotations.get(keys.RAW_ALLOCATABLE)
     if text is None:
@@ -188,8 +181,7 @@ def amplify_node_update(
     Raises:
         InvalidInput: A ratio or quantity is invalid, or a needed raw value is invalid.
 
-    Source:
-        protocol spec, 8 (3); vectors protocol/amplification (op node_update)
+    Source: protocol spec, 8 (3); vectors protocol/amplification (op node_update).
     """
     new = parse_resources(allocatable)
     if not annotations.get(keys.RESOURCE_AMPLIFICATION_RATIO):
@@ -267,8 +259,7 @@ def cpu_normalization_ratio(
         InvalidInput: Normalization is enabled, but the processor is not reported yet, no ratio is configured, or the
             ratio is outside 1.0..5.0. The caller leaves the annotation unchanged.
 
-    Source:
-        protocol spec, 8 (1)
+    Source: protocol spec, 8 (1).
     """
     if not (strategy.enable if enabled is None else enabled):
         return 1.0
@@ -311,8 +302,7 @@ def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[s
         InvalidInput: The normalization ratio is invalid, or a ratio is below 1. The caller leaves the annotation
             unchanged.
 
-    Source:
-        protocol spec, 8 (2); vectors protocol/amplification (op controller)
+    Source: protocol spec, 8 (2); vectors protocol/amplification (op controller).
     """
     ratios = dict(strategy.resource_amplification_ratio) if strategy.enable else {}
     configured = ratios.get(CPU, 0.0)

@@ -2,8 +2,7 @@
 
 A pod is evicted only after a Reservation on another node holds resources for its successor.
 
-Source:
-    descheduler spec, 11.1
+Source: descheduler spec, 11.1.
 """
 
 import hashlib
@@ -43,8 +42,7 @@ def label_value(name: str) -> str:
     It is the name. If the name has more than 63 characters, which only names may have, it is the beginning of the name
     and a digest of the whole.
 
-    Source:
-        Kubernetes, "Labels and Selectors" (values of at most 63 characters)
+    Source: Kubernetes, "Labels and Selectors" (values of at most 63 characters).
     """
     if len(name) <= _LONGEST_LABEL_VALUE:
         return name
@@ -175,8 +173,7 @@ def pod_policy(annotations: dict[str, str], default: MigrationPolicy) -> Migrati
             precedence.
         default: Policy of the drain, for pods without a valid annotation.
 
-    Source:
-        descheduler spec, 11.2 (5)
+    Source: descheduler spec, 11.2 (5).
     """
     text = annotations.get(MIGRATION_POLICY)
     if text is None:

@@ -4,8 +4,7 @@ An exact spelling takes precedence over other spellings of a field. Unknown keys
 counts. null means "not set". A wrong type makes the whole value invalid, such as text for a boolean or `15.0` for an
 integer. Types are msgspec structs. A pydantic model uses `fold_keys` in a "before" validator.
 
-Source:
-    protocol spec, 1.2
+Source: protocol spec, 1.2.
 """
 
 from __future__ import annotations

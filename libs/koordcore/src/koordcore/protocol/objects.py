@@ -12,8 +12,7 @@ The descheduler selects pods by the reasons, exit codes and restarts of their co
 
 Names that an API server generates from `generateName`: the truncated prefix and five characters.
 
-Source:
-    Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out)
+Source: Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out).
 """
 
 from typing import Final, TypeVar, cast
@@ -322,8 +321,6 @@ class PodSpec(KubeStruct):
 
 
 class Pod(KubeStruct):
-    """A pod with metadata, spec and status, reduced to the fields that Koordstream reads."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
@@ -337,8 +334,6 @@ class NodeSpec(KubeStruct):
 
 
 class NodeCondition(KubeStruct):
-    """A condition in the status of a node: type, status and reason (object `status.conditions[]`)."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -352,8 +347,6 @@ class ContainerImage(KubeStruct):
 
 
 class NodeStatus(KubeStruct):
-    """Object `status` of a node: capacity, allocatable, conditions and stored images."""
-
     capacity: Quantities = {}
     allocatable: Quantities = {}
     conditions: list[NodeCondition] = []
@@ -361,8 +354,6 @@ class NodeStatus(KubeStruct):
 
 
 class Node(KubeStruct):
-    """A node with metadata, spec and status, reduced to the fields that Koordstream reads."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
@@ -384,8 +375,6 @@ class PriorityClass(KubeStruct):
 
 
 class ConfigMap(KubeStruct):
-    """A ConfigMap: its metadata and its text entries (`data`)."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     data: dict[str, str] = {}
 

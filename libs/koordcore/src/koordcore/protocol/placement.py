@@ -2,8 +2,7 @@
 
 Taints and tolerations of Kubernetes.
 
-Source:
-    scheduler-core spec, 5.5; scheduler-core spec, 5.4
+Source: scheduler-core spec, 5.5; scheduler-core spec, 5.4.
 """
 
 import re
@@ -25,8 +24,7 @@ def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
     Args:
         value: The node's value of the label; None if the node does not have the label.
 
-    Source:
-        scheduler-core spec, 5.5
+    Source: scheduler-core spec, 5.5.
     """
     match requirement.operator:
         case "In":
@@ -77,8 +75,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     The effect of the toleration must be empty or that of the taint. Its key must be that of the taint, or empty with
     operator Exists. Its operator must be Exists, or Equal with the value of the taint.
 
-    Source:
-        scheduler-core spec, 5.4
+    Source: scheduler-core spec, 5.4.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False

@@ -63,8 +63,7 @@ def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priori
     Raises:
         InvalidInput: A request is not a valid quantity.
 
-    Source:
-        protocol spec, 2.3; vectors protocol/qos_priority_admission
+    Source: protocol spec, 2.3; vectors protocol/qos_priority_admission.
     """
     found: list[Violation] = []
     if old_pod is not None:

@@ -38,8 +38,7 @@ def pod_requests(pod: Pod) -> Amounts:
     Raises:
         InvalidInput: A quantity is invalid. The error has the resource.
 
-    Source:
-        scheduler-core spec, 5.1
+    Source: scheduler-core spec, 5.1.
     """
     return _rounded(_total(pod, limits=False, defaults=_NO_DEFAULTS))
 
@@ -49,8 +48,7 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 
     The defaults are 100 milli-cores and 200 MiB. An explicit 0 stays 0.
 
-    Source:
-        scheduler-core spec, 5.1
+    Source: scheduler-core spec, 5.1.
     """
     return _rounded(_total(pod, limits=False, defaults=_NON_ZERO))
 
@@ -60,8 +58,7 @@ def pod_limits(pod: Pod) -> Amounts:
 
     A resource without a limit is absent. Overhead is added only to resources that have a limit.
 
-    Source:
-        scheduler-core spec, 5.1
+    Source: scheduler-core spec, 5.1.
     """
     return _rounded(_total(pod, limits=True, defaults=_NO_DEFAULTS))
 

@@ -55,8 +55,7 @@ PREEMPTION_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 def installed_priority_classes() -> tuple[PriorityClass, ...]:
     """Return the PriorityClass objects that an installation creates. The value of each is the lowest one of its class.
 
-    Source:
-        protocol spec, 2.1
+    Source: protocol spec, 2.1.
     """
     return tuple(
         PriorityClass(
@@ -74,8 +73,7 @@ def band_of_name(name: str) -> PriorityBand | None:
 def band_of_value(value: int) -> PriorityBand | None:
     """Return the priority class whose range contains a value of `spec.priority`; None if no range contains it.
 
-    Source:
-        protocol spec, 2.1
+    Source: protocol spec, 2.1.
     """
     for band, numbers in BANDS.items():
         if numbers.lowest <= value <= numbers.highest:
@@ -89,8 +87,7 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
     If the label `koordinator.sh/priority-class` is present, only the label counts, and an unknown text means none.
     Otherwise the range of `spec.priority` decides.
 
-    Source:
-        protocol spec, 2.2 (4)
+    Source: protocol spec, 2.2 (4).
     """
     label = pod.metadata.labels.get(keys.PRIORITY_CLASS)
     if label is not None:
@@ -104,8 +101,7 @@ def priority_class(pod: Pod) -> PriorityBand:
     If neither the label `koordinator.sh/priority-class` nor `spec.priority` gives one, BE pods are koord-batch and all
     other pods are koord-prod.
 
-    Source:
-        protocol spec, 2.2 (5)
+    Source: protocol spec, 2.2 (5).
     """
     return priority_class_raw(pod) or _OF_QOS[qos(pod)]
 
@@ -115,8 +111,7 @@ def priority_value(pod: Pod | None) -> int:
 
     The value is `spec.priority` if it is set and not zero, else the default of the pod's class.
 
-    Source:
-        protocol spec, 2.2 (6)
+    Source: protocol spec, 2.2 (6).
     """
     if pod is None:
         return 0

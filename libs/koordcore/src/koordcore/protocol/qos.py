@@ -45,8 +45,7 @@ _NATIVE: Final = ("cpu", "memory")
 def qos_raw(pod: Pod) -> QosClass | None:
     """Return the QoS class in the pod's label `koordinator.sh/qosClass`; None if it is missing or has another text.
 
-    Source:
-        protocol spec, 2.2 (1)
+    Source: protocol spec, 2.2 (1).
     """
     return _BY_NAME.get(pod.metadata.labels.get(keys.QOS_CLASS, ""))
 
@@ -60,8 +59,7 @@ def kube_qos(pod: Pod) -> str:
     Raises:
         InvalidInput: A cpu or memory quantity is invalid.
 
-    Source:
-        protocol spec, 2.2 (2)
+    Source: protocol spec, 2.2 (2).
     """
     if pod.status.qos_class:
         return pod.status.qos_class
@@ -103,8 +101,7 @@ def qos(pod: Pod) -> QosClass:
     Without a valid label `koordinator.sh/qosClass`, the Kubernetes QoS class decides: Guaranteed -> LSR, Burstable ->
     LS, BestEffort -> BE.
 
-    Source:
-        protocol spec, 2.2 (3)
+    Source: protocol spec, 2.2 (3).
     """
     written = _BY_NAME.get(pod.metadata.labels.get(keys.QOS_CLASS, ""))
     return written if written is not None else _OF_KUBE_QOS.get(kube_qos(pod), QosClass.BE)

@@ -2,8 +2,7 @@
 
 The pods of a workload that a user names as KIND/NAMESPACE/NAME, such as Deployment/web/shop.
 
-Source:
-    manager spec, 15.1; protocol spec, 9
+Source: manager spec, 15.1; protocol spec, 9.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
     conditions: list[ReservationCondition] = []
 
     def condition(self, type_: str) -> ReservationCondition | None:
-        """Return the condition of this type; None if there is none."""
         return next((each for each in self.conditions if each.type == type_), None)
 
 

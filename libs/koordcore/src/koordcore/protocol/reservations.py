@@ -2,8 +2,7 @@
 
 Pods in operating mode Reservation: a running pod whose resources another pod may use, once.
 
-Source:
-    protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5; scheduler-fine-grained spec, 3.12
+Source: protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5; scheduler-fine-grained spec, 3.12.
 """
 
 from collections.abc import Mapping
@@ -303,8 +302,7 @@ def reserve_pod(reservation: Reservation, phase: str = "", *, is_bound: bool = F
     Raises:
         InvalidInput: A quantity of the template, or with `is_bound` of the status, is invalid.
 
-    Source:
-        scheduler-fine-grained spec, 3.2
+    Source: scheduler-fine-grained spec, 3.2.
     """
     meta, template = reservation.metadata, reservation.spec.template or kube.PodTemplate()
     spec = template.spec

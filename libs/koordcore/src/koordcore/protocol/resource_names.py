@@ -82,8 +82,7 @@ def parse_replace_resources(text: str) -> ReplaceResources:
 
     Entries without exactly one `:` are ignored.
 
-    Source:
-        protocol spec, 3.1
+    Source: protocol spec, 3.1.
     """
     erase: list[str] = []
     replace: dict[str, str] = {}
@@ -108,8 +107,7 @@ def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quant
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
 
-    Source:
-        protocol spec, 3.1; vectors protocol/resource_rename
+    Source: protocol spec, 3.1; vectors protocol/resource_rename.
     """
     renamed: Quantities | None = None
     for old, new in mapping.items():
@@ -128,8 +126,7 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
 
-    Source:
-        protocol spec, 3.1
+    Source: protocol spec, 3.1.
     """
     kept = {name: value for name, value in resources.items() if name not in wish.erase} if wish.erase else resources
     return rename_resources(kept, wish.replace)
@@ -143,8 +140,7 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
     Args:
         mapping: Old name -> new name; by default the deprecated names.
 
-    Source:
-        protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin)
+    Source: protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin).
     """
     spec = pod.spec
     containers = [_rename_container(container, mapping) for container in spec.containers]
@@ -169,8 +165,7 @@ def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
 
-    Source:
-        protocol spec, 3.1; manager spec, 10.4
+    Source: protocol spec, 3.1; manager spec, 10.4.
     """
 
     def replaced(container: Container) -> Container:
@@ -210,8 +205,7 @@ def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Qu
     Raises:
         InvalidInput: A quantity is invalid.
 
-    Source:
-        protocol spec, 3.2; manager spec, 8.3
+    Source: protocol spec, 3.2; manager spec, 8.3.
     """
     translated = dict(resources)
     for native, extended in mapping.items():
@@ -245,8 +239,7 @@ def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
     Raises:
         InvalidInput: A batch quantity is invalid.
 
-    Source:
-        protocol spec, 3.3
+    Source: protocol spec, 3.3.
     """
     containers: dict[str, ExtendedResourceContainer] = {}
     for container in pod.spec.containers:
@@ -274,8 +267,7 @@ def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedReso
     Raises:
         InvalidInput: The annotation is not valid JSON, or an entry is not a quantity.
 
-    Source:
-        protocol spec, 3.3
+    Source: protocol spec, 3.3.
     """
     text = annotations.get(keys.EXTENDED_RESOURCE_SPEC)
     if text is None:
@@ -299,8 +291,7 @@ def refresh_extended_resource_spec(pod: Pod) -> str | None:
     Raises:
         InvalidInput: The existing annotation is invalid. The admission then fails.
 
-    Source:
-        protocol spec, 3.3
+    Source: protocol spec, 3.3.
     """
     present = parse_extended_resource_spec(pod.metadata.annotations)
     fresh = extended_resource_spec(pod)

@@ -1,7 +1,6 @@
 """Further API objects that placement reads, reduced to the fields that Koordstream reads.
 
-Source:
-    scheduler-core spec, 5.6, 6, 10.1
+Source: scheduler-core spec, 5.6, 6, 10.1.
 """
 
 import msgspec

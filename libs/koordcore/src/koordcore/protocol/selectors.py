@@ -3,8 +3,7 @@
 `compile_selector` checks the syntax once; the compiled selector only matches. A missing selector means "nothing" in
 config sections and NodeSLO rendering, and "no restriction" in colocation profiles. So callers state its meaning.
 
-Source:
-    protocol spec, 1.3
+Source: protocol spec, 1.3.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ _VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)
 
 
 class Operator(StrEnum):
-    """Operators of label selectors: In, NotIn, Exists, DoesNotExist."""
-
     IN = "In"
     NOT_IN = "NotIn"
     EXISTS = "Exists"
@@ -63,7 +60,6 @@ class Selector:
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet all requirements of the selector."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
@@ -100,8 +96,7 @@ def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, mi
         selector: The selector; None if there is none.
         missing: Result if `selector` is None.
 
-    Source:
-        protocol spec, 1.3 (an unparseable selector makes its entry be skipped)
+    Source: protocol spec, 1.3 (an unparseable selector makes its entry be skipped).
     """
     if selector is None:
         return missing

@@ -4,10 +4,8 @@ The log contains exactly these fields, and the annotations of `KEPT_ANNOTATIONS`
 
 The PersistentVolumeClaims that a pod uses.
 
-Source:
-    scheduler-core spec, 5.9;
-    https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/;
-    https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/
+Source: scheduler-core spec, 5.9; https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/;
+    https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/.
 """
 
 from collections.abc import Iterator
@@ -65,8 +63,6 @@ class Phase(KubeStruct):
 
 
 class PersistentVolumeClaim(KubeStruct):
-    """A PersistentVolumeClaim object (v1)."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
     status: Phase = msgspec.field(default_factory=Phase)
@@ -192,8 +188,6 @@ class CsiDriverSpec(KubeStruct):
 
 
 class CsiDriver(KubeStruct):
-    """A CSIDriver object (storage.k8s.io/v1)."""
-
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: CsiDriverSpec = msgspec.field(default_factory=CsiDriverSpec)
 
@@ -235,7 +229,6 @@ def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
 
 
 def has_claims(pod: Pod) -> bool:
-    """Return whether a pod uses any claim."""
     return any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in pod.spec.volumes
     )

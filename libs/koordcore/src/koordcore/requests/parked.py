@@ -1,7 +1,6 @@
 """Body of dead letters: work items that failed too often, as messages of the stream `KOORD_DLQ_<cluster>`.
 
-Source:
-    event-bus spec, 2 (KOORD_DLQ), 8
+Source: event-bus spec, 2 (KOORD_DLQ), 8.
 """
 
 import hashlib

@@ -4,8 +4,7 @@ Create protobuf message classes from tables of field numbers, for the few messag
 
 protobuf is imported with the first table, so a process that speaks to no such interface does not load it.
 
-Source:
-    runtime spec, 4
+Source: runtime spec, 4.
 """
 
 from collections.abc import Mapping

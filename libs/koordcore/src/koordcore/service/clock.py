@@ -26,7 +26,6 @@ class SystemClock:
     """The clock of the host; the port `Clock` describes its methods."""
 
     def now(self) -> datetime:
-        """Return the time of the host in UTC."""
         return datetime.now(UTC)
 
     def unix(self) -> float:
@@ -34,15 +33,12 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start. They never decrease."""
         return time.monotonic()
 
     def real_seconds(self, seconds: float) -> float:
-        """Return `seconds` unchanged, because a second of this clock is a real second."""
         return seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for real seconds."""
         await asyncio.sleep(seconds)
 
     async def wait_until(self, unix_seconds: float) -> None:
@@ -83,7 +79,6 @@ class ScaledClock:
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
 
     def now(self) -> datetime:
-        """Return the scaled time in UTC."""
         return datetime.fromtimestamp(self.unix(), UTC)
 
     def unix(self) -> float:
@@ -91,7 +86,6 @@ class ScaledClock:
         return self.origin_unix + (time.time() - self.origin_real_unix) * self.speed
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start, times the speed. They never decrease."""
         return time.monotonic() * self.speed
 
     def real_seconds(self, seconds: float) -> float:

@@ -7,8 +7,7 @@ The component of a service that connects to the log.
 The compose function of a service calls `add_bus` before it adds what uses the log. Because the HTTP server is the first
 component of every service, it answers while this one waits for the NATS server.
 
-Source:
-    descheduler spec, 2 scheduler-core spec, 14
+Source: descheduler spec, 2 scheduler-core spec, 14.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,7 @@
 SIGKILL to itself, so nothing is flushed and no handler runs. Without the variable, a failpoint costs one attribute
 access.
 
-Source:
-    event-bus spec, 12 (named failpoints compiled into the steps)
+Source: event-bus spec, 12 (named failpoints compiled into the steps).
 """
 
 import os

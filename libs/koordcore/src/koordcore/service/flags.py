@@ -7,8 +7,7 @@ Feature gates: `--feature-gates=A=true,B=false` and the groups `AllAlpha` and `A
 
 Each service declares its gates. An unknown gate is an error, so that a misspelled gate is not ignored.
 
-Source:
-    protocol spec, 11; protocol spec, 11.5
+Source: protocol spec, 11; protocol spec, 11.5.
 """
 
 import textwrap
@@ -30,8 +29,6 @@ class HelpRequested(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagSpec:
-    """Definition of one flag of a command line."""
-
     names: tuple[str, ...]  # Names without dashes; help shows the first one
     field: str  # Field of the settings that the flag sets
     # Whether it is a boolean flag, which takes no following word: `--x` is `true`, `--x=false` is `false`.
@@ -119,8 +116,6 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Definition of one feature gate."""
-
     name: str
     default: bool  # Value if neither the gate nor its group is set
     stage: Stage  # Maturity. A gate of stage GA can only be set to its default.
@@ -160,8 +155,7 @@ def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequen
     Raises:
         InvalidInput: A gate is unknown, a GA gate gets another value than its default, or a value is not a boolean.
 
-    Source:
-        protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text
+    Source: protocol spec, 11.5: an explicit value wins over its group wherever it stands in the text.
     """
     by_name = {gate.name: gate for gate in known}
     given = dict(texts) if isinstance(texts, Mapping) else _read(texts)

@@ -14,8 +14,6 @@ Check = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of one liveness or readiness check."""
-
     name: str
     ok: bool  # Whether it passed
     reason: str  # Why it failed; empty if it passed
@@ -131,15 +129,12 @@ class Health:
             watch.pass_seconds(1.0)
 
     def liveness(self) -> list[CheckResult]:
-        """Run every liveness check and return the results in order."""
         return [_ask(name, check) for name, check in self._liveness.items()]
 
     def readiness(self) -> list[CheckResult]:
-        """Run every readiness check and return the results in order."""
         return [_ask(name, check) for name, check in self._readiness.items()]
 
     def is_ready(self) -> bool:
-        """Return whether every readiness check passes."""
         return all(result.ok for result in self.readiness())
 
 

@@ -10,8 +10,7 @@ A file with facts that are not in the log yet, for processes on a node that must
 It is an SQLite database. A process may keep its own tables in the same file, so that a fact and related rows are stored
 in one transaction.
 
-Source:
-    event-bus spec, 3.3 (bounded on-disk queue), 4.3; event-bus spec, 3.3 (bounded on-disk queue)
+Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3; event-bus spec, 3.3 (bounded on-disk queue).
 """
 
 import asyncio

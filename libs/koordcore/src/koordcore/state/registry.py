@@ -4,8 +4,7 @@ The kinds of aggregates, with the types of their states.
 
 States of the aggregates about the log itself: orders to folds, and restores.
 
-Source:
-    event-bus spec, 2.1 and 4.1
+Source: event-bus spec, 2.1 and 4.1.
 """
 
 from typing import Final

@@ -10,9 +10,8 @@ Changes of the deletion costs of pods by rounds of the descheduler, and what bec
 
 Created and deleted objects that the audit of the descheduler shows: migration jobs, and the Reservations it makes.
 
-Source:
-    descheduler spec, 5.1, 7.2, 12; descheduler spec, 11.2 (3), 12; descheduler spec, 9.2 (4), 12; descheduler
-    spec, 7.2, 7.5, 7.10, 12
+Source: descheduler spec, 5.1, 7.2, 12; descheduler spec, 11.2 (3), 12; descheduler spec, 9.2 (4), 12; descheduler
+    spec, 7.2, 7.5, 7.10, 12.
 """
 
 from collections.abc import Iterator

@@ -3,8 +3,7 @@
 A disruption is an eviction, a deletion or the loss of the node. `cause_of` classifies an eviction; the descheduler uses
 it to count the disrupted pods of a workload. `disruption_of` finds the disruption of one pod, for `koord explain pod`.
 
-Source:
-    descheduler spec, 12 ("why was this pod moved" must be answerable from the log alone)
+Source: descheduler spec, 12 ("why was this pod moved" must be answerable from the log alone).
 """
 
 from collections.abc import Iterable

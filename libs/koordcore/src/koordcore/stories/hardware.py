@@ -58,8 +58,6 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One logical CPU of a node."""
-
     id: int  # Id in the kernel
     # Uids of the pods that own the CPU; more than one is a conflict. If it has no owner, all pods that own no CPUs
     # share it.
@@ -205,10 +203,7 @@ def _reserved(
     kubelet: KubeletCpuManagerPolicy,
     problems: list[str],
 ) -> dict[int, str]:
-    """Return CPU -> reason why pods never get this CPU.
-
-    Source: scheduler-fine-grained spec, 1.2.
-    """
+    """Return CPU -> reason why pods never get this CPU (scheduler-fine-grained spec, 1.2)."""
     both = {key: reported.get(key) or own.get(key, "") for key in (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)}
     given = {key: text for key, text in both.items() if text}
     system = _tried(lambda: parse_system_qos_resource(given), None, "", problems)

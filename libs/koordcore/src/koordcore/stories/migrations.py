@@ -1,7 +1,6 @@
 """The story of one migration of a pod: each fact of its PodMigrationJob as a sentence, and how long the pod was away.
 
-Source:
-    descheduler spec, 7.5, 12
+Source: descheduler spec, 7.5, 12.
 """
 
 from collections.abc import Iterable, Iterator

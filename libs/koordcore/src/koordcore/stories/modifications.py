@@ -6,8 +6,7 @@ There is no separate audit log: a fact already has its actor, term, cause, and t
 
 The numbers on which decisions of the descheduler rest, for the audit: the field `inputs` of a fact, or its counts.
 
-Source:
-    descheduler spec, 12; descheduler spec, 12 (inputs)
+Source: descheduler spec, 12; descheduler spec, 12 (inputs).
 """
 
 import functools

@@ -1,7 +1,6 @@
 """A Reservation as `koord get reservations` and the dashboard show it: its object and its status in one value.
 
-Source:
-    scheduler-fine-grained spec, 3.1, 3.3, 3.4
+Source: scheduler-fine-grained spec, 3.1, 3.3, 3.4.
 """
 
 from collections.abc import Mapping
@@ -97,8 +96,7 @@ def ends_at(reservation: documents.Reservation) -> str:
 
     Without a `ttl` in its spec, 24 h count. With `ttl` 0, it never expires, also if `expires` is set.
 
-    Source:
-        scheduler-fine-grained spec, 3.3 (`expires`, or the creation time plus `ttl`, whichever is earlier)
+    Source: scheduler-fine-grained spec, 3.3 (`expires`, or the creation time plus `ttl`, whichever is earlier).
     """
     spec = reservation.spec
     try:

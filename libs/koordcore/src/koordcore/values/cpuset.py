@@ -32,8 +32,7 @@ def parse_cpuset(text: str) -> CpuSet:
         InvalidInput: The text has a blank, an empty item, a sign without a number, a second `-`, a range end above
             4096, or an id beyond int32.
 
-    Source:
-        protocol spec, 7.1
+    Source: protocol spec, 7.1.
     """
     if not text:
         return EMPTY
@@ -53,8 +52,7 @@ def parse_cpuset(text: str) -> CpuSet:
 def format_cpuset(cpus: Iterable[int]) -> str:
     """Return the canonical Linux CPU list of these ids: ascending, two or more neighbours as `a-b`; "" for no CPU.
 
-    Source:
-        protocol spec, 7.1
+    Source: protocol spec, 7.1.
     """
     items: list[str] = []
     first = last = -2
@@ -73,8 +71,7 @@ def format_cpuset(cpus: Iterable[int]) -> str:
 def is_same_cpuset(a: str, b: str) -> bool:
     """Return whether the texts `a` and `b` are valid CPU lists with equal CPUs; False if one of them is invalid.
 
-    Source:
-        protocol spec, 7.1
+    Source: protocol spec, 7.1.
     """
     try:
         return parse_cpuset(a) == parse_cpuset(b)

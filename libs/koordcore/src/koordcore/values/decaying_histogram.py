@@ -10,8 +10,7 @@ reference moves and all stored weights are scaled.
     recommender      0.01 core, 1000, 24 h                    1e7 bytes, 1e12, 24 h
     node prediction  0.025 core, 1024, 12 h                   5 MiB, 2 TiB, 24 h
 
-Source:
-    manager spec, 15.3; agent spec, 8.1 and 8.3 (the same rules with other sizes)
+Source: manager spec, 15.3; agent spec, 8.1 and 8.3 (the same rules with other sizes).
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ def parse_duration(text: str) -> int:
     Raises:
         InvalidInput: The text is empty, has a blank, has a number without unit (except `0`), or exceeds 292 years.
 
-    Source:
-        protocol spec, 1.2
+    Source: protocol spec, 1.2.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidInput(_RULE, text)
@@ -71,11 +70,7 @@ def parse_seconds(text: str) -> float:
 
 
 def format_duration(nanos: int) -> str:
-    """Format nanoseconds as Go does: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s`.
-
-    Source:
-        protocol spec, 1.2
-    """
+    """Format nanoseconds as Go does: `5m0s`, `24h0m0s`, `1.5s`, `250ms`, `0s` (protocol spec, 1.2)."""
     if nanos == 0:
         return "0s"
     sign = "-" if nanos < 0 else ""

@@ -37,8 +37,7 @@ def parse_literal(text: str, bits: int = 32) -> int:
     Raises:
         InvalidInput: The text has another form, or the number is out of range.
 
-    Source:
-        protocol spec, 2.2 (7)
+    Source: protocol spec, 2.2 (7).
     """
     match = _PREFIXED.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:

@@ -58,8 +58,7 @@ class Quantity:
 
     Comparison and hash use only the amount: `1Ki` equals `1024`.
 
-    Source:
-        protocol spec, 1.1
+    Source: protocol spec, 1.1.
     """
 
     nano: int  # The amount times 10**9; an exact integer
@@ -85,8 +84,7 @@ class Quantity:
         binary suffix that leaves an integer; decimal form if |amount| < 1024 or fractional. Exponent: exponents that
         are multiples of 3. Zero is `0`.
 
-        Source:
-            protocol spec, 1.1
+        Source: protocol spec, 1.1.
         """
         nano = self.nano
         if nano == 0:
@@ -157,8 +155,7 @@ def parse_quantity(text: str) -> Quantity:
     Raises:
         InvalidInput: The text has another form or is empty.
 
-    Source:
-        protocol spec, 1.1
+    Source: protocol spec, 1.1.
     """
     return _parse(text)
 
@@ -197,8 +194,7 @@ def quantity_from_json(value: object) -> Quantity:
     Raises:
         InvalidInput: The value is a boolean, list or object, or a text that is not a quantity.
 
-    Source:
-        protocol spec, 1.1
+    Source: protocol spec, 1.1.
     """
     if isinstance(value, str):
         return _parse(value)

@@ -26,8 +26,7 @@ def parse_resources(raw: object) -> ResourceList:
     Raises:
         InvalidInput: `raw` is not an object, or an entry is not a quantity. The error names the resource.
 
-    Source:
-        protocol spec, 1.1
+    Source: protocol spec, 1.1.
     """
     if raw is None:
         return {}
@@ -53,8 +52,7 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
     Raises:
         InvalidInput: A quantity is invalid. The error names the resource.
 
-    Source:
-        scheduler-core spec, conventions
+    Source: scheduler-core spec, conventions.
     """
     amounts: Amounts = {}
     for name, value in raw.items():
@@ -104,11 +102,7 @@ def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLis
 
 
 def is_equal(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> bool:
-    """Return whether both lists have equal amounts; an absent resource counts as zero.
-
-    Source:
-        protocol spec, 1.1
-    """
+    """Return whether both lists have equal amounts; an absent resource counts as zero (protocol spec, 1.1)."""
     return all(a.get(name, ZERO) == b.get(name, ZERO) for name in _names(a, b))
 
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 def rfc3339(moment: datetime) -> str:
     """Format a time (with time zone) as RFC 3339 in UTC with microseconds: `2026-11-21T08:00:00.000000Z`.
 
-    Source:
-        event-bus spec, 3.1
+    Source: event-bus spec, 3.1.
     """
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 

@@ -84,8 +84,7 @@ def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = No
     Returns:
         The chosen CPUs; empty for count < 1. None if fewer than `count` CPUs are available.
 
-    Source:
-        protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation, agent/cpu_shared_pool
+    Source: protocol spec, 7.3 (steps 1-5); agent spec, 4.7.1; vectors protocol/node_reservation, agent/cpu_shared_pool.
     """
     if count < 1:
         return EMPTY

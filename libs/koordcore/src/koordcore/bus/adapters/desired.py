@@ -3,8 +3,7 @@
 Neither needs a consumer on the server. Reads are direct gets, which any replica answers. Pushes are the messages that
 the facts stream republishes.
 
-Source:
-    event-bus spec, 2, 3.3
+Source: event-bus spec, 2, 3.3.
 """
 
 import asyncio

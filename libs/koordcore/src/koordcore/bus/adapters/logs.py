@@ -4,8 +4,7 @@ Streams for observations and explanations on JetStream, published without waitin
 
 While the server is unavailable, a ring buffer keeps the newest messages. They are sent after the reconnect.
 
-Source:
-    event-bus spec, 3.2, 4; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first)
+Source: event-bus spec, 3.2, 4; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first).
 """
 
 import asyncio
@@ -65,11 +64,9 @@ class JetStreamEventLog:
         return await self._reader.of_subject(self._names.subject("ev", ref), after=after)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the newest event of one aggregate; None if it has none. The leader of the stream answers."""
         return await self._reader.last_of(self._names.subject("ev", ref))
 
     async def head(self) -> LogHead:
-        """Return the first and the last sequence of the stream of facts."""
         return await self._reader.head()
 
     def follow(
@@ -81,7 +78,6 @@ class JetStreamEventLog:
     def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of the events from `after` + 1 to `upto`, and end."""
         return self._follower.history(after, upto, kinds=kinds, batch=batch)
 
 
@@ -160,7 +156,6 @@ class JetStreamObservationLog:
         self._send_ring()
 
     async def head(self) -> LogHead:
-        """Return the first and the last sequence that the stream still has."""
         return await self._reader.head()
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
@@ -171,7 +166,6 @@ class JetStreamObservationLog:
         return self._follower.follow(after, batch=batch)
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
         gate = asyncio.Semaphore(_READS_AT_ONCE)
 
         async def newest(ref: AggregateRef) -> StoredEvent | None:

@@ -56,7 +56,6 @@ class MemoryLog:
         self.first_seq = max(self.first_seq, min(upto, self.last_seq) + 1)
 
     def last_of(self, ref: envelope.AggregateRef) -> envelope.StoredEvent | None:
-        """Return the newest stored event of an aggregate; None if it has none."""
         seqs = self._of.get(ref)
         return self._events[seqs[-1]] if seqs else None
 
@@ -65,7 +64,6 @@ class MemoryLog:
         return [self._events[seq] for seq in self._of.get(ref, ()) if seq > after]
 
     def by_id(self, event_id: str) -> envelope.StoredEvent | None:
-        """Return the stored event with this event id; None if there is none."""
         seq = self._ids.get(event_id)
         return self._events.get(seq) if seq is not None else None
 
@@ -118,13 +116,11 @@ class MemoryLog:
             await future
 
     def subscribe(self) -> asyncio.Queue[Push | None]:
-        """Return a new queue that receives every event that is stored from now on."""
         queue: asyncio.Queue[Push | None] = asyncio.Queue()
         self._pushes.append(queue)
         return queue
 
     def unsubscribe(self, queue: asyncio.Queue[Push | None]) -> None:
-        """Stop putting events into a queue that `subscribe` returned."""
         self._pushes.remove(queue)
 
 
@@ -172,21 +168,17 @@ class MemoryEventLog:
         return eventlog.Appended(last_seq=seqs[-1], seqs=seqs)
 
     async def read_aggregate(self, ref: envelope.AggregateRef, *, after: int = 0) -> list[envelope.StoredEvent]:
-        """Return the events of one aggregate with a sequence above `after`, in order."""
         return self.log.of(ref, after)
 
     async def last_of(self, ref: envelope.AggregateRef) -> envelope.StoredEvent | None:
-        """Return the newest event of one aggregate; None if it has none."""
         return self.log.last_of(ref)
 
     async def head(self) -> eventlog.LogHead:
-        """Return the first and the last sequence of the log."""
         return eventlog.LogHead(self.log.first_seq, self.log.last_seq)
 
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[envelope.StoredEvent]]:
-        """Yield batches of later events forever. Raise HistoryGone if events after `after` were trimmed."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
         while True:
@@ -201,7 +193,6 @@ class MemoryEventLog:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[envelope.StoredEvent]]:
-        """Yield batches of the events from `after` + 1 to `upto`, and end. Wait if `upto` does not exist yet."""
         wanted = frozenset(kinds) if kinds is not None else None
         position = after
         while position < upto:
@@ -242,7 +233,6 @@ class MemoryObservationLog:
             self._log.trim(self._log.last_seq - self._keep)
 
     async def head(self) -> eventlog.LogHead:
-        """Return the first and the last sequence that are still kept."""
         return eventlog.LogHead(self._log.first_seq, self._log.last_seq)
 
     async def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[envelope.StoredEvent]]:
@@ -257,7 +247,6 @@ class MemoryObservationLog:
                 yield events
 
     async def latest(self, refs: Sequence[envelope.AggregateRef]) -> list[envelope.StoredEvent]:
-        """Return the newest observation of each of these aggregates, in their order. Those without one are left out."""
         return [event for ref in refs if (event := self._log.last_of(ref)) is not None]
 
 
@@ -268,17 +257,14 @@ class MemoryDesiredStore:
         self._desired: dict[str, DesiredNode] = {}
 
     async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
-        """Replace the desired state of the node, unless `check` raises."""
         if check is not None:
             check()
         self._desired[desired.node] = desired
 
     async def get(self, node: str) -> DesiredNode | None:
-        """Return the last written desired state of the node; None if there is none."""
         return self._desired.get(node)
 
     async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
-        """Delete the desired state of the node, unless `check` raises. No-op if there is none."""
         if check is not None:
             check()
         self._desired.pop(node, None)
@@ -313,14 +299,12 @@ class MemorySnapshotStore:
         self._of: dict[str, dict[int, Snapshot]] = defaultdict(dict)
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Store the snapshot, and delete the oldest snapshots of its fold if there are more than five."""
         kept = self._of[snapshot.fold]
         kept[snapshot.seq] = snapshot
         for seq in sorted(kept)[:-KEPT_SNAPSHOTS]:
             del kept[seq]
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none."""
         for seq in sorted(self._of[fold], reverse=True):
             snapshot = self._of[fold][seq]
             if (at_most is None or seq <= at_most) and is_usable(snapshot, schema_fingerprint):
@@ -328,5 +312,4 @@ class MemorySnapshotStore:
         return None
 
     async def sequences(self, fold: str) -> list[int]:
-        """Return the positions of the kept snapshots of a fold, ascending."""
         return sorted(self._of[fold])

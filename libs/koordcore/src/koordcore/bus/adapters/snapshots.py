@@ -2,8 +2,7 @@
 # nats-py's object store is only partly annotated.
 """Snapshots of folds in the object store, as `<fold>/<sequence>`; the newest five of each fold are kept.
 
-Source:
-    event-bus spec, 2 (koord_snap), 6
+Source: event-bus spec, 2 (koord_snap), 6.
 """
 
 import asyncio

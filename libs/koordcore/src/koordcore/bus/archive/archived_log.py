@@ -6,8 +6,7 @@ Copy the oldest facts of the log to an archive, and trim them from the stream.
       the last
     2. trim              lets the stream drop the facts that the archive has and no fold needs any more
 
-Source:
-    event-bus spec, 7
+Source: event-bus spec, 7.
 """
 
 import json

@@ -11,8 +11,7 @@ The files of archived snapshots: compressed states of folds, and a list of them 
 
 A snapshot is listed after its file was written, and its file is deleted after it has left the list.
 
-Source:
-    event-bus spec, 6
+Source: event-bus spec, 6.
 """
 
 import asyncio
@@ -48,8 +47,6 @@ class FoldVersion(NamedTuple):
 
 
 class ArchivedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot in the list of an archive."""
-
     fold: str
     code_version: str  # Version of koordcore that wrote it
     schema_fingerprint: str  # Digest of the schema of the state
@@ -63,7 +60,6 @@ class ArchivedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> FoldVersion:
-        """The version of the fold that wrote it."""
         return FoldVersion(self.fold, self.code_version, self.schema_fingerprint)
 
 
@@ -123,8 +119,6 @@ class UnusableSnapshot(InvalidArchive):
 
 
 class SnapshotList(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of the snapshots of an archive."""
-
     version: Literal[1] = 1
     cluster: str
     snapshots: list[ArchivedSnapshot]  # The snapshots, in the order in which they were taken

@@ -29,8 +29,6 @@ class InvalidArchive(Exception):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the archive."""
-
     file: str
     first: int  # Position of its first fact
     last: int  # Position of its last fact
@@ -41,8 +39,6 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of an archive."""
-
     version: Literal[1] = 1
     cluster: str
     parts: list[Part]  # The parts, in the order of the log, without a gap between them

@@ -5,8 +5,7 @@
 
 A later run continues at the last snapshot of the run before. A run of another version begins at the first fact.
 
-Source:
-    event-bus spec, 6
+Source: event-bus spec, 6.
 """
 
 from collections.abc import AsyncIterator, Callable

@@ -6,8 +6,7 @@ TLS of a client's connection to the NATS server.
 
 Repeat a read of the log while the NATS server does not answer.
 
-Source:
-    event-bus spec, 10, 11
+Source: event-bus spec, 10, 11.
 """
 
 import asyncio
@@ -28,8 +27,6 @@ from koordcore.retry import Backoff, retry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsClientFiles:
-    """PEM files for a client's TLS connection."""
-
     ca: Path  # Authorities that may have signed the server's certificate
     certificate: Path | None = None  # Certificate of this client; None: the client shows none
     key: Path | None = None  # Key of this certificate
@@ -143,7 +140,6 @@ class BusConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection to a server is established now."""
         return self.client.is_connected and not self.client.is_draining
 
     @property

@@ -4,8 +4,7 @@ Tells an error that a person has to mend from one that passes, while a connectio
 
 The secrets of a connection to the NATS server, from their files: the seed of a key, or a token.
 
-Source:
-    event-bus spec, 10, 11
+Source: event-bus spec, 10, 11.
 """
 
 import asyncio
@@ -48,8 +47,6 @@ log = logging.getLogger("koordcore.bus")
 
 
 class Secrets(NamedTuple):
-    """The secrets of a connection."""
-
     seed: str | None  # Seed `SU...`; None without a key
     token: Callable[[], str] | None  # Function that reads the token at each connect; None without a token
 

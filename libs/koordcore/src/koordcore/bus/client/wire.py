@@ -51,7 +51,6 @@ class BusTransport(TcpTransport):
             raise ConnectionResetError(str(error)) from error
 
     def writelines(self, payload: list[bytes]) -> None:
-        """Write several byte strings. Raises `ConnectionResetError` if the connection is closed."""
         try:
             super().writelines(payload)
         except _GONE as error:

@@ -1,7 +1,6 @@
 """Compute the state as of a position or time by folding the history up to it.
 
-Source:
-    event-bus spec, 6 (as-of query)
+Source: event-bus spec, 6 (as-of query).
 """
 
 from typing import TypeVar

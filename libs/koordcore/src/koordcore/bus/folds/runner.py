@@ -7,8 +7,7 @@
 If an event cannot be read or applied, the fold halts before it. The state stays readable. The fold continues after an
 operator has recorded `EventSkipped` on `fold.<name>`, or after a start with corrected code.
 
-Source:
-    event-bus spec, 3.2, 6, 8
+Source: event-bus spec, 3.2, 6, 8.
 """
 
 import asyncio

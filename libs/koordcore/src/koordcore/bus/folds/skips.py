@@ -2,8 +2,7 @@
 
 `koord bus skip` records `EventSkipped` on `fold.<name>`.
 
-Source:
-    event-bus spec, 8
+Source: event-bus spec, 8.
 """
 
 from typing import Final

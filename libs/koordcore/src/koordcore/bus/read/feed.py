@@ -83,7 +83,6 @@ class EventHeaders(DeferredHeaders):
     @overload
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """Return the value of a header; `default` if it is missing."""
         return self.parsed().get(key, default)
 
     def __getitem__(self, name: str) -> str:

@@ -2,8 +2,7 @@
 
 The last tenth is for facts that follow from earlier work: releases, evictions, what agents report, mirrored objects.
 
-Source:
-    event-bus spec, 7
+Source: event-bus spec, 7.
 """
 
 import asyncio

@@ -3,8 +3,7 @@
 A consumer with one replica runs on one of these servers and reads the copy of this server. The server chooses where, so
 consumers are created until each copy was read.
 
-Source:
-    event-bus spec, 9.2: flipped or truncated bytes on a minority of servers lose committed data unnoticed
+Source: event-bus spec, 9.2: flipped or truncated bytes on a minority of servers lose committed data unnoticed.
 """
 
 import asyncio

@@ -205,7 +205,6 @@ class StreamReader:
         return LogHead(max(1, state.first_seq), state.last_seq)
 
     async def last_of(self, subject: str) -> StoredEvent | None:
-        """Return the newest message of one subject; None if there is none."""
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:

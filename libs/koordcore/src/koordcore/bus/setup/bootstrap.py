@@ -5,8 +5,7 @@ Any other difference is an error that a person has to resolve.
 
 Durable NATS consumers of work queues, as values. `bootstrap_consumers` creates them; services only bind to them.
 
-Source:
-    event-bus spec, 2 (rules), 9.2 (versions); event-bus spec, 2 (rules), 3.2
+Source: event-bus spec, 2 (rules), 9.2 (versions); event-bus spec, 2 (rules), 3.2.
 """
 
 import json
@@ -224,7 +223,6 @@ def consumer_of(queue: WorkQueue[Any], names: BusNames) -> ConsumerSpec:
 
 
 def consumers(names: BusNames) -> list[ConsumerSpec]:
-    """Return the durable consumers of all work queues."""
     return [consumer_of(queue, names) for queue in WORK_QUEUES]
 
 

@@ -20,8 +20,7 @@ no user has is refused.
     authority/spare-scheduler-0.seed     the key that the scheduler gets by the next rotation
     authority/exempt.json                the list
 
-Source:
-    event-bus spec, 9.2, 10
+Source: event-bus spec, 9.2, 10.
 """
 
 import datetime

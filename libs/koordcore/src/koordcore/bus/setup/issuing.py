@@ -15,9 +15,8 @@ Tokens of nodes, at most 24 hours valid, with which an agent proves to the issue
 
 `koord keys token` makes one; `issuing` checks it. On Kubernetes, the token of the pod's service account is one, too.
 
-Source:
-    event-bus spec, 10; NATS ADR-26 (auth callout); NATS ADR-14 (JWT libraries), ADR-26 (auth callout);
-    event-bus spec, 10 (expiry of at most 24 h for agents)
+Source: event-bus spec, 10; NATS ADR-26 (auth callout); NATS ADR-14 (JWT libraries), ADR-26 (auth callout); event-bus
+    spec, 10 (expiry of at most 24 h for agents).
 """
 
 import asyncio
@@ -187,7 +186,6 @@ class CredentialIssuer:
         self._for_proxies = for_proxies
 
     async def run(self) -> None:
-        """Answer until cancelled."""
         client = self._connection.client
         subscription = await client.subscribe(CALLOUT_SUBJECT, queue=QUEUE, cb=self._answer)
         try:

@@ -1,7 +1,6 @@
 """Subjects and streams that each service may read and write. `principals` generates permissions from it.
 
-Source:
-    event-bus spec, 2.1 (writers), 10 (table)
+Source: event-bus spec, 2.1 (writers), 10 (table).
 """
 
 from dataclasses import dataclass

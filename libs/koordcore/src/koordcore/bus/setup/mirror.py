@@ -3,8 +3,7 @@
     first servers --(the server of the mirror connects as the user `mirror`)--> mirror     positions stay the same
     first servers are lost: the mirror becomes the stream of facts, and services use its server
 
-Source:
-    event-bus spec, 9.3 (mirror)
+Source: event-bus spec, 9.3 (mirror).
 """
 
 import json

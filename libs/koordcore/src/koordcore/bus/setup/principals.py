@@ -3,8 +3,7 @@
 Everything that is not listed is denied. A principal may only subscribe to its own inbox. In addition, an agent may
 subscribe to the pushes for its node, and a service to the requests that it answers.
 
-Source:
-    event-bus spec, 10
+Source: event-bus spec, 10.
 """
 
 from collections.abc import Iterable
@@ -100,7 +99,6 @@ def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
 
 
 def seed_file(directory: Path, principal: str) -> Path:
-    """Return the path of the file with the secret key (NKEY seed) of a NATS user."""
     return directory / f"{principal}.seed"
 
 

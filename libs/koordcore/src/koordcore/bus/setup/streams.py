@@ -2,8 +2,7 @@
 
 `bootstrap` creates them. KV buckets and object stores are streams, too.
 
-Source:
-    event-bus spec, 2 (table), 9.2
+Source: event-bus spec, 2 (table), 9.2.
 """
 
 from dataclasses import dataclass, fields

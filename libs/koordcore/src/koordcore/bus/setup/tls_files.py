@@ -3,8 +3,7 @@
 `installation` writes them for NATS, Postgres and the HTTP servers outside of the embedded stack. The files go into
 `nats_config.NatsTls` and into `client.connection.TlsClientFiles`.
 
-Source:
-    event-bus spec, 10
+Source: event-bus spec, 10.
 """
 
 import datetime

@@ -2,8 +2,7 @@
 
 A dead letter contains the original message, whose subject tells whether it can be sent again.
 
-Source:
-    event-bus spec, 2 (KOORD_DLQ), 8
+Source: event-bus spec, 2 (KOORD_DLQ), 8.
 """
 
 import asyncio

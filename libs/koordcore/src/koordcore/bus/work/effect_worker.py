@@ -9,8 +9,7 @@ By default, FastStream terminates a message whose handler raises, and declares s
 The effect must be idempotent or use the idempotency key `WorkItem.id`. Folds do not use workers. Agents do not either,
 because importing FastStream costs 43 MiB.
 
-Source:
-    event-bus spec, 3.2, 3.4, 8
+Source: event-bus spec, 3.2, 3.4, 8.
 """
 
 import asyncio

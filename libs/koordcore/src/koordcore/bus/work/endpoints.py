@@ -124,7 +124,6 @@ class EndpointServer:
         subscriber(on_message)
 
     async def run(self) -> None:
-        """Answer requests until the task is cancelled."""
         await self._broker.start()
         try:
             await asyncio.Event().wait()

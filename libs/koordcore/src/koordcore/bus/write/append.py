@@ -13,8 +13,7 @@ writer that has folded the last fact, so that its decision is not outdated:
 - The fold has dropped the aggregate, because its object was deleted. The writer expects 0, the log has a position.
 - The log has dropped the facts of the aggregate (`koord bus archive --trim`). The writer expects a position, the log 0.
 
-Source:
-    event-bus spec, 4
+Source: event-bus spec, 4.
 """
 
 import asyncio

@@ -27,8 +27,6 @@ class Action(StrEnum):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The server's answer to an append."""
-
     # Error code, like an HTTP status. 0: the events are stored. 503 without `err_code`: no responders. 408: no answer
     # in time.
     code: int = 0
@@ -72,8 +70,7 @@ def classify(answer: AppendReply) -> AppendReaction:
     After an unknown error of the server (5xx) or an overload (429), the append is repeated. Other unknown errors end
     it.
 
-    Source:
-        event-bus spec, 4.3
+    Source: event-bus spec, 4.3.
     """
     if answer.code == 0:
         return AppendReaction(Action.STORED_BEFORE if answer.duplicate else Action.STORED, "acknowledged")

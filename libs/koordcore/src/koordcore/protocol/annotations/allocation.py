@@ -10,9 +10,8 @@ for its hooks. No other module decodes or encodes these annotations.
 
 Annotations that binding a pod sets: its allocation, its gang, and those of installed plugins.
 
-Source:
-    scheduler-fine-grained spec, 1.8 (7), 2.9, 3.1; protocol spec, 4.2 and 5; scheduler-fine-grained spec, 1.8
-    (7), 2.9; scheduler-core spec, 8.7
+Source: scheduler-fine-grained spec, 1.8 (7), 2.9, 3.1; protocol spec, 4.2 and 5; scheduler-fine-grained spec, 1.8
+    (7), 2.9; scheduler-core spec, 8.7.
 """
 
 from __future__ import annotations

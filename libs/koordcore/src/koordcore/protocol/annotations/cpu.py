@@ -2,8 +2,7 @@
 
 Annotations of a NodeResourceTopology about its CPUs: where each CPU is, and the CPUs that the kubelet gave to pods.
 
-Source:
-    scheduler-fine-grained spec, 1.1
+Source: scheduler-fine-grained spec, 1.1.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletC
     Raises:
         InvalidInput: The annotation is not valid JSON.
 
-    Source:
-        protocol spec, 4.5
+    Source: protocol spec, 4.5.
     """
     decode = partial(lenient_json.decode, kind=KubeletCpuManagerPolicy)
     return parse_present(annotations, keys.KUBELET_CPU_MANAGER_POLICY, decode) or KubeletCpuManagerPolicy()
@@ -65,8 +63,7 @@ def node_cpu_bind_policy(
     FullPCPUsOnly if the label `node.koordinator.sh/cpu-bind-policy` has this value, or if the kubelet's static policy
     has `full-pcpus-only=true`. SpreadByPCPUs if the label has this value. Otherwise None.
 
-    Source:
-        protocol spec, 4.3
+    Source: protocol spec, 4.3.
     """
     label = labels.get(keys.CPU_BIND_POLICY)
     by_kubelet = kubelet is not None and kubelet.policy == "static" and kubelet.options.get("full-pcpus-only") == TRUE
@@ -100,8 +97,7 @@ def parse_pod_cpu_qos(annotations: Mapping[str, str]) -> CpuQos | None:
         InvalidInput: The annotation is not valid JSON, or groupIdentity is outside -1..2. Callers ignore the
             annotation.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     return parse_present(annotations, keys.CPU_QOS, _parse_cpu_qos)
 
@@ -137,8 +133,7 @@ def core_sched(labels: Mapping[str, str]) -> CoreSched:
 
     An unknown policy counts as the default policy.
 
-    Source:
-        protocol spec, 4.1
+    Source: protocol spec, 4.1.
     """
     text = labels.get(keys.CORE_SCHED_POLICY, "")
     known = {str(policy): policy for policy in CoreSchedPolicy}
@@ -158,8 +153,7 @@ def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResour
     Raises:
         InvalidInput: The annotation is not valid JSON. The agent then stops reporting the topology.
 
-    Source:
-        protocol spec, 4.4
+    Source: protocol spec, 4.4.
     """
     decode = partial(lenient_json.decode, kind=SystemQosResource)
     return parse_present(annotations, keys.SYSTEM_QOS_RESOURCE, decode)

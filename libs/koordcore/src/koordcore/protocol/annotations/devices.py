@@ -2,8 +2,7 @@
 
 GPU partition annotations and labels: the request of a pod, and the partition table and policy of a node.
 
-Source:
-    scheduler-fine-grained spec, 2.4; protocol spec, 5
+Source: scheduler-fine-grained spec, 2.4; protocol spec, 5.
 """
 
 from __future__ import annotations
@@ -152,8 +151,7 @@ def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec
     Raises:
         InvalidInput: The annotation is not valid JSON, or the bandwidth is not a quantity.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     return parse_present(annotations, keys.GPU_PARTITION_SPEC, _parse_spec)
 
@@ -173,8 +171,7 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> str:
 
     `Honor` if the node's label `node.koordinator.sh/gpu-partition-policy` is exactly `Honor`, else `Prefer`.
 
-    Source:
-        protocol spec, 4.3
+    Source: protocol spec, 4.3.
     """
     return PARTITION_HONOR if labels.get(keys.GPU_PARTITION_POLICY) == PARTITION_HONOR else PARTITION_PREFER
 
@@ -206,8 +203,7 @@ def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.
 
-    Source:
-        scheduler-fine-grained spec, 2.7
+    Source: scheduler-fine-grained spec, 2.7.
     """
     return parse_present(annotations, keys.GPU_PARTITIONS, _parse_partitions)
 

@@ -28,8 +28,7 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     The labels `pod-group.scheduling.sigs.k8s.io` and `pod-group.scheduling.sigs.k8s.io/name` take precedence, in this
     order, over the annotation `gang.scheduling.koordinator.sh/name`. An empty value counts as absent.
 
-    Source:
-        protocol spec, 4.1 (precedence)
+    Source: protocol spec, 4.1 (precedence).
     """
     return labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME) or annotations.get(keys.GANG_NAME) or ""
 
@@ -40,8 +39,7 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
     The annotation `gang.scheduling.koordinator.sh/match-policy` takes precedence over
     `pod-group.scheduling.sigs.k8s.io/match-policy`. If both are absent or unknown, `default` is returned.
 
-    Source:
-        protocol spec, 4.2; vectors scheduler/gang_spec (unknown text)
+    Source: protocol spec, 4.2; vectors scheduler/gang_spec (unknown text).
     """
     written = annotations.get(keys.GANG_MATCH_POLICY) or annotations.get(keys.GANG_MATCH_POLICY_ALIAS)
     return written if written in MATCH_POLICIES else default
@@ -55,8 +53,7 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text is not a valid duration, for example a number without a unit.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     if not annotations.get(keys.GANG_WAITING_TIME):
         return 0
@@ -72,8 +69,7 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
     Raises:
         InvalidInput: Both are missing, or the value is not an int32 decimal.
 
-    Source:
-        protocol spec, 4.2; scheduler-core spec, 8
+    Source: protocol spec, 4.2; scheduler-core spec, 8.
     """
     if labels.get(keys.POD_GROUP_MIN_AVAILABLE):
         return parse_present(labels, keys.POD_GROUP_MIN_AVAILABLE, parse_decimal) or 0
@@ -91,8 +87,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text is not an int32 decimal.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     if not annotations.get(keys.GANG_TOTAL_NUMBER):
         return 0
@@ -102,8 +97,7 @@ def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
 def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
     """Return the total number of members of a gang; `min_num` if it is absent, invalid or smaller than `min_num`.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     try:
         return max(parse_gang_total_num(annotations), min_num)
@@ -119,8 +113,7 @@ def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text is not an int32 decimal.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     index = parse_present(annotations, keys.GANG_NETWORK_TOPOLOGY_INDEX, parse_decimal)
     return NO_INDEX if index is None else index

@@ -5,8 +5,7 @@ quantity.
 
 Node annotations with amounts: network bandwidth, and overcommitted resources that third parties use.
 
-Source:
-    protocol spec, 7
+Source: protocol spec, 7.
 """
 
 from __future__ import annotations
@@ -86,8 +85,7 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 
     It is the reserved cpu quantity, rounded up; 0 if the reservation lists CPU ids.
 
-    Source:
-        protocol spec, 7.2 (1)
+    Source: protocol spec, 7.2 (1).
     """
     if reservation.reserved_cpus:
         return 0
@@ -100,8 +98,7 @@ def reserved_resources(reservation: NodeReservation) -> ResourceList:
 
     If CPU ids are listed, cpu is their number. An invalid CPU list reserves no CPUs.
 
-    Source:
-        protocol spec, 7.2 (2)
+    Source: protocol spec, 7.2 (2).
     """
     if not reservation.reserved_cpus:
         return dict(reservation.resources)
@@ -115,8 +112,7 @@ def reserved_resources(reservation: NodeReservation) -> ResourceList:
 def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]) -> ResourceList:
     """Return the cpu and memory that the kubelet of a node reserves: max(0, capacity - allocatable).
 
-    Source:
-        protocol spec, 7.2 (3)
+    Source: protocol spec, 7.2 (3).
     """
     return {name: max(ZERO, capacity.get(name, ZERO) - allocatable.get(name, ZERO)) for name in (CPU, MEMORY)}
 
@@ -133,8 +129,7 @@ def agent_reserved(
         capacity: Capacity of the node.
         allocatable: Allocatable of the node.
 
-    Source:
-        protocol spec, 7.2 (4)
+    Source: protocol spec, 7.2 (4).
     """
     return maximum(kubelet_reserved(capacity, allocatable), reserved_resources(reservation))
 
@@ -151,8 +146,7 @@ def numa_zone_reserved(
         allocatable: Allocatable of the node.
         zones: Number of NUMA zones.
 
-    Source:
-        protocol spec, 7.5 (only with node label `enable-numa-reservation` = true)
+    Source: protocol spec, 7.5 (only with node label `enable-numa-reservation` = true).
     """
     reserved = kubelet_reserved(capacity, allocatable)
     return {name: of_milli(-(-quantity.milli() // zones)) for name, quantity in reserved.items()}
@@ -164,8 +158,7 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
     For every reserved resource except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy is
     neither "" nor Default, allocatable is not reduced.
 
-    Source:
-        protocol spec, 7.4 (first row)
+    Source: protocol spec, 7.4 (first row).
     """
     reserved = reserved_resources(reservation)
     if reservation.apply_policy not in ("", POLICY_DEFAULT) or is_zero(reserved):
@@ -185,8 +178,7 @@ def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) 
     Returns:
         The CPU list. "" if nothing is reserved, the list is invalid, or the node has too few CPUs.
 
-    Source:
-        protocol spec, 7.3
+    Source: protocol spec, 7.3.
     """
     if reservation.reserved_cpus:
         try:
@@ -202,8 +194,7 @@ def parse_network_bandwidth(annotations: Mapping[str, str]) -> Quantity | None:
     Raises:
         InvalidInput: The text is not a quantity. The system section of the node is then unset.
 
-    Source:
-        protocol spec, 4.4
+    Source: protocol spec, 4.4.
     """
     return parse_present(annotations, keys.NETWORK_BANDWIDTH, parse_quantity)
 
@@ -229,8 +220,7 @@ def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity in any entry is invalid.
 
-    Source:
-        protocol spec, 4.4
+    Source: protocol spec, 4.4.
     """
 
     def total(text: str) -> ResourceList:

@@ -26,8 +26,7 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
             it decides.
         spec_scheduler_name: Field `spec.schedulerName`, which decides without the label.
 
-    Source:
-        protocol spec, 2.2 (9)
+    Source: protocol spec, 2.2 (9).
     """
     return labels.get(keys.SCHEDULER_NAME, spec_scheduler_name)
 
@@ -37,8 +36,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 
     None if the label is absent, or is neither `Never` nor `PreemptLowerPriority`.
 
-    Source:
-        protocol spec, 2.2 (8)
+    Source: protocol spec, 2.2 (8).
     """
     text = labels.get(keys.PREEMPTION_POLICY)
     return text if text in _POLICIES else None
@@ -47,8 +45,7 @@ def preemption_policy(labels: Mapping[str, str]) -> str | None:
 def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
     """Return the policy in a pod's label `scheduling.koordinator.sh/preemption-policy`; `Never` if absent or invalid.
 
-    Source:
-        protocol spec, 2.2 (8)
+    Source: protocol spec, 2.2 (8).
     """
     return preemption_policy(labels) or PREEMPTION_NEVER
 
@@ -58,8 +55,7 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
     It may not if the pod's label `scheduling.koordinator.sh/disable-preemptible` is exactly `true`.
 
-    Source:
-        protocol spec, 4.1
+    Source: protocol spec, 4.1.
     """
     return labels.get(keys.DISABLE_PREEMPTIBLE) != TRUE
 
@@ -69,8 +65,7 @@ def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
 
     It does if its label `quota.scheduling.koordinator.sh/preemptible` is exactly `false`.
 
-    Source:
-        protocol spec, 4.1
+    Source: protocol spec, 4.1.
     """
     return labels.get(keys.QUOTA_PREEMPTIBLE) == FALSE
 
@@ -91,8 +86,7 @@ def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     return parse_present(annotations, keys.EVICTION_COST, _parse_cost) or 0
 
@@ -106,8 +100,7 @@ def parse_deletion_cost(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.
 
-    Source:
-        descheduler spec, 1.1
+    Source: descheduler spec, 1.1.
     """
     return parse_present(annotations, keys.POD_DELETION_COST, _parse_cost) or 0
 
@@ -128,8 +121,7 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.
 
-    Source:
-        protocol spec, 4.2
+    Source: protocol spec, 4.2.
     """
     return parse_present(annotations, keys.EVICTION_PRIORITY, parse_decimal) or 0
 
@@ -139,7 +131,6 @@ def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
 
     It may if the label `koordinator.sh/eviction-enabled` is exactly `true`.
 
-    Source:
-        protocol spec, 4.1
+    Source: protocol spec, 4.1.
     """
     return labels.get(keys.EVICTION_ENABLED) == TRUE

@@ -5,8 +5,7 @@ Admission refuses the whole ConfigMap and reports field, rule and value. Rules o
 
 Find entries of a section of slo-controller-config that match the same node, hypothetical or existing.
 
-Source:
-    protocol spec, 6.11; manager spec, 12; protocol spec, 6.11 rules 6 and 7; manager spec, 12.2
+Source: protocol spec, 6.11; manager spec, 12; protocol spec, 6.11 rules 6 and 7; manager spec, 12.2.
 """
 
 from __future__ import annotations
@@ -138,8 +137,6 @@ ALLOWED: Final = ConfigReview(allowed=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """Name and labels of an existing node."""
-
     name: str
     labels: Mapping[str, str]
 

@@ -4,8 +4,7 @@
 per accepted version and one rejection per section. The configuration gives each node its strategies by labels and
 annotations.
 
-Source:
-    protocol spec, 6.2; manager spec, 3
+Source: protocol spec, 6.2; manager spec, 3.
 """
 
 from __future__ import annotations
@@ -77,8 +76,6 @@ class SloControllerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReading:
-    """Result of reading the ConfigMap."""
-
     config: SloControllerConfig  # The new configuration
     rejections: tuple[SectionRejected, ...]  # Sections with an invalid text
     changed: frozenset[SectionName]  # Sections whose value differs from the previous configuration

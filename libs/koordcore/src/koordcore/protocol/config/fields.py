@@ -71,8 +71,6 @@ class Range:
 
 
 class Kind(StrEnum):
-    """What a field takes."""
-
     BOOL = "true or false"
     INT = "an integer within int64"  # 15.0 and 1e1 are not integers
     INT32 = "an integer within int32"
@@ -205,8 +203,7 @@ def merge(part: type[Part], base: Mapping[str, JsonValue], over: Mapping[str, Js
     An explicit false or 0 replaces the value of `base`. Parsed values contain no nulls and no empty texts, so every
     field that is present is set.
 
-    Source:
-        protocol spec, 6.2; manager spec, 3.2
+    Source: protocol spec, 6.2; manager spec, 3.2.
     """
     fields, result = fields_of(part), dict(base)
     for name, value in over.items():

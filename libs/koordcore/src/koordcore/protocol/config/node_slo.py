@@ -4,8 +4,7 @@ The manager sends threshold, burst and system strategies with their defaults, bu
 strategy. The agent completes all of them, because a NodeSLO may be missing or come from an older manager. It sets
 disabled QoS features to "off".
 
-Source:
-    manager spec, 6; protocol spec, 6.2 steps 4 and 5, 6.5
+Source: manager spec, 6; protocol spec, 6.2 steps 4 and 5, 6.5.
 """
 
 from __future__ import annotations
@@ -191,8 +190,7 @@ def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonVa
         old: Extensions of the existing NodeSLO. Keys without a plugin stay unchanged.
         answers: Extension key -> value of its plugin; None deletes the key.
 
-    Source:
-        protocol spec, 6.10
+    Source: protocol spec, 6.10.
     """
     merged = {**old, **answers}
     return {key: value for key, value in merged.items() if key not in answers or value is not None}

@@ -1,7 +1,6 @@
 """Sections of slo-controller-config that go to the nodes: what their agents apply, from NodeSLO.
 
-Source:
-    protocol spec, 6.4 to 6.8; agent spec, 18
+Source: protocol spec, 6.4 to 6.8; agent spec, 18.
 """
 
 from typing import Annotated, ClassVar

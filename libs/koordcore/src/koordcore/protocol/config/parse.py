@@ -212,8 +212,7 @@ def parse_section(table: SectionTable, text: str, faults: Faults = None) -> Writ
         InvalidInput: The text is not a JSON object, or, if `faults` is None, a field has a wrong type. An invalid
             selector does not raise; its entry contains the error.
 
-    Source:
-        protocol spec, 6.1; manager spec, 3.1
+    Source: protocol spec, 6.1; manager spec, 3.1.
     """
     decoded = decode_document(text)
     document: JsonObject = {} if decoded is None else _object(decoded, "")

@@ -1,7 +1,6 @@
 """The sections of slo-controller-config: one struct with the fields of each, their layouts and special rules.
 
-Source:
-    protocol spec, 6.1 to 6.9; manager spec, 16.1
+Source: protocol spec, 6.1 to 6.9; manager spec, 16.1.
 """
 
 from dataclasses import dataclass
@@ -66,8 +65,7 @@ class ColocationStrategy(Part, frozen=True):
 
     Fields `..._percent` are whole percents of the node's capacity. A reclaim threshold may exceed 100.
 
-    Source:
-        protocol spec, 6.3; manager spec, 4.1
+    Source: protocol spec, 6.3; manager spec, 4.1.
     """
 
     enable: bool = False  # whether the node offers batch and mid resources
@@ -95,7 +93,6 @@ class ColocationStrategy(Part, frozen=True):
 
     @property
     def metric_windows_seconds(self) -> tuple[float, ...]:
-        """Lengths of the windows over which usage is aggregated."""
         return tuple(parse_seconds(text) for text in self.metric_aggregate_policy.durations)
 
     @property

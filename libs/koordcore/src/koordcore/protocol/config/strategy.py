@@ -3,8 +3,7 @@
 A `Section` is resolved once per configuration. A lookup for a node only checks selectors and returns a shared value.
 Next module: config_map.py.
 
-Source:
-    protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1
+Source: protocol spec, 6.2 and 6.3; manager spec, 3.2 and 4.1.
 """
 
 from __future__ import annotations
@@ -163,8 +162,7 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
     is not validated. The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node has no
     overrides, `strategy` itself is returned.
 
-    Source:
-        protocol spec, 6.3; manager spec, 4.1
+    Source: protocol spec, 6.3; manager spec, 4.1.
     """
     text = annotations.get(keys.COLOCATION_STRATEGY)
     if text is not None:

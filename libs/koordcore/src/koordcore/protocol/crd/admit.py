@@ -2,8 +2,7 @@
 
 `admit` consists of `prune_and_default` and `first_violation`. All functions take decoded JSON and do not change it.
 
-Source:
-    protocol spec, 9; vectors/protocol/crd_object.json
+Source: protocol spec, 9; vectors/protocol/crd_object.json.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Their schemas are open and only define the fields that are read, so other fields are not validated. Of controllers
 (ReplicaSet, StatefulSet, DaemonSet) only the selectors are read; no pods are created for them.
 
-Source:
-    scheduler-core spec, 5.6 (default spreading), 5.9 (volumes), 6 (disruption budgets)
+Source: scheduler-core spec, 5.6 (default spreading), 5.9 (volumes), 6 (disruption budgets).
 """
 
 from functools import lru_cache

@@ -2,8 +2,7 @@
 
 Location of a PCI function (NUMA node and PCIe root), read from its files in sysfs.
 
-Source:
-    protocol spec, 9 (Device); manager spec, 5.10, 5.11; runtime spec, 9.3
+Source: protocol spec, 9 (Device); manager spec, 5.10, 5.11; runtime spec, 9.3.
 """
 
 import re

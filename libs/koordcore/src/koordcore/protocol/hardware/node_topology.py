@@ -1,7 +1,6 @@
 """The NodeResourceTopology object: the NUMA zones of a node and facts about its processor.
 
-Source:
-    protocol spec, 9 (NodeResourceTopology); manager spec, 5.4, 5.6
+Source: protocol spec, 9 (NodeResourceTopology); manager spec, 5.4, 5.6.
 """
 
 import re

@@ -10,8 +10,7 @@ Validation rules of Reservations that their schema does not state: the pod templ
 The schema keeps every field of the template, and accepts any text as `ttl`. An API server therefore stores Reservations
 that no scheduler can place. `koord apply` and `koord lint` refuse them.
 
-Source:
-    scheduler-fine-grained spec, 3.1, 3.2, 3.4
+Source: scheduler-fine-grained spec, 3.1, 3.2, 3.4.
 """
 
 import re

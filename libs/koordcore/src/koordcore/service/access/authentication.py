@@ -115,7 +115,6 @@ class Authentication:
 
     @property
     def signer(self) -> Signer:
-        """The signer of cookies."""
         _ = self.access
         return self._signer
 
@@ -175,7 +174,6 @@ class Authentication:
 
     @property
     def session_seconds(self) -> float:
-        """Seconds after which a session ends."""
         return self.access.settings.session_hours * 3600
 
     def _identity_of_session(self, cookie: str) -> Identity:

@@ -39,7 +39,6 @@ class TokenBuckets:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of buckets that are kept."""
         return len(self._buckets)
 
     def take(self, key: str, cost: float, now: float, limits: Limits) -> int:

@@ -70,7 +70,6 @@ class Oidc(_Part):
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """The accepted audiences of tokens."""
         return self.audience or (self.client_id,)
 
 

@@ -7,8 +7,7 @@
     POST /auth/logout     ends the session of this browser
     GET  /auth/settings   issuer and client, for `koord login`
 
-Source:
-    RFC 6749, 4.1; RFC 7636; RFC 9700 (security best practice); OpenID Connect Core 1.0, 3.1
+Source: RFC 6749, 4.1; RFC 7636; RFC 9700 (security best practice); OpenID Connect Core 1.0, 3.1.
 """
 
 import base64
@@ -65,7 +64,6 @@ class Login:
         self._authentication = authentication
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes for the HTTP server."""
         return [
             Route(LOGIN_PATH, self.page, methods=["GET"]),
             Route("/auth/start", self.start, methods=["GET"]),

@@ -34,8 +34,6 @@ PREFIX: Final = "koord_"
 
 
 class StaticToken(BaseModel):
-    """One token of the file."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[A-Za-z0-9][-A-Za-z0-9_.@]{0,62}$")  # Name of its owner; the subject is `token:<name>`
@@ -45,11 +43,10 @@ class StaticToken(BaseModel):
 
     @property
     def identity(self) -> Identity:
-        """The identity that the token proves."""
         return Identity(subject=f"token:{self.name}", roles=with_included(frozenset(self.roles)))
 
     def is_expired(self, now: datetime.datetime) -> bool:
-        """Return whether the token is refused at this time."""
+        """A time without a zone counts as UTC."""
         if self.expires is None:
             return False
         zoned = self.expires if self.expires.tzinfo else self.expires.replace(tzinfo=datetime.UTC)
@@ -63,7 +60,6 @@ class _File(BaseModel):
 
 
 def new_token() -> str:
-    """Return a new random token."""
     return PREFIX + secrets.token_urlsafe(32)
 
 

@@ -12,8 +12,7 @@ Where the lease is kept: `koordcore.service.leader.lease_kv` (JetStream), `koord
 (coordination.k8s.io). Give it the host's clock unless the test is about leadership: at speed 60 a lease of 15 s is a
 quarter of a real second.
 
-Source:
-    Kubernetes' client-go leaderelection, whose rules and default durations these are; protocol spec, 11.4
+Source: Kubernetes' client-go leaderelection, whose rules and default durations these are; protocol spec, 11.4.
 """
 
 import asyncio

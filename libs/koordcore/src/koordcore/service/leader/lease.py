@@ -14,8 +14,6 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRecord:
-    """Content of the lease of a leader election."""
-
     holder: str  # Name of the leader; empty: released
     epoch: int  # Number of the leader's term, from 1
     acquired_at_unix: float  # Unix seconds at which the term began
@@ -25,8 +23,6 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class SeenLease:
-    """A lease as it was read."""
-
     record: LeaseRecord | None  # Content; None if there is no lease
     version: str  # Version in the store. The next write must name it.
 
@@ -75,8 +71,7 @@ class LeaseStore(Protocol):
 class LeaseTimes:
     """Durations of a leader election in seconds: retry < renew_deadline < duration.
 
-    Source:
-        protocol spec, 11.4: 15 s, 10 s, 2 s
+    Source: protocol spec, 11.4: 15 s, 10 s, 2 s.
     """
 
     duration: float = 15.0  # Time without renewal after which another candidate may take the lease
@@ -142,5 +137,4 @@ class SoleLeader:
         """No-op, because a sole leader never withdraws."""
 
     async def resign(self) -> None:
-        """End the term."""
         self._resigned.set()

@@ -2,8 +2,7 @@
 
 Requests go through the protocol `KubernetesHttp`, so that a Kubernetes client can be used instead of httpx.
 
-Source:
-    https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock
+Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/; client-go's LeaseLock.
 """
 
 import math
@@ -93,7 +92,6 @@ class ServiceAccountHttp:
         return answer.status_code, answer.content
 
     async def close(self) -> None:
-        """Close the connections to the API server."""
         if self._client is not None:
             await self._client.aclose()
             self._client = None

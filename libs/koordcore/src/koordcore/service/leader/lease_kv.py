@@ -1,7 +1,6 @@
 """A lease in one key of a JetStream KV bucket, written with an expected version and read at the stream's leader.
 
-Source:
-    event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get)
+Source: event-bus spec, 4.1 and 4.3 (10071, 10164), 13.7 (never read an expectation through a direct get).
 """
 
 import asyncio

@@ -5,8 +5,7 @@ Services create their own metrics on `Metrics.registry`.
 
 Forget the series of a metric whose labels name objects that are gone.
 
-Source:
-    event-bus spec, 12 (names of the bus metrics, exact)
+Source: event-bus spec, 12 (names of the bus metrics, exact).
 """
 
 import asyncio
@@ -75,7 +74,6 @@ class BusMetrics(measured.BusMetrics):
         self._outcomes: dict[str, Counter] = {}
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Count an append by its outcome, and record its duration."""
         counter = self._outcomes.get(outcome)
         if counter is None:
             counter = self._outcomes[outcome] = self._append.labels(outcome)
@@ -83,33 +81,26 @@ class BusMetrics(measured.BusMetrics):
         self._append_seconds.observe(seconds)
 
     def conflict(self, kind: str) -> None:
-        """Count a conflict on an aggregate of this kind."""
         self._conflicts.labels(kind).inc()
 
     def follower_lag(self, fold: str, *, events: int, seconds: float) -> None:
-        """Set how far a fold is behind the end of the log, in events and in seconds."""
         self._lag_events.labels(fold).set(events)
         self._lag_seconds.labels(fold).set(seconds)
 
     def follower_halted(self, fold: str, *, halted: bool) -> None:
-        """Set the gauge of a fold to 1 if an event halts it, and to 0 if it continues."""
         self._halted.labels(fold).set(1 if halted else 0)
 
     def dlq_depth(self, consumer: str, depth: int) -> None:
-        """Set the number of dead letters of a consumer."""
         self._dlq_depth.labels(consumer).set(depth)
 
     def gap(self, fold: str) -> None:
-        """Count a gap that a follower has found between two events."""
         self._gaps.labels(fold).inc()
 
     def log_size(self, used: int, limit: int) -> None:
-        """Set the used and the largest size of the log in bytes."""
         self._log_bytes.set(used)
         self._log_limit.set(limit)
 
     def snapshot_age(self, fold: str, seconds: float) -> None:
-        """Set the age of a fold's newest snapshot in seconds."""
         self._snapshot_age.labels(fold).set(seconds)
 
 

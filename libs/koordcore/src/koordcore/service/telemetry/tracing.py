@@ -13,9 +13,8 @@ A trace span that has ended, and the protocol of the sinks that export such span
 
 Destinations of finished spans: a file of JSON lines, and OTLP over HTTP by the OpenTelemetry SDK.
 
-Source:
-    W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents,
-    for fan-in)
+Source: W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for
+    fan-in).
 """
 
 import logging
@@ -167,7 +166,6 @@ class TraceContext(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str:
-        """Value of the header `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 

@@ -5,8 +5,7 @@ profile, and both go on. The standard library's profiler sees one thread only, a
 
 `PUT /debug/flags/v` changes the verbosity of a running process's log, as Kubernetes' components do.
 
-Source:
-    descheduler spec, 2 (HTTP) scheduler-core spec, 14
+Source: descheduler spec, 2 (HTTP) scheduler-core spec, 14.
 """
 
 import asyncio

@@ -114,7 +114,6 @@ class HttpServer:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the server accepts requests."""
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:

@@ -70,8 +70,6 @@ class _Limits:
 
 
 class _Limit:
-    """Time limit of one request."""
-
     __slots__ = ("_asked_before", "_is_over", "_task", "due")
 
     def __init__(self, task: "asyncio.Task[object]", due: float) -> None:
@@ -131,7 +129,6 @@ class Guard:
         self._is_served = lru_cache(maxsize=64)(self._is_served_under)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request (ASGI)."""
         if scope["type"] != "http":
             return
         headers: dict[bytes, bytes] = dict(scope["headers"])

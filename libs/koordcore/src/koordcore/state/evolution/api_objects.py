@@ -53,8 +53,7 @@ def bound_pod(pod: Pod, event: PodBound) -> Pod:
 
     If the API server has set anything else, the gateway observes another object, and a `PodSpecChanged` follows.
 
-    Source:
-        Kubernetes 1.35, pkg/registry/core/pod/storage (setPodNodeAndMetadata)
+    Source: Kubernetes 1.35, pkg/registry/core/pod/storage (setPodNodeAndMetadata).
     """
     if not event.bound_at:
         return pod
