@@ -145,10 +145,8 @@ class Place:
 def _parts(
     content: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, cancelled: threading.Event
 ) -> Iterator[bytes]:
-    """Yield the parts of a file in another thread than that of the event loop, which produces them.
-
-    Args:
-        cancelled: Is set if the file is not wanted any more.
+    """Yield the parts of a file in another thread than that of the event loop, which produces them. `cancelled`: is set
+    if the file is not wanted any more.
 
     Raises:
         asyncio.CancelledError: The file is not wanted any more, so that it must not be stored.
@@ -169,11 +167,8 @@ def is_remote(name: str) -> bool:
 
 
 def open_place(name: str, *, create: bool = False) -> Place:
-    """Return the place of this name.
-
-    Args:
-        name: Path of a folder, or `s3://bucket/prefix`.
-        create: Whether to create the folder if it does not exist. Only its owner may then read it.
+    """Return the place of this name. `name`: path of a folder, or `s3://bucket/prefix`. `create`: whether to create the
+    folder if it does not exist. Only its owner may then read it.
 
     Raises:
         PlaceTrouble: The folder does not exist, or the name or an environment variable is not valid.

@@ -30,10 +30,8 @@ class Backoff:
         self._next = self._first
 
     def seconds(self, at_least: float | None = None) -> float:
-        """Return the next delay in real seconds. The nominal delay after it is twice as long.
-
-        Args:
-            at_least: Lower bound that the server requested (`Retry-After`); None if it did not.
+        """Return the next delay in real seconds. The nominal delay after it is twice as long. `at_least`: Lower bound
+        that the server requested (`Retry-After`); None if it did not.
         """
         delay = self._next * (0.5 + random.random())  # noqa: S311 - spreads load, not a secret
         self._next = min(self._most, self._next * 2)

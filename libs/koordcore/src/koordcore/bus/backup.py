@@ -147,9 +147,8 @@ class StreamExists(Exception):
 async def take_backup(
     connection: BusConnection, names: BusNames, place: Place, taken_at: str, progress: Progress
 ) -> Backup:
-    """Copy the streams of a cluster to an empty place while its services run, and return the manifest.
-
-    Each stream is copied as of one moment; the moments of two streams differ.
+    """Copy the streams of a cluster to an empty place while its services run, and return the manifest. Each stream is
+    copied as of one moment; the moments of two streams differ.
 
     Args:
         connection: Connection of the user `backup`.
@@ -291,7 +290,6 @@ async def restore_backup(
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Create the streams of a backup on a server that has none of them, and return the position of their last fact.
-
     With `upto`, later facts, explanations, dead letters and snapshots are deleted, and the desired states of nodes are
     not restored. If facts were left out, the fact `LogRestored` is appended; the returned position does not count it.
 
@@ -356,9 +354,8 @@ async def _cut(connection: BusConnection, names: BusNames, upto: int | datetime,
 
 
 async def _position_at(reader: StreamReader, first: int, last: int, moment: datetime) -> int:
-    """Return the position of the newest fact that occurred at or before a moment, found by binary search.
-
-    Facts of several writers may be out of order by the duration of an append. The result may be off by so many.
+    """Return the position of the newest fact that occurred at or before a moment, found by binary search. Facts of
+    several writers may be out of order by the duration of an append. The result may be off by so many.
     """
     wanted = rfc3339(moment)
     low, high = first, last + 1

@@ -84,10 +84,8 @@ class Bus:
 
 
 def memory_bus(cluster: str = "memory", *, log: memory.MemoryLog | None = None) -> Bus:
-    """Return adapters that keep everything in the memory of this process.
-
-    Args:
-        log: Facts to share with other buses, as services share a server; None: a new empty log.
+    """Return adapters that keep everything in the memory of this process. `log`: facts to share with other buses, as
+    services share a server; None: a new empty log.
     """
     shared = log or memory.MemoryLog()
     return Bus(
@@ -145,7 +143,6 @@ async def connect_bus(bus: Bus, settings: BusSettings, waits: Callable[[str], No
 @contextlib.asynccontextmanager
 async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -> AsyncGenerator[Bus]:
     """Connect to the NATS server and provide the adapters. At the end of the context, flush and close the connection.
-
     Leave the context only after the last append was acknowledged.
 
     Raises:

@@ -10,11 +10,8 @@ class BusMetrics:
     """Receives measurements of how this process uses the log. This base class discards them."""
 
     def append(self, outcome: str, seconds: float) -> None:
-        """Count an append and its duration in real seconds.
-
-        Args:
-            outcome: `appended`, `duplicate`, `conflict`, `full`, `unavailable` or `misconfigured`.
-            seconds: Duration with all repetitions.
+        """Count an append and its duration in real seconds. `outcome`: `appended`, `duplicate`, `conflict`, `full`,
+        `unavailable` or `misconfigured`. `seconds`: duration with all repetitions.
         """
 
     def conflict(self, kind: str) -> None:

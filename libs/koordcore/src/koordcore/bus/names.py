@@ -93,18 +93,15 @@ class BusNames:
 
     @property
     def in_backup(self) -> tuple[str, ...]:
-        """Names of the streams that a backup contains. The stream of facts is the last one.
-
-        So every snapshot and every desired state in a backup is about facts that it contains, too. Observations, work
-        queues, advisories and leases of leaders are left out: they are useless an hour later.
+        """Names of the streams that a backup contains. The stream of facts is the last one. So every snapshot and every
+        desired state in a backup is about facts that it contains, too. Observations, work queues, advisories and leases
+        of leaders are left out: they are useless an hour later.
         """
         return (self.snapshots, self.desired, self.dlq, self.explanations, self.audit, self.ev)
 
     def stream_of(self, class_: str) -> str:
-        """Return the name of the stream that holds a class of subjects.
-
-        Args:
-            class_: "ev" (facts), "obs" (observations), "explanations" or "audit" (requests).
+        """Return the name of the stream that holds a class of subjects. `class_`: "ev" (facts), "obs" (observations),
+        "explanations" or "audit" (requests).
 
         Raises:
             KeyError: Another class.
@@ -121,11 +118,8 @@ class BusNames:
         return f"koord.{self.cluster}.{class_}."
 
     def subject(self, class_: str, ref: AggregateRef) -> str:
-        """Return the subject `koord.<cluster>.<class>.<kind>.<id>` of an aggregate.
-
-        Args:
-            class_: "ev" (facts), "obs" (observations), "explanations" or "audit" (requests).
-            ref: Kind and id of the aggregate.
+        """Return the subject `koord.<cluster>.<class>.<kind>.<id>` of an aggregate. `class_`: "ev" (facts), "obs"
+        (observations), "explanations" or "audit" (requests).
 
         Raises:
             InvalidName: Kind or id contain a separator, a wildcard, a blank or a non-ASCII character.
@@ -135,10 +129,8 @@ class BusNames:
         return f"koord.{self.cluster}.{class_}.{ref.kind}.{ref.id}"
 
     def desired_subject(self, node_token: str) -> str:
-        """Return the subject of a node's key in the KV bucket with desired states.
-
-        Args:
-            node_token: Name of the node as a subject token, see `name_token`.
+        """Return the subject of a node's key in the KV bucket with desired states. `node_token`: name of the node as a
+        subject token, see `name_token`.
         """
         return f"$KV.{self.desired_bucket}.node.{node_token}"
 

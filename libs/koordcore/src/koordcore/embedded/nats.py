@@ -52,9 +52,8 @@ class NatsServer(EmbeddedServer[NatsServerConfig]):
         )
 
     def spec(self) -> ProcessSpec:
-        """Return the server as a process declaration for a `Supervisor`. Open ports are chosen now.
-
-        The `prepare` step of the process writes the configuration file.
+        """Return the server as a process declaration for a `Supervisor`. Open ports are chosen now. The `prepare` step
+        of the process writes the configuration file.
 
         Raises:
             BinaryNotFoundError: nats-server is missing or older than 2.12.

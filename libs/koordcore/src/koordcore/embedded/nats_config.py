@@ -24,9 +24,8 @@ ACCOUNT = "KOORD"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserPermissions:
-    """Subjects that a NATS user may publish to and subscribe to, as allow and deny lists.
-
-    An empty allow list allows nothing. A denied subject stays denied even if it is also allowed.
+    """Subjects that a NATS user may publish to and subscribe to, as allow and deny lists. An empty allow list allows
+    nothing. A denied subject stays denied even if it is also allowed.
     """
 
     publish_allow: tuple[str, ...] = ()
@@ -187,9 +186,8 @@ def _user(user: NatsUser) -> dict[str, object]:
 
 
 def _subjects(allow: tuple[str, ...], deny: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return an allow list in the server's form.
-
-    nats-server reads an empty allow list as "everything", so an empty list becomes "deny all".
+    """Return an allow list in the server's form. nats-server reads an empty allow list as "everything", so an empty
+    list becomes "deny all".
     """
     if not allow:
         return {"deny": [">"]}
@@ -207,10 +205,8 @@ class UserKey:
 
 
 def ensure_user_key(seed_file: Path, *, is_account: bool = False) -> UserKey:
-    """Return the key pair of a seed file; create the file with a random seed if it does not exist.
-
-    Args:
-        is_account: Whether a new key is that of an account, which signs users (`A...` and `SA...`).
+    """Return the key pair of a seed file; create the file with a random seed if it does not exist. `is_account`:
+    Whether a new key is that of an account, which signs users (`A...` and `SA...`).
 
     Raises:
         nkeys.NkeysError: The file does not contain a valid seed.

@@ -41,10 +41,8 @@ def is_port_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return `count` different free loopback ports.
-
-    As long as this process runs, this function returns other ports in other processes. In this process, it returns a
-    port again only after 1,600 others (`MOST_BLOCKS` blocks).
+    """Return `count` different free loopback ports. As long as this process runs, this function returns other ports in
+    other processes. In this process, it returns a port again only after 1,600 others (`MOST_BLOCKS` blocks).
 
     Raises:
         EmbeddedError: No free port was found in 500 attempts.
@@ -62,9 +60,8 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def _next_port() -> int:
-    """Return a port of this process that was not given out yet, or was given out the longest ago.
-
-    If all ports were given out and the process has fewer than `MOST_BLOCKS` blocks, claim one more block first.
+    """Return a port of this process that was not given out yet, or was given out the longest ago. If all ports were
+    given out and the process has fewer than `MOST_BLOCKS` blocks, claim one more block first.
     """
     if not _unused:
         _unused.extend(_claim_block() if len(_claims) < MOST_BLOCKS else ())
@@ -98,10 +95,7 @@ def _claim_block() -> list[int]:
 
 
 def require_free_port(port: int, *, owner: str) -> None:
-    """Check that a loopback port is free before a server is started on it.
-
-    Args:
-        owner: Name of the server, for the error.
+    """Check that a loopback port is free before a server is started on it. `owner`: name of the server, for the error.
 
     Raises:
         PortInUseError: The port is in use.

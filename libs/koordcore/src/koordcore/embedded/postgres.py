@@ -89,9 +89,8 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
 
     @property
     def dsn(self) -> str:
-        """Address of the services' database with user and password: `postgresql://user:password@...`.
-
-        It is final once `spec` or `start` has chosen the port.
+        """Address of the services' database with user and password: `postgresql://user:password@...`. It is final once
+        `spec` or `start` has chosen the port.
         """
         return self.dsn_for(self.config.database)
 
@@ -149,9 +148,8 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         return f"postgresql://{credentials}@{LOOPBACK}:{self.port}/{database}"
 
     def _settings(self) -> dict[str, str]:
-        """Return the server settings for the command line.
-
-        They are not in a file, so a changed configuration does not need a migration of files.
+        """Return the server settings for the command line. They are not in a file, so a changed configuration does not
+        need a migration of files.
         """
         config = self.config
         socket_directory = config.socket_directory
@@ -204,10 +202,8 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         self._give_to_owner(directory)
 
     def _initialise(self) -> None:
-        """Run initdb and create role and database.
-
-        This happens in a temporary folder that is renamed at the end. So an interrupted initialisation never leaves a
-        folder that looks like a data directory.
+        """Run initdb and create role and database. This happens in a temporary folder that is renamed at the end. So an
+        interrupted initialisation never leaves a folder that looks like a data directory.
         """
         location = self.location
         fresh = location.data.with_name(location.data.name + ".new")
@@ -237,9 +233,8 @@ class PostgresServer(EmbeddedServer[PostgresConfig]):
         fresh.rename(location.data)
 
     def _read_or_create_password(self) -> str:
-        """Return the password; create a random one if there is no data directory yet.
-
-        A random one is written, for us alone to read, while there is no data that knows another.
+        """Return the password; create a random one if there is no data directory yet. A random one is written, for us
+        alone to read, while there is no data that knows another.
         """
         file = self.password_file
         if file.exists():

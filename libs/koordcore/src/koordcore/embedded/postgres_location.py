@@ -23,15 +23,10 @@ from koordcore.embedded.process import command_line, start_mark
 
 
 def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
-    """Return the pid of the Postgres server that runs on this data directory; None if none runs.
-
-    After a kill -9, the pid file may name a pid that has ended or belongs to another program. Both count as no
-    server.
-
-    Args:
-        data: Data directory.
-        status: If given, the server must have written this status into its pid file. It writes "ready" when it accepts
-            connections, also after recovery.
+    """Return the pid of the Postgres server that runs on this data directory; None if none runs. After a kill -9, the
+    pid file may name a pid that has ended or belongs to another program. Both count as no server. `status`: if given,
+    the server must have written this status into its pid file. It writes "ready" when it accepts connections, also
+    after recovery.
     """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
@@ -47,9 +42,8 @@ def live_postmaster(data: Path, *, status: str | None = None) -> int | None:
 
 
 def remove_recycled_pid_file(data: Path) -> None:
-    """Remove the pid file of a Postgres data directory if its pid now belongs to another process.
-
-    Postgres refuses to start with such a file.
+    """Remove the pid file of a Postgres data directory if its pid now belongs to another process. Postgres refuses to
+    start with such a file.
     """
     pid_file = data / "postmaster.pid"
     try:
@@ -86,17 +80,14 @@ class Location:
 
 
 def locate(data_dir: Path, installation: Path) -> Location:
-    """Decide where the data of an embedded Postgres is stored and which user runs it.
-
-    Create the folders that this needs.
+    """Decide where the data of an embedded Postgres is stored and which user runs it. Create the folders that this
+    needs.
 
     If we are root and the other user cannot enter the requested place, data and a copy of the programs are stored below
     /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such data is deleted,
     so that deleting `var/` gives an empty database.
 
-    Args:
-        data_dir: Requested data directory.
-        installation: Folder with bin, lib and share.
+    `installation`: folder with bin, lib and share.
 
     Raises:
         EmbeddedError: A folder below /var/tmp belongs to another user.
@@ -129,9 +120,8 @@ def pointer_file(data_dir: Path) -> Path:
 
 
 def is_traversable(path: Path, owner: Owner) -> bool:
-    """Return whether the user `owner` may enter the folder `path` and all folders above it.
-
-    Folders that do not exist yet count as enterable.
+    """Return whether the user `owner` may enter the folder `path` and all folders above it. Folders that do not exist
+    yet count as enterable.
     """
     for part in (path, *path.parents):
         try:
@@ -150,9 +140,8 @@ def is_traversable(path: Path, owner: Owner) -> bool:
 
 
 def _owner_of(data: Path) -> Owner:
-    """Return the owner of existing data, else the unprivileged user.
-
-    So data stays usable if the service later runs as another user.
+    """Return the owner of existing data, else the unprivileged user. So data stays usable if the service later runs as
+    another user.
     """
     if data.exists() and data.stat().st_uid != 0:
         return Owner(uid=data.stat().st_uid, gid=data.stat().st_gid)
@@ -176,10 +165,9 @@ def _own_base(wanted: Path) -> Path:
 
 
 def _reachable(installation: Path, owner: Owner) -> Path:
-    """Return the installation, or a copy below /var/tmp if the user cannot reach it.
-
-    The programs find the wheel's shared libraries relative to themselves, so the copy keeps the wheel's layout:
-    `<package>/<installation>`, with the libraries in `<package>.libs` (Linux) or `<package>/.dylibs` (macOS).
+    """Return the installation, or a copy below /var/tmp if the user cannot reach it. The programs find the wheel's
+    shared libraries relative to themselves, so the copy keeps the wheel's layout: `<package>/<installation>`, with the
+    libraries in `<package>.libs` (Linux) or `<package>/.dylibs` (macOS).
     """
     program = installation / "bin" / "postgres"
     if is_traversable(program, owner):

@@ -45,9 +45,8 @@ class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_mark(pid: int) -> str | None:
-    """Return the start time of a live process as a text that can only be compared.
-
-    None if no process has this pid or the process is a zombie.
+    """Return the start time of a live process as a text that can only be compared. None if no process has this pid or
+    the process is a zombie.
     """
     if Path("/proc/self/stat").exists():
         try:
@@ -100,7 +99,6 @@ def command_line(pid: int) -> str:
 
 def command_words(pid: int) -> list[str]:
     """Return the command line of a live process. Where there is no /proc, arguments with spaces are several words.
-
     Empty if the process has ended, or if this user may not read its command line.
     """
     if Path("/proc/self/stat").exists():
@@ -118,14 +116,12 @@ _SHOWN: Final = 400
 
 
 def last_words(log_file: Path | None, *, since: int = 0) -> str:
-    """Return the last error in a log file as one line; "" if the log has no error or does not exist.
+    """Return the last error in a log file as one line; "" if the log has no error or does not exist. A JSON line is an
+    error if its level is `error`. The first field that it has of `error`, `message` and `event` is returned. A plain
+    line is an error if it is not indented, such as the last line of a Python traceback.
 
-    A JSON line is an error if its level is `error`. The first field that it has of `error`, `message` and `event` is
-    returned. A plain line is an error if it is not indented, such as the last line of a Python traceback.
-
-    Args:
-        log_file: The log file; None gives "".
-        since: Byte offset at which the search begins, for example the start of the last run.
+    `log_file`: the log file; None gives "". `since`: Byte offset at which the search begins, for example the start of
+    the last run.
     """
     if log_file is None or not log_file.exists():
         return ""
@@ -174,9 +170,7 @@ class RestartPolicy:
 
     def delay_seconds(self, restarts_in_a_row: int) -> float:
         """Return the delay in seconds before the next restart: `first * 2^n`, at most `max_delay_seconds`.
-
-        Args:
-            restarts_in_a_row: n, the number of restarts since the last steady run.
+        `restarts_in_a_row`: n, the number of restarts since the last steady run.
         """
         return float(min(self.max_delay_seconds, self.first_delay_seconds * 2 ** min(restarts_in_a_row, 30)))
 
@@ -212,9 +206,8 @@ class ProcessSpec:
 
 
 class ChildProcess:
-    """A child process that is started from a `ProcessSpec`.
-
-    Only one task at a time may start it. Any task may call the other methods.
+    """A child process that is started from a `ProcessSpec`. Only one task at a time may start it. Any task may call the
+    other methods.
     """
 
     def __init__(self, spec: ProcessSpec) -> None:
@@ -274,10 +267,9 @@ class ChildProcess:
         self.identity = identify(self._popen.pid)
 
     async def start(self) -> None:
-        """Run `prepare`, launch the process and wait until it is ready.
-
-        A failed or cancelled start leaves no process behind. If the end of its log has a text of `retry_on`, the start
-        is repeated, as long as `ready_seconds` since the first attempt have not passed.
+        """Run `prepare`, launch the process and wait until it is ready. A failed or cancelled start leaves no process
+        behind. If the end of its log has a text of `retry_on`, the start is repeated, as long as `ready_seconds` since
+        the first attempt have not passed.
 
         Raises:
             StartError: The process ended or was not ready within `ready_seconds`. The message has the end of its log.
@@ -397,10 +389,9 @@ def log_tail(log_file: Path | None, *, since: int = 0, lines: int = LOG_TAIL_LIN
 
 
 def _die_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
-    """On Linux, let the kernel stop the child when its parent is killed.
-
-    So no orphan keeps ports or data. On other systems, orphans are found with the state file of the stack. It runs
-    after the change of user, because that clears the setting.
+    """On Linux, let the kernel stop the child when its parent is killed. So no orphan keeps ports or data. On other
+    systems, orphans are found with the state file of the stack. It runs after the change of user, because that clears
+    the setting.
     """
     if sys.platform != "linux":
         return None

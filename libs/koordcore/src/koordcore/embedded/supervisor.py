@@ -19,9 +19,8 @@ from koordcore.embedded.process import ChildProcess, ProcessSpec, identify
 
 
 class Supervisor:
-    """Starts, watches, restarts and stops a stack: a list of child processes with an order.
-
-    One task starts and stops it. Any task of this event loop may call `status`, `kill` and `wait_ready`.
+    """Starts, watches, restarts and stops a stack: a list of child processes with an order. One task starts and stops
+    it. Any task of this event loop may call `status`, `kill` and `wait_ready`.
 
     Args:
         specs: Processes with unique names. Their `after` fields must not form a cycle.
@@ -55,9 +54,8 @@ class Supervisor:
         )
 
     async def start(self) -> None:
-        """Start all processes, wait until they are ready, then watch them in the background.
-
-        Processes that outlived an earlier supervisor are stopped first. If a start fails, all processes are stopped.
+        """Start all processes, wait until they are ready, then watch them in the background. Processes that outlived an
+        earlier supervisor are stopped first. If a start fails, all processes are stopped.
 
         Raises:
             AlreadyRunningError: A live supervisor uses the state file.
@@ -90,9 +88,8 @@ class Supervisor:
         self._record()
 
     async def stop(self) -> None:
-        """Stop all processes in reverse order and remove the state file.
-
-        Each process has its own deadline before it is killed. No-op if the stack was never started.
+        """Stop all processes in reverse order and remove the state file. Each process has its own deadline before it is
+        killed. No-op if the stack was never started.
         """
         if self._lock.is_held:
             await self._stop_all(stack.Phase.STOPPED)
@@ -100,9 +97,8 @@ class Supervisor:
             self._lock.release()
 
     async def run_until_stopped(self) -> None:
-        """Start the stack, wait for SIGTERM or SIGINT, then stop it.
-
-        A signal during the start ends the start. For programs that do nothing but run the stack.
+        """Start the stack, wait for SIGTERM or SIGINT, then stop it. A signal during the start ends the start. For
+        programs that do nothing but run the stack.
 
         Raises:
             AlreadyRunningError: A live supervisor uses the state file.
@@ -134,10 +130,7 @@ class Supervisor:
 
     async def restart(self, name: str, *, seconds: float) -> None:
         """Stop one process by its stop signal, let its restart policy start it again, and wait until it is ready.
-
-        Args:
-            name: Name of a process that is ready.
-            seconds: Time to wait until it is ready again.
+        `seconds`: time to wait until it is ready again.
 
         Raises:
             EmbeddedError: It was not ready within `seconds`.

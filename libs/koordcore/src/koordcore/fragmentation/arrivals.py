@@ -65,11 +65,8 @@ class Arrivals:
         self._kept: dict[GpuPod, _Kept] = {}
 
     def place(self, pod: GpuPod, memory_mib: int, draws: Draws | None = None) -> Placed | None:
-        """Place the pod and subtract its requests, or return None if no node has room.
-
-        Args:
-            memory_mib: Its memory request in MiB.
-            draws: Random numbers that choose among all feasible nodes and GPUs; None: the policy chooses.
+        """Place the pod and subtract its requests, or return None if no node has room. `memory_mib`: Its memory request
+        in MiB. `draws`: Random numbers that choose among all feasible nodes and GPUs; None: the policy chooses.
         """
         kept = self._scores(pod)
         feasible = kept.scores != _NO_ROOM

@@ -63,11 +63,8 @@ class ExpectedFilling:
         self._known: dict[tuple[int, int, tuple[int, ...]], int] = {}
 
     def losses(self, nodes: GpuColumns, pod: GpuPod) -> tuple[Ints, Ints]:
-        """Return as a score how much value each node loses by the pod, and on which GPU a share is placed.
-
-        Args:
-            nodes: N nodes.
-            pod: The pod. CPU and memory are not checked.
+        """Return as a score how much value each node loses by the pod, and on which GPU a share is placed. `nodes`: N
+        nodes. CPU and memory are not checked.
 
         Returns:
             int64 (N,): `steps`; higher is better. `NO_ROOM` if no GPU has room for a share.
@@ -83,10 +80,7 @@ class ExpectedFilling:
 
     def steps(self, before: GpuColumns, after: GpuColumns) -> Ints:
         """Return int64 (N,): the change of each node's value in units of `STEP_MILLI` GPU milli, rounded down.
-
-        Args:
-            before: N nodes without the pod.
-            after: The same nodes with the pod.
+        `before`: N nodes without the pod. `after`: the same nodes with the pod.
         """
         pairs = zip(self._values(before), self._values(after), strict=True)
         return np.array([(then - now) // self._step for now, then in pairs], dtype=np.int64)
@@ -160,12 +154,8 @@ def _filled(cpu: int, free: tuple[int, ...], offers: list[_Offer]) -> int:
 
 
 def typical_sequence(typical: Sequence[TypicalPod], number: int, offers: int) -> list[GpuPod]:
-    """Return a sequence of typical pods, each as often as its frequency says, in pseudo-random order.
-
-    Every process gets the same sequence, because order and rounding derive from `number`.
-
-    Args:
-        offers: Length of the sequence.
+    """Return a sequence of typical pods, each as often as its frequency says, in pseudo-random order. Every process
+    gets the same sequence, because order and rounding derive from `number`. `offers`: length of the sequence.
     """
     sums = list(accumulate(each.frequency for each in typical))
     offset = _hash(f"{number}") / 2**32

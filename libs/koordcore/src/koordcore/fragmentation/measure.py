@@ -23,11 +23,9 @@ from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod, TypicalPod
 
 
 class Category(StrEnum):
-    """Category of a node's free GPU milli for a typical pod: usable, or unusable for one reason.
-
-    Q1 to Q4 say which resources the node lacks for the pod: CPU and GPU, GPU, none, or CPU. If the pod fits, the free
-    GPU milli are split: those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one
-    category.
+    """Category of a node's free GPU milli for a typical pod: usable, or unusable for one reason. Q1 to Q4 say which
+    resources the node lacks for the pod: CPU and GPU, GPU, none, or CPU. If the pod fits, the free GPU milli are split:
+    those on GPUs with room for it count as Q3, the others as Q2. Otherwise all count as one category.
     """
 
     Q1_LACK_BOTH = "q1_lack_both"  # The pod lacks CPU and GPU
@@ -98,9 +96,8 @@ class Measure:
         )
 
     def amounts(self, nodes: GpuColumns) -> dict[Category, Floats]:
-        """Return category -> GPU milli of each node in it, weighted by frequency of typical pods, float64 (N,).
-
-        The fragmentation is the sum of all categories but `Q3_SATISFIED`.
+        """Return category -> GPU milli of each node in it, weighted by frequency of typical pods, float64 (N,). The
+        fragmentation is the sum of all categories but `Q3_SATISFIED`.
         """
         lefts = nodes.gpu_milli_left
         free = lefts.sum(axis=1)
@@ -153,16 +150,14 @@ def gradient_score(fallen: Floats) -> Ints:
 
         score = trunc(100 / (1 + e^(-fallen / 1000)))
 
-    Args:
-        fallen: Fragmentation before minus fragmentation after, GPU milli, any shape.
+    `fallen`: Fragmentation before minus fragmentation after, GPU milli, any shape.
     """
     return (100 / (1 + np.exp(-np.round(fallen, _SAME) / 1000))).astype(np.int64)
 
 
 def after_whole_gpus(nodes: GpuColumns, pod: GpuPod) -> GpuColumns:
-    """Return the nodes after the pod has taken its GPUs, on each node those with the least free capacity first.
-
-    A pod without GPUs takes CPU only. If fewer GPUs have room than the pod requests, it takes those.
+    """Return the nodes after the pod has taken its GPUs, on each node those with the least free capacity first. A pod
+    without GPUs takes CPU only. If fewer GPUs have room than the pod requests, it takes those.
     """
     lefts = nodes.gpu_milli_left
     if pod.num_gpu:

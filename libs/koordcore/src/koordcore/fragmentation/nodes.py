@@ -59,10 +59,9 @@ class GpuColumns:
         return self.gpu_milli_left == WHOLE_GPU
 
     def fitting(self, pod: GpuPod) -> Bools:
-        """Return bool (N,): whether the pod could get its GPUs on the node. CPU and memory are not checked.
-
-        The pod must be allowed to use the GPU model of the node (`allowed`), and the free GPU milli must suffice: a pod
-        of several GPUs needs that many GPUs with `gpu_milli` free on each, any other pod needs one. A pod without GPUs
+        """Return bool (N,): whether the pod could get its GPUs on the node. CPU and memory are not checked. The pod
+        must be allowed to use the GPU model of the node (`allowed`), and the free GPU milli must suffice: a pod of
+        several GPUs needs that many GPUs with `gpu_milli` free on each, any other pod needs one. A pod without GPUs
         fits every node, also one whose model it does not allow.
 
         Source: gpu-fragmentation spec, 4.1.
@@ -76,13 +75,9 @@ class GpuColumns:
         return has_room & self.allowed(pod)
 
     def assigned(self, row: int, pod: GpuPod, share_gpu: int) -> tuple[int, ...]:
-        """Return the indexes of the GPUs that the pod gets on a node, ascending. Nothing is subtracted.
-
-        If too few GPUs are idle, the result has fewer than the pod requests: check with `fitting` first.
-
-        Args:
-            row: Index of the node.
-            share_gpu: The GPU of a pod that shares one. Any other pod gets the first idle GPUs.
+        """Return the indexes of the GPUs that the pod gets on a node, ascending. Nothing is subtracted. If too few GPUs
+        are idle, the result has fewer than the pod requests: check with `fitting` first. `share_gpu`: the GPU of a pod
+        that shares one. Any other pod gets the first idle GPUs.
         """
         if pod.is_share:
             return (share_gpu,)

@@ -52,9 +52,8 @@ class TypicalPod(NamedTuple):
 
 
 def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") -> GpuPod:
-    """Return a pod with valid GPU requests.
-
-    More than 1000 GPU milli are capped to 1000, a whole GPU. A pod without GPUs gets 0 GPU milli.
+    """Return a pod with valid GPU requests. More than 1000 GPU milli are capped to 1000, a whole GPU. A pod without
+    GPUs gets 0 GPU milli.
 
     Args:
         milli_cpu: Requested milli-cores.
@@ -66,13 +65,9 @@ def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") ->
 
 
 def typical_pods(pods: Iterable[GpuPod], threshold_percent: float = 95) -> list[TypicalPod]:
-    """Return the most frequent requests that together make up `threshold_percent` of all pods.
-
-    Pods without GPUs take part. If two requests are equally frequent, the larger tuple comes first.
-
-    Args:
-        pods: The workload, one entry for each pod.
-        threshold_percent: Requests are taken until they cover this part of the pods, in percent.
+    """Return the most frequent requests that together make up `threshold_percent` of all pods. Pods without GPUs take
+    part. If two requests are equally frequent, the larger tuple comes first. `pods`: the workload, one entry for each
+    pod. `threshold_percent`: Requests are taken until they cover this part of the pods, in percent.
 
     Returns:
         Requests by falling frequency. The frequencies of the returned requests sum to 1. Empty for no pods.
@@ -92,9 +87,8 @@ def typical_pods(pods: Iterable[GpuPod], threshold_percent: float = 95) -> list[
 
 
 def requests_of(pod: Pod) -> GpuPod | None:
-    """Return the CPU and GPU requests of a pod for the fragmentation measure.
-
-    None if they are not valid, or if it requests GPU memory in bytes only: the percentage depends on the GPU.
+    """Return the CPU and GPU requests of a pod for the fragmentation measure. None if they are not valid, or if it
+    requests GPU memory in bytes only: the percentage depends on the GPU.
     """
     try:
         amounts = pod_requests(pod)
@@ -110,10 +104,9 @@ def requests_of(pod: Pod) -> GpuPod | None:
 
 
 def gpu_models(pod: Pod) -> str:
-    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" for any model.
-
-    If the node selector contains the label, its value is returned. Otherwise it is the list of models in the terms of
-    the required node affinity (operator `In`), sorted and joined by "|"; "" if a term contains no models.
+    """Return the GPU models that a pod requires by the node label `node.koordinator.sh/gpu-model`; "" for any model. If
+    the node selector contains the label, its value is returned. Otherwise it is the list of models in the terms of the
+    required node affinity (operator `In`), sorted and joined by "|"; "" if a term contains no models.
     """
     selected = pod.spec.node_selector.get(keys.GPU_MODEL)
     if selected:

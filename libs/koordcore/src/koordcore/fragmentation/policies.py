@@ -40,9 +40,8 @@ def min_max(scores: Ints, feasible: Bools) -> Ints:
 
 
 def dot_product_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): the score of DotProd.
-
-    It is high if the pod requests little of the resources of which much is free.
+    """Return int64 (N,): the score of DotProd. It is high if the pod requests little of the resources of which much is
+    free.
     """
     cpu = nodes.milli_cpu_left * pod.milli_cpu / _MOST_CPU**2
     gpu = nodes.gpu_milli_left.sum(axis=1) * pod.total_milli / _MOST_GPU**2
@@ -66,9 +65,8 @@ def packing_scores(nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def affinity_tag(pod: GpuPod) -> str:
-    """Return the tag by which GpuClustering groups pods.
-
-    All pods that use only a part of one GPU have one tag. Other pods have the tag of their number of whole GPUs.
+    """Return the tag by which GpuClustering groups pods. All pods that use only a part of one GPU have one tag. Other
+    pods have the tag of their number of whole GPUs.
     """
     return SHARE_TAG if pod.is_share else f"{pod.num_gpu}-gpu"
 
@@ -90,9 +88,8 @@ def clustering_scores(nodes: GpuColumns, pod: GpuPod, has_tag: Bools, tags: Ints
 
 
 def tightest_gpus(nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return int64 (N,): for each node, the index of the GPU with the least free capacity that still fits the share.
-
-    Of equal GPUs, the first one.
+    """Return int64 (N,): for each node, the index of the GPU with the least free capacity that still fits the share. Of
+    equal GPUs, the first one.
     """
     with_room = np.where(nodes.gpu_milli_left >= pod.gpu_milli, nodes.gpu_milli_left, np.iinfo(np.int64).max)
     return with_room.argmin(axis=1)
@@ -132,11 +129,8 @@ class Policy(Protocol):
         ...
 
     def compared(self, scores: Ints, feasible: Bools) -> Ints:
-        """Return the scores by which nodes are compared once the feasible ones are known, int64 (N,).
-
-        Args:
-            scores: Scores of `scored`, int64 (N,).
-            feasible: Whether the pod fits on the node, bool (N,).
+        """Return the scores by which nodes are compared once the feasible ones are known, int64 (N,). `scores`: Scores
+        of `scored`, int64 (N,). `feasible`: whether the pod fits on the node, bool (N,).
         """
         ...
 
@@ -202,11 +196,8 @@ BASELINES: Final[Mapping[PolicyName, Baseline]] = {
 
 
 def policy_of(name: PolicyName, typical: Sequence[TypicalPod], models: Sequence[str]) -> Policy:
-    """Return the policy with this name.
-
-    Args:
-        typical: Typical pods of the workload.
-        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
+    """Return the policy with this name. `typical`: typical pods of the workload. `models`: GPU models of the nodes;
+    `GpuColumns.model` is an index into them.
     """
     if name is PolicyName.EXPECTED_FILLING:
         return Filling(ExpectedFilling(typical, models))

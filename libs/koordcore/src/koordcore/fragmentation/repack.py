@@ -77,15 +77,11 @@ class Repacker:
             self._on_node[each.placed.node].add(index)
 
     def plan(self, waiting: Sequence[Waiting], most_moves: int) -> list[Room]:
-        """Return moves that make room for waiting pods, one room for each pod that gets one.
+        """Return moves that make room for waiting pods, one room for each pod that gets one. In each step, the room
+        with the most GPU milli per move is chosen. Its moves and its waiting pod are booked on `nodes`,
+        `memory_mib_left` and `running` before the next step. A room may need no moves. Pods without room are left out.
 
-        In each step, the room with the most GPU milli per move is chosen. Its moves and its waiting pod are booked on
-        `nodes`, `memory_mib_left` and `running` before the next step. A room may need no moves. Pods without room are
-        left out.
-
-        Args:
-            waiting: Pods that found no node. Only pods that request whole GPUs are considered.
-            most_moves: Largest number of moves of the whole plan.
+        Only pods that request whole GPUs are considered.
         """
         plan: list[Room] = []
         left = {

@@ -72,9 +72,8 @@ def _shifted(steps: Ints, taken: int) -> Ints:
 
 
 def node_scores(scoring: GpuScoring, nodes: GpuColumns, pod: GpuPod) -> Ints:
-    """Return for each node the best score of a placement of the pod, int64 (N,) within 0..100.
-
-    Without room: `NO_SCORE`.
+    """Return for each node the best score of a placement of the pod, int64 (N,) within 0..100. Without room:
+    `NO_SCORE`.
     """
     if not pod.is_share:
         return scoring.scores_of(nodes, after_whole_gpus(nodes, pod), pod.total_milli)

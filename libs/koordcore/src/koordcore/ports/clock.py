@@ -20,22 +20,19 @@ class Clock(Protocol):
         ...
 
     def unix(self) -> float:
-        """Return the seconds since 1970-01-01 UTC on this clock.
-
-        They may jump when the time of the host is corrected. Do not measure durations with them.
+        """Return the seconds since 1970-01-01 UTC on this clock. They may jump when the time of the host is corrected.
+        Do not measure durations with them.
         """
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start. They never decrease.
-
-        Use differences of them to measure durations within one process.
+        """Return seconds since an arbitrary start. They never decrease. Use differences of them to measure durations
+        within one process.
         """
         ...
 
     def real_seconds(self, seconds: float) -> float:
         """Return the number of real seconds that `seconds` of this clock last; infinity for a clock that moves by hand.
-
         Use it for time limits that something else measures, such as a server's TTL or `asyncio.timeout`.
         """
         ...

@@ -50,26 +50,21 @@ class DesiredStore(Protocol):
     """Key-value store with the desired state of each node. The manager writes it, agents read it."""
 
     async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
-        """Replace the desired state of a node.
-
-        Args:
-            desired: The desired state.
-            check: Called before each attempt to write; if it raises, the write ends with its exception. None: no check.
+        """Replace the desired state of a node. `check`: called before each attempt to write; if it raises, the write
+        ends with its exception. None: no check.
         """
         ...
 
     async def get(self, node: str) -> DesiredNode | None:
-        """Return the desired state of a node; None if there is none.
-
-        The result may be older than the pushes. Compare its `as_of` with the sequences of the pushes.
+        """Return the desired state of a node; None if there is none. The result may be older than the pushes. Compare
+        its `as_of` with the sequences of the pushes.
         """
         ...
 
     async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
-        """Delete the desired state of a node after the node was deleted. No-op if there is none.
+        """Delete the desired state of a node after the node was deleted.
 
-        Args:
-            check: As for `put`.
+        No-op if there is none. `check`: as for `put`.
         """
         ...
 
@@ -78,13 +73,9 @@ class PushFeed(Protocol):
     """Subscription to the facts of some nodes, which the server republishes. It needs no consumer on the server."""
 
     def pushes(self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")) -> AsyncIterator[Push | None]:
-        """Iterate over new facts of these nodes. The item None means: read the desired state again, then continue.
-
-        The first item is None, after the subscriptions exist. So no push is lost between the reading and the next item.
-        None also comes after each reconnect and after each overflow of the queue.
-
-        Args:
-            nodes: Names of the nodes.
-            kinds: Aggregate kinds whose facts are delivered.
+        """Iterate over new facts of these nodes. The item None means: read the desired state again, then continue. The
+        first item is None, after the subscriptions exist. So no push is lost between the reading and the next item.
+        None also comes after each reconnect and after each overflow of the queue. `kinds`: Aggregate kinds whose facts
+        are delivered.
         """
         ...

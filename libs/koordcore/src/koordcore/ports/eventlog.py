@@ -29,9 +29,8 @@ class Appended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Conflict(msgspec.Struct, frozen=True, tag=True):
-    """Outcome of an append: nothing is stored, because an aggregate has newer events than the writer expected.
-
-    The writer folds these events and then decides again.
+    """Outcome of an append: nothing is stored, because an aggregate has newer events than the writer expected. The
+    writer folds these events and then decides again.
     """
 
     # (aggregate, its actual last sequence) for each aggregate that differs from the expectation. Empty if another
@@ -40,19 +39,16 @@ class Conflict(msgspec.Struct, frozen=True, tag=True):
 
 
 class Full(msgspec.Struct, frozen=True, tag=True):
-    """Outcome of an append: nothing is stored, because the stream or the server's storage is full.
-
-    The service stops deciding and raises an alert. It still answers reads.
+    """Outcome of an append: nothing is stored, because the stream or the server's storage is full. The service stops
+    deciding and raises an alert. It still answers reads.
     """
 
     reason: str  # Message of the server
 
 
 class Unavailable(msgspec.Struct, frozen=True, tag=True):
-    """Outcome of an append: it is unknown whether the events are stored, because no definite answer came in time.
-
-    The caller repeats the append with the same event ids, or folds the log first. Before that, it must not decide
-    again.
+    """Outcome of an append: it is unknown whether the events are stored, because no definite answer came in time. The
+    caller repeats the append with the same event ids, or folds the log first. Before that, it must not decide again.
     """
 
     reason: str  # Last error, as text
@@ -62,9 +58,8 @@ AppendOutcome = Appended | Conflict | Full | Unavailable
 
 
 class Misconfigured(Exception):
-    """The log refused an append because of a bug or a wrong configuration; to repeat it does not help.
-
-    Examples are a wrong stream, disabled batches, a batch that is too large, or a missing permission.
+    """The log refused an append because of a bug or a wrong configuration; to repeat it does not help. Examples are a
+    wrong stream, disabled batches, a batch that is too large, or a missing permission.
     """
 
 
@@ -81,9 +76,8 @@ class TooLarge(Unsendable):
 
 
 class KnownId(Unsendable):
-    """The log has an event with this id, and the last event that it shows is another one, perhaps an old one.
-
-    While the server remembers the id, it stores no event with it.
+    """The log has an event with this id, and the last event that it shows is another one, perhaps an old one. While the
+    server remembers the id, it stores no event with it.
     """
 
 
@@ -100,9 +94,8 @@ class LogHead(NamedTuple):
 
 
 class HistoryGone(Exception):
-    """Events after the requested position were deleted from the log.
-
-    The reader must load a snapshot, or rebuild its state (event-bus spec, 9.3).
+    """Events after the requested position were deleted from the log. The reader must load a snapshot, or rebuild its
+    state (event-bus spec, 9.3).
     """
 
     def __init__(self, after: int, first_seq: int) -> None:
@@ -121,15 +114,12 @@ class EventLog(Protocol):
     """
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """Append all events or none. Each event names the expected last sequence of its aggregate.
-
-        Two or more events (at most 1000, all of different aggregates) are one atomic batch. After a temporary failure,
-        the append is repeated with the same bytes and event ids. After a conflict, the aggregates are read, because an
+        """Append all events or none. Each event names the expected last sequence of its aggregate. Two or more events
+        (at most 1000, all of different aggregates) are one atomic batch. After a temporary failure, the append is
+        repeated with the same bytes and event ids. After a conflict, the aggregates are read, because an
         acknowledgement may have been lost.
 
-        Args:
-            events: Sealed events.
-            deadline: Real seconds after which the append is not repeated any more.
+        `events`: Sealed events. `deadline`: real seconds after which the append is not repeated any more.
 
         Returns:
             `Appended`, `Conflict`, `Full` or `Unavailable`.
@@ -154,9 +144,8 @@ class EventLog(Protocol):
     def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches of events with a sequence above `after`, in order and without gaps, forever.
-
-        After a reconnect, a gap or a missed heartbeat, it continues behind the last delivered event.
+        """Iterate over batches of events with a sequence above `after`, in order and without gaps, forever. After a
+        reconnect, a gap or a missed heartbeat, it continues behind the last delivered event.
 
         Args:
             after: Sequence of the last event that the caller has; 0 for none.
@@ -171,9 +160,8 @@ class EventLog(Protocol):
     def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches like `follow`, but end after the last event with a sequence of at most `upto`.
-
-        If the stream does not reach `upto` yet, it waits until it does.
+        """Iterate over batches like `follow`, but end after the last event with a sequence of at most `upto`. If the
+        stream does not reach `upto` yet, it waits until it does.
 
         Args:
             after: Sequence of the last event that the caller has; 0 for none.
@@ -191,10 +179,8 @@ class ObservationLog(Protocol):
     """A stream whose messages may be lost: observations or explanations."""
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Publish one message without waiting until it is stored.
-
-        While the server is unavailable, a buffer of limited size keeps the newest messages. A message above the size
-        limit is dropped.
+        """Publish one message without waiting until it is stored. While the server is unavailable, a buffer of limited
+        size keeps the newest messages. A message above the size limit is dropped.
 
         Args:
             ref: Aggregate that the message is about.
@@ -208,15 +194,13 @@ class ObservationLog(Protocol):
         ...
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
-        """Iterate over batches of messages with a sequence above `after`, in order, forever.
-
-        Messages that were already deleted are skipped. A batch has at most `batch` messages.
+        """Iterate over batches of messages with a sequence above `after`, in order, forever. Messages that were already
+        deleted are skipped. A batch has at most `batch` messages.
         """
         ...
 
     async def latest(self, refs: Sequence[AggregateRef]) -> list[StoredEvent]:
-        """Return the newest kept message of each aggregate, in the order of `refs`.
-
-        Aggregates without a message are left out.
+        """Return the newest kept message of each aggregate, in the order of `refs`. Aggregates without a message are
+        left out.
         """
         ...

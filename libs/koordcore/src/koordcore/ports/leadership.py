@@ -31,10 +31,9 @@ class Leadership(Protocol):
 
     @property
     def term(self) -> Term | None:
-        """The current term if this candidate leads, else None. Check it before every effect.
-
-        Each access compares the last renewal with the clock. If the process was paused for longer than the renew
-        deadline (10 s by default), it gets None.
+        """The current term if this candidate leads, else None. Check it before every effect. Each access compares the
+        last renewal with the clock. If the process was paused for longer than the renew deadline (10 s by default), it
+        gets None.
         """
         ...
 
@@ -45,10 +44,8 @@ class Leadership(Protocol):
 
     def subscribe(self, *, acquired: OnAcquired | None = None, lost: OnLost | None = None) -> None:
         """Register functions that are called when a term of this candidate begins and ends. They must not block.
-
-        Args:
-            acquired: Called with the new term. None: no function.
-            lost: Called with the ended term and the reason. None: no function.
+        `acquired`: called with the new term. None: no function. `lost`: called with the ended term and the reason.
+        None: no function.
         """
         ...
 
@@ -61,17 +58,14 @@ class Leadership(Protocol):
         ...
 
     async def campaign(self) -> None:
-        """Take part in the election and renew the lease, until `resign` or cancellation.
-
-        Errors of the lease store do not end the campaign.
+        """Take part in the election and renew the lease, until `resign` or cancellation. Errors of the lease store do
+        not end the campaign.
         """
         ...
 
     def withdraw(self, reason: str) -> None:
         """End the term and leave the lease to other candidates until `stand` is called. The campaign continues.
-
-        Args:
-            reason: Text that `lost` returns.
+        `reason`: text that `lost` returns.
         """
         ...
 
@@ -80,8 +74,7 @@ class Leadership(Protocol):
         ...
 
     async def resign(self) -> None:
-        """End the campaign. A leader releases the lease, so that another candidate leads at once.
-
-        Call it after the work of the term has ended.
+        """End the campaign. A leader releases the lease, so that another candidate leads at once. Call it after the
+        work of the term has ended.
         """
         ...

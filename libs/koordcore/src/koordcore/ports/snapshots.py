@@ -35,11 +35,8 @@ class SnapshotStore(Protocol):
         ...
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """Return the newest usable snapshot of a fold; None if there is none.
-
-        Args:
-            schema_fingerprint: Only snapshots with this fingerprint and an intact digest are usable.
-            at_most: Largest position of the snapshot; None: any.
+        """Return the newest usable snapshot of a fold; None if there is none. `schema_fingerprint`: only snapshots with
+        this fingerprint and an intact digest are usable. `at_most`: largest position of the snapshot; None: any.
 
         Raises:
             NoAnswer: The store does not answer. A further call may succeed.

@@ -62,7 +62,6 @@ def parse_normalization_text(text: str) -> float | None:
 
 def parse_cpu_normalization_enabled(labels: Mapping[str, str]) -> bool | None:
     """Return whether a node's label `cpu-normalization-enabled` enables CPU normalization; None without the label.
-
     True: `1 t T TRUE true True`. False: `0 f F FALSE false False`.
 
     Raises:
@@ -88,9 +87,8 @@ _AMPLIFIED_BY_ADMISSION: Final = (CPU, MEMORY)
 
 
 def amplify(origin: int, ratio: float) -> int:
-    """Return `origin` times `ratio`, rounded up; `origin` itself if the ratio is at most 1.
-
-    The product is computed with 64-bit floats, so 100 times 1.1 gives 111.
+    """Return `origin` times `ratio`, rounded up; `origin` itself if the ratio is at most 1. The product is computed
+    with 64-bit floats, so 100 times 1.1 gives 111.
 
     Source: protocol spec, 8 (4).
     """
@@ -98,12 +96,8 @@ def amplify(origin: int, ratio: float) -> int:
 
 
 def format_ratios(ratios: Mapping[str, float]) -> str:
-    """Return the text of the node annotation `node.koordinator.sh/resource-amplification-ratio`.
-
-    It is a JSON object with sorted names and ratios of two decimals, rounded half to even.
-
-    Args:
-        ratios: Resource -> ratio.
+    """Return the text of the node annotation `node.koordinator.sh/resource-amplification-ratio`. It is a JSON object
+    with sorted names and ratios of two decimals, rounded half to even.
 
     Source: protocol spec, 8 (2).
     """
@@ -112,10 +106,8 @@ def format_ratios(ratios: Mapping[str, float]) -> str:
 
 
 def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
-    """Return resource -> amplification ratio of a node; empty if the annotation is absent or empty.
-
-    Args:
-        annotations: Annotations of the node. `node.koordinator.sh/resource-amplification-ratio` counts.
+    """Return resource -> amplification ratio of a node; empty if the annotation is absent or empty. `annotations`:
+    Annotations of the node. `node.koordinator.sh/resource-amplification-ratio` counts.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a ratio is not a number.
@@ -135,9 +127,7 @@ def parse_ratios(annotations: Mapping[str, str]) -> dict[str, float]:
 
 def parse_raw_allocatable(annotations: Mapping[str, str]) -> ResourceList | None:
     """Return the node's allocatable as the kubelet wrote it, before amplification; None if no annotation records it.
-
-    Args:
-        annotations: Annotations of the node. `node.koordinator.sh/raw-allocatable` counts.
+    `node.koordinator.sh/raw-allocatable` counts.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity is invalid.
@@ -166,7 +156,6 @@ def amplify_node_update(
     annotations: Mapping[str, str], allocatable: Quantities, old_allocatable: Quantities
 ) -> NodeUpdate:
     """Return the values that the webhook for node status stores: amplified allocatable, and the kubelet's own values.
-
     If the node has no annotation with ratios, allocatable stays as it is, and the annotation with raw values goes.
 
     Only the kubelet changes cpu and memory of allocatable. If they differ between old and new, or if no raw values are
@@ -174,9 +163,8 @@ def amplify_node_update(
     stay. If the ratio of cpu or memory exceeds 1, allocatable is trunc(milli(raw) * ratio) milli. Other resources are
     not amplified here.
 
-    Args:
-        annotations: Annotations of the node: ratios and recorded raw values.
-        old_allocatable: Stored allocatable before the update.
+    `annotations`: annotations of the node: ratios and recorded raw values. `old_allocatable`: stored allocatable before
+    the update.
 
     Raises:
         InvalidInput: A ratio or quantity is invalid, or a needed raw value is invalid.
@@ -294,9 +282,7 @@ def amplification_ratios(strategy: AmplificationStrategy, annotations: Mapping[s
 
         cpu = (configured cpu if > 0 else 1) * (normalization ratio if present) when that exceeds 1
 
-    Args:
-        strategy: Strategy of the node.
-        annotations: Annotations of the node, with the normalization ratio.
+    `annotations`: annotations of the node, with the normalization ratio.
 
     Raises:
         InvalidInput: The normalization ratio is invalid, or a ratio is below 1. The caller leaves the annotation

@@ -89,11 +89,8 @@ def refuse(problems: Iterable[InvalidInput]) -> None:
 
 
 def problems_of(error: ValidationError, path: str = "") -> list[InvalidInput]:
-    """Convert the errors that pydantic found into problems with field, rule and value.
-
-    Args:
-        error: The exception of pydantic.
-        path: Path in the document of the validated value, put before the paths of the problems.
+    """Convert the errors that pydantic found into problems with field, rule and value. `path`: path in the document of
+    the validated value, put before the paths of the problems.
     """
     return [_problem(detail, path) for detail in error.errors(include_url=False)]
 
@@ -138,11 +135,8 @@ def _problem(detail: ErrorDetails, path: str) -> InvalidInput:
 
 
 def joined(path: str, steps: tuple[str | int, ...]) -> str:
-    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`.
-
-    Args:
-        path: The first part of the path; "" for none.
-        steps: Names of fields and indexes of lists below it.
+    """Return a field path such as `profiles[0].pluginConfig[1].args.resourceWeights[nvidia.com/gpu]`. `path`: the first
+    part of the path; "" for none. `steps`: names of fields and indexes of lists below it.
     """
     for step in steps:
         if isinstance(step, int):
@@ -324,11 +318,8 @@ class Ignored(NamedTuple):
 
 
 def fields_without_effect(written: WireModel, reasons: Mapping[str, str]) -> Iterator[Ignored]:
-    """Yield those of the fields without effect that a document sets.
-
-    Args:
-        written: The document as it was read. Fields that it does not set are not reported.
-        reasons: Path of a field without effect, such as `leaderElection.resourceLock` -> reason.
+    """Yield those of the fields without effect that a document sets. Fields that it does not set are not reported.
+    `reasons`: path of a field without effect, such as `leaderElection.resourceLock` -> reason.
     """
     given = written.model_dump(by_alias=True, exclude_unset=True)
     for path, why in reasons.items():
@@ -344,10 +335,8 @@ _RULE: Final = "a key that occurs once in its object"
 
 
 def check_unique_keys(text: bytes) -> Iterator[InvalidInput]:
-    """Yield an error for each key that occurs twice in one object, at every level.
-
-    Args:
-        text: A text that is valid YAML or JSON.
+    """Yield an error for each key that occurs twice in one object, at every level. `text`: a text that is valid YAML or
+    JSON.
     """
     if text.lstrip()[:1] in (b"{", b"["):
         repeated: list[str] = []

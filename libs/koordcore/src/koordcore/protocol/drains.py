@@ -37,10 +37,8 @@ _DIGEST: Final = 8
 
 
 def label_value(name: str) -> str:
-    """Return the value of a label or of a taint that names an object.
-
-    It is the name. If the name has more than 63 characters, which only names may have, it is the beginning of the name
-    and a digest of the whole.
+    """Return the value of a label or of a taint that names an object. It is the name. If the name has more than 63
+    characters, which only names may have, it is the beginning of the name and a digest of the whole.
 
     Source: Kubernetes, "Labels and Selectors" (values of at most 63 characters).
     """
@@ -59,7 +57,6 @@ class CordonMode(StrEnum):
 
 class MigrationMode(StrEnum):
     """Time at which pods of a drained node are migrated: after a time to leave by themselves (`WaitFirst`), or at once.
-
     `MigrateDirectly` means at once.
     """
 
@@ -147,9 +144,8 @@ class DrainNodeGroupSpec(KubeStruct):
 
 
 class DrainNodeGroup(KubeStruct):
-    """A DrainNodeGroup object, which asks the descheduler to empty as many nodes of a group as the policies allow.
-
-    The nodes are planned one after the other.
+    """A DrainNodeGroup object, which asks the descheduler to empty as many nodes of a group as the policies allow. The
+    nodes are planned one after the other.
     """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -166,12 +162,9 @@ def ttl_seconds(ttl: str) -> float | None:
 
 
 def pod_policy(annotations: dict[str, str], default: MigrationPolicy) -> MigrationPolicy:
-    """Return the migration policy of one pod of a drained node.
-
-    Args:
-        annotations: Annotations of the pod. A valid `drain.descheduler.koordinator.sh/migration-policy` takes
-            precedence.
-        default: Policy of the drain, for pods without a valid annotation.
+    """Return the migration policy of one pod of a drained node. A valid
+    `drain.descheduler.koordinator.sh/migration-policy` takes precedence. `default`: Policy of the drain, for pods
+    without a valid annotation.
 
     Source: descheduler spec, 11.2 (5).
     """

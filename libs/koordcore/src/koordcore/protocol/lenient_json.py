@@ -40,7 +40,6 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def fold_keys(entry: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """Return a copy of a JSON object with its keys spelled as in `names`, matched in any case. Other keys are dropped.
-
     An exactly spelled key takes precedence over other spellings. Of several other spellings the last one counts.
     """
     by_folded = _folded(tuple(names))
@@ -119,9 +118,8 @@ def _takes_null(shape: msgspec.inspect.Type) -> bool:
 
 
 def _member_for(value: object, shape: msgspec.inspect.UnionType) -> msgspec.inspect.Type:
-    """Return the type of the union that fits `value`.
-
-    A union has at most one object type and at most one list type (a rule of msgspec).
+    """Return the type of the union that fits `value`. A union has at most one object type and at most one list type (a
+    rule of msgspec).
     """
     objects = (msgspec.inspect.StructType, msgspec.inspect.DictType)
     wanted = objects if isinstance(value, dict) else (msgspec.inspect.ListType,)

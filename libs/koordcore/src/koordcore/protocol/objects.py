@@ -26,9 +26,8 @@ Quantities = dict[str, str | int | float]
 
 
 class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
-    """Base class of all structs for Kubernetes objects.
-
-    In JSON, names are camelCase and fields with defaults are omitted.
+    """Base class of all structs for Kubernetes objects. In JSON, names are camelCase and fields with defaults are
+    omitted.
     """
 
 
@@ -74,9 +73,8 @@ class PodCondition(KubeStruct):
 
 
 class PodStatus(KubeStruct):
-    """Object `status` of a pod. An absent text is "".
-
-    The containers' statuses are tuples, so that all pods without them share one empty value.
+    """Object `status` of a pod. An absent text is "". The containers' statuses are tuples, so that all pods without
+    them share one empty value.
     """
 
     phase: str = ""
@@ -156,9 +154,8 @@ class Container(KubeStruct):
 
 
 class Toleration(KubeStruct):
-    """A taint that a pod tolerates: key, operator, value and effect (object `spec.tolerations[]`).
-
-    The default operator is Equal. An empty effect matches every effect.
+    """A taint that a pod tolerates: key, operator, value and effect (object `spec.tolerations[]`). The default operator
+    is Equal. An empty effect matches every effect.
     """
 
     key: str = ""
@@ -198,9 +195,8 @@ class PreferredSchedulingTerm(KubeStruct):
 
 
 class NodeAffinity(KubeStruct):
-    """Required and preferred conditions of a pod on nodes (object `spec.affinity.nodeAffinity`).
-
-    `required` is None if the pod requires nothing.
+    """Required and preferred conditions of a pod on nodes (object `spec.affinity.nodeAffinity`). `required` is None if
+    the pod requires nothing.
     """
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
@@ -210,9 +206,8 @@ class NodeAffinity(KubeStruct):
 
 
 class PodAffinityTerm(KubeStruct):
-    """Pods that a pod wants near or far, by selectors of pods and namespaces.
-
-    Two nodes are near each other if their values of the label `topology_key` are equal.
+    """Pods that a pod wants near or far, by selectors of pods and namespaces. Two nodes are near each other if their
+    values of the label `topology_key` are equal.
     """
 
     topology_key: str = ""
@@ -251,7 +246,6 @@ class Affinity(KubeStruct):
 
 class TopologySpreadConstraint(KubeStruct):
     """A rule for spreading the selected pods evenly over topology domains (object `spec.topologySpreadConstraints[]`).
-
     The numbers of pods in two domains may differ by at most `max_skew`.
     """
 
@@ -456,17 +450,15 @@ _LETTERS: Final = frozenset("bcdfghjklmnpqrstvwxz2456789")
 
 
 def generated_base(name: str) -> str:
-    """Return the prefix (`generateName`) of a name that an API server generated; "" for any other name.
-
-    A generated name ends with five random characters of a certain alphabet.
+    """Return the prefix (`generateName`) of a name that an API server generated; "" for any other name. A generated
+    name ends with five random characters of a certain alphabet.
     """
     base, suffix = name[:-_SUFFIX], name[-_SUFFIX:]
     return base if _LETTERS.issuperset(suffix) else ""
 
 
 def base_of_names(generate_name: str) -> str:
-    """Return the prefix of the names that an API server makes from a `generateName`.
-
-    It is `generate_name` itself, cut to 58 characters, because the whole name has at most 63.
+    """Return the prefix of the names that an API server makes from a `generateName`. It is `generate_name` itself, cut
+    to 58 characters, because the whole name has at most 63.
     """
     return generate_name[:_MOST]

@@ -17,12 +17,9 @@ NAME_FIELD: Final = "metadata.name"
 
 
 def is_met(requirement: LabelSelectorRequirement, value: str | None) -> bool:
-    """Return whether a node with this value of the requirement's label meets the requirement.
-
-    NotIn is met without the label. Gt and Lt are not met unless both sides are integers.
-
-    Args:
-        value: The node's value of the label; None if the node does not have the label.
+    """Return whether a node with this value of the requirement's label meets the requirement. NotIn is met without the
+    label. Gt and Lt are not met unless both sides are integers. `value`: the node's value of the label; None if the
+    node does not have the label.
 
     Source: scheduler-core spec, 5.5.
     """
@@ -53,9 +50,8 @@ def _integer(text: str) -> int | None:
 
 
 def term_matches_one(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether a node with these labels and this name meets every expression of the term.
-
-    False for a term without expressions, and for an expression about another field than `metadata.name`.
+    """Return whether a node with these labels and this name meets every expression of the term. False for a term
+    without expressions, and for an expression about another field than `metadata.name`.
     """
     if not term.match_expressions and not term.match_fields:
         return False
@@ -70,10 +66,9 @@ PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether the toleration matches the taint.
-
-    The effect of the toleration must be empty or that of the taint. Its key must be that of the taint, or empty with
-    operator Exists. Its operator must be Exists, or Equal with the value of the taint.
+    """Return whether the toleration matches the taint. The effect of the toleration must be empty or that of the taint.
+    Its key must be that of the taint, or empty with operator Exists. Its operator must be Exists, or Equal with the
+    value of the taint.
 
     Source: scheduler-core spec, 5.4.
     """

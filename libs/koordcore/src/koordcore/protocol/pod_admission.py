@@ -51,14 +51,9 @@ _QOS_FIELD: Final = f"metadata.labels[{keys.QOS_CLASS}]"
 
 
 def validate_pod(pod: Pod, old_pod: Pod | None = None, *, skip_validating_priority: bool = False) -> list[Violation]:
-    """Check QoS class, priority and resources of a pod.
-
-    Return every violated rule, sorted by name; empty if it is valid.
-
-    Args:
-        old_pod: The stored pod before an update; None on create.
-        skip_validating_priority: Value of the gate ColocationProfileSkipValidatingPriority. If True, an update may
-            change the label for the priority inside the class.
+    """Check QoS class, priority and resources of a pod. Return every violated rule, sorted by name; empty if it is
+    valid. `old_pod`: the stored pod before an update; None on create. `skip_validating_priority`: value of the gate
+    ColocationProfileSkipValidatingPriority. If True, an update may change the label for the priority inside the class.
 
     Raises:
         InvalidInput: A request is not a valid quantity.

@@ -44,9 +44,8 @@ def pod_requests(pod: Pod) -> Amounts:
 
 
 def pod_requests_non_zero(pod: Pod) -> Amounts:
-    """Return the total request of a pod, with defaults for containers without cpu or memory requests.
-
-    The defaults are 100 milli-cores and 200 MiB. An explicit 0 stays 0.
+    """Return the total request of a pod, with defaults for containers without cpu or memory requests. The defaults are
+    100 milli-cores and 200 MiB. An explicit 0 stays 0.
 
     Source: scheduler-core spec, 5.1.
     """
@@ -54,9 +53,8 @@ def pod_requests_non_zero(pod: Pod) -> Amounts:
 
 
 def pod_limits(pod: Pod) -> Amounts:
-    """Return the total limit of a pod by resource. Units are those of `pod_requests`.
-
-    A resource without a limit is absent. Overhead is added only to resources that have a limit.
+    """Return the total limit of a pod by resource. Units are those of `pod_requests`. A resource without a limit is
+    absent. Overhead is added only to resources that have a limit.
 
     Source: scheduler-core spec, 5.1.
     """

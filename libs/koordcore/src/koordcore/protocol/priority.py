@@ -82,10 +82,9 @@ def band_of_value(value: int) -> PriorityBand | None:
 
 
 def priority_class_raw(pod: Pod) -> PriorityBand | None:
-    """Return the priority class as the user wrote it; None if there is none.
-
-    If the label `koordinator.sh/priority-class` is present, only the label counts, and an unknown text means none.
-    Otherwise the range of `spec.priority` decides.
+    """Return the priority class as the user wrote it; None if there is none. If the label
+    `koordinator.sh/priority-class` is present, only the label counts, and an unknown text means none. Otherwise the
+    range of `spec.priority` decides.
 
     Source: protocol spec, 2.2 (4).
     """
@@ -96,10 +95,8 @@ def priority_class_raw(pod: Pod) -> PriorityBand | None:
 
 
 def priority_class(pod: Pod) -> PriorityBand:
-    """Return the Koordinator priority class of a pod.
-
-    If neither the label `koordinator.sh/priority-class` nor `spec.priority` gives one, BE pods are koord-batch and all
-    other pods are koord-prod.
+    """Return the Koordinator priority class of a pod. If neither the label `koordinator.sh/priority-class` nor
+    `spec.priority` gives one, BE pods are koord-batch and all other pods are koord-prod.
 
     Source: protocol spec, 2.2 (5).
     """
@@ -107,9 +104,8 @@ def priority_class(pod: Pod) -> PriorityBand:
 
 
 def priority_value(pod: Pod | None) -> int:
-    """Return the priority value of a pod; 0 without a pod.
-
-    The value is `spec.priority` if it is set and not zero, else the default of the pod's class.
+    """Return the priority value of a pod; 0 without a pod. The value is `spec.priority` if it is set and not zero, else
+    the default of the pod's class.
 
     Source: protocol spec, 2.2 (6).
     """

@@ -52,7 +52,6 @@ def qos_raw(pod: Pod) -> QosClass | None:
 
 def kube_qos(pod: Pod) -> str:
     """Return the Kubernetes QoS class of a pod: `status.qosClass`, or computed from cpu and memory if that is not set.
-
     Pod-level resources, if set, are used instead of those of the containers. Extended resources do not count, so a pod
     with batch resources only is BestEffort.
 
@@ -96,10 +95,8 @@ def _positive_nano(value: str | int | float | None) -> int:
 
 
 def qos(pod: Pod) -> QosClass:
-    """Return the Koordinator QoS class of a pod.
-
-    Without a valid label `koordinator.sh/qosClass`, the Kubernetes QoS class decides: Guaranteed -> LSR, Burstable ->
-    LS, BestEffort -> BE.
+    """Return the Koordinator QoS class of a pod. Without a valid label `koordinator.sh/qosClass`, the Kubernetes QoS
+    class decides: Guaranteed -> LSR, Burstable -> LS, BestEffort -> BE.
 
     Source: protocol spec, 2.2 (3).
     """

@@ -20,7 +20,6 @@ BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSpec:
     """Definition of one quota: the fields, labels and annotations of its ElasticQuota, with all defaults applied.
-
     Amounts are milli-cores for cpu and whole units for everything else. A resource that is absent in `max` is neither
     limited nor counted; this is not the same as an amount of 0.
     """
@@ -45,10 +44,9 @@ class QuotaSpec:
 
 
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
-    """Return the definition of a quota from the parts of its ElasticQuota object.
-
-    An invalid resource list counts as empty; admission refuses such objects. An invalid annotation counts as absent.
-    Deprecated resource names are replaced by the current ones.
+    """Return the definition of a quota from the parts of its ElasticQuota object. An invalid resource list counts as
+    empty; admission refuses such objects. An invalid annotation counts as absent. Deprecated resource names are
+    replaced by the current ones.
 
     Args:
         metadata: Metadata of the object.
@@ -81,12 +79,8 @@ def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -
 
 def shared_weight(written: Mapping[str, int], maximum: Mapping[str, int]) -> Mapping[str, int]:
     """Return the shared weight of a quota: `written` with negative values as 0, or `maximum` if all values are 0.
-
-    Quotas share what is left of their parent in proportion to it.
-
-    Args:
-        written: Resource -> amount in the annotation `shared-weight`.
-        maximum: Resource -> `max` of the quota.
+    Quotas share what is left of their parent in proportion to it. `written`: resource -> amount in the annotation
+    `shared-weight`. `maximum`: resource -> `max` of the quota.
     """
     weight = {name: amount for name, amount in written.items() if amount > 0}
     return weight or maximum

@@ -53,9 +53,8 @@ class WorkloadReference(KubeStruct):
 
 
 class RecommendationTarget(KubeStruct):
-    """Pods that a Recommendation selects, as written (object `spec.target`).
-
-    `type` is "workload" or "podSelector"; the field with this name must be set.
+    """Pods that a Recommendation selects, as written (object `spec.target`). `type` is "workload" or "podSelector"; the
+    field with this name must be set.
     """
 
     type: str = ""
@@ -100,10 +99,8 @@ class Target(NamedTuple):
     selector: Selector | None = None  # Selector of the pods. None: the pods of the workload with that kind and name.
 
     def matches(self, pod: Pod, owners: Iterable[OwnerReference]) -> bool:
-        """Return whether a Recommendation selects the pod.
-
-        Args:
-            owners: Controllers of the pod up to its workload (ReplicaSet, Deployment ...), nearest first.
+        """Return whether a Recommendation selects the pod. `owners`: Controllers of the pod up to its workload
+        (ReplicaSet, Deployment ...), nearest first.
         """
         if pod.metadata.namespace != self.namespace:
             return False
@@ -115,9 +112,8 @@ class Target(NamedTuple):
         )
 
     def _is_replica_set(self, owner: OwnerReference, pod: Pod) -> bool:
-        """Return whether the owner is a ReplicaSet of the target Deployment.
-
-        It is recognised by its name if the object itself is not known.
+        """Return whether the owner is a ReplicaSet of the target Deployment. It is recognised by its name if the object
+        itself is not known.
         """
         if self.kind != "Deployment" or owner.kind != "ReplicaSet":
             return False
@@ -157,10 +153,8 @@ def target_of(recommendation: Recommendation) -> Target:
 
 
 def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
-    """Return the mode in which a Recommendation is applied to pods; Off without the annotation.
-
-    Args:
-        annotations: Annotations of the Recommendation. `analysis.koordinator.sh/update-mode` counts.
+    """Return the mode in which a Recommendation is applied to pods; Off without the annotation. `annotations`:
+    Annotations of the Recommendation. `analysis.koordinator.sh/update-mode` counts.
 
     Raises:
         InvalidInput: The text is not a known mode.
@@ -176,10 +170,7 @@ def update_mode(annotations: Mapping[str, str]) -> UpdateMode:
 
 def resource_policies(annotations: Mapping[str, str]) -> dict[str, ContainerPolicy]:
     """Return container name -> its policy, from annotations of a Recommendation. The name `*` is for all others.
-
-    Args:
-        annotations: Annotations of the Recommendation. `analysis.koordinator.sh/resource-policy` counts; without it,
-            the result is empty.
+    `analysis.koordinator.sh/resource-policy` counts; without it, the result is empty.
 
     Raises:
         InvalidInput: The JSON, a quantity or a value is invalid.
@@ -221,11 +212,8 @@ _PARTS: Final = 3
 
 
 def workload_of(text: str, field: str) -> Target:
-    """Return the workload that a text names.
-
-    Args:
-        text: Kind, namespace and name, for example "Deployment/web/shop". The kind is written as in manifests.
-        field: Name of the parameter, for the error.
+    """Return the workload that a text names. `text`: kind, namespace and name, for example "Deployment/web/shop". The
+    kind is written as in manifests. `field`: name of the parameter, for the error.
 
     Raises:
         InvalidInput: The text does not have these three parts.

@@ -59,13 +59,9 @@ class ReservationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unschedulable(status: ReservationStatus, message: str, now: str) -> ReservationStatus:
-    """Return the status of a Reservation after an attempt that found no node.
-
-    The condition `Scheduled` becomes False. If it is already True, only its probe time changes.
-
-    Args:
-        message: Why no node was found; text of the condition.
-        now: RFC 3339 time.
+    """Return the status of a Reservation after an attempt that found no node. The condition `Scheduled` becomes False.
+    If it is already True, only its probe time changes. `message`: why no node was found; text of the condition. `now`:
+    RFC 3339 time.
     """
     known = status.condition(SCHEDULED)
     if known is not None and known.status == "True":
@@ -85,24 +81,16 @@ def unschedulable(status: ReservationStatus, message: str, now: str) -> Reservat
 
 
 def bound(status: ReservationStatus, node: str, allocatable: dict[str, int], now: str) -> ReservationStatus:
-    """Return the status of a Reservation that got its node: phase Available, both conditions True.
-
-    Args:
-        allocatable: Resource -> amount that the Reservation holds there.
-        now: RFC 3339 time.
+    """Return the status of a Reservation that got its node: phase Available, both conditions True. `allocatable`:
+    resource -> amount that the Reservation holds there. `now`: RFC 3339 time.
     """
     conditions = [_true(SCHEDULED, SCHEDULED, now), _true(READY, AVAILABLE, now)]
     return msgspec.structs.replace(status, phase=AVAILABLE, node=node, allocatable=allocatable, conditions=conditions)
 
 
 def expired(status: ReservationStatus, now: str, message: str = "") -> ReservationStatus:
-    """Return the status of a Reservation whose lifetime is over or whose node was deleted.
-
-    The phase becomes Failed, and the condition `Ready` False with the reason Expired.
-
-    Args:
-        now: RFC 3339 time.
-        message: Text of the condition.
+    """Return the status of a Reservation whose lifetime is over or whose node was deleted. The phase becomes Failed,
+    and the condition `Ready` False with the reason Expired. `now`: RFC 3339 time.
     """
     known = status.condition(READY)
     has_changed = known is None or known.status == "True"
@@ -118,12 +106,8 @@ def expired(status: ReservationStatus, now: str, message: str = "") -> Reservati
 
 
 def succeeded(status: ReservationStatus, now: str) -> ReservationStatus:
-    """Return the status of a Reservation with `allocateOnce` after its one owner has used it.
-
-    The phase becomes Succeeded, and the condition `Ready` False.
-
-    Args:
-        now: RFC 3339 time.
+    """Return the status of a Reservation with `allocateOnce` after its one owner has used it. The phase becomes
+    Succeeded, and the condition `Ready` False. `now`: RFC 3339 time.
     """
     known = status.condition(READY)
     ready = ReservationCondition(

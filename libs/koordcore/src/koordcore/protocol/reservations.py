@@ -42,9 +42,8 @@ class OwnerObject(KubeStruct):
 
 
 class OwnerController(KubeStruct):
-    """Condition on the controller of a pod that may use a Reservation: part `controller` of `spec.owners[]`.
-
-    Empty fields match everything.
+    """Condition on the controller of a pod that may use a Reservation: part `controller` of `spec.owners[]`. Empty
+    fields match everything.
     """
 
     api_version: str = ""
@@ -56,9 +55,8 @@ class OwnerController(KubeStruct):
 
 
 class ReservationOwnerRule(KubeStruct):
-    """Condition on pods that may use a Reservation: by pod, by controller, by labels (object `spec.owners[]`).
-
-    All parts that are given must match.
+    """Condition on pods that may use a Reservation: by pod, by controller, by labels (object `spec.owners[]`). All
+    parts that are given must match.
     """
 
     object: OwnerObject | None = None
@@ -174,9 +172,8 @@ def parse_reservation_affinity(annotations: Mapping[str, str]) -> ReservationAff
 
 
 def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the resources of which a pod must request exactly the amount that its Reservation holds.
-
-    They are in the annotation `scheduling.koordinator.sh/exact-match-reservation`; empty if it is absent.
+    """Return the resources of which a pod must request exactly the amount that its Reservation holds. They are in the
+    annotation `scheduling.koordinator.sh/exact-match-reservation`; empty if it is absent.
 
     Raises:
         InvalidInput: The annotation is not valid JSON of its shape.
@@ -187,10 +184,7 @@ def parse_exact_match(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
     """Return the resources to which the policy `Restricted` of a Reservation is limited; empty: all its resources.
-
-    Args:
-        annotations: Annotations of the Reservation. `scheduling.koordinator.sh/reservation-restricted-options` counts;
-            an invalid text counts as absent.
+    `scheduling.koordinator.sh/reservation-restricted-options` counts; an invalid text counts as absent.
     """
     text = annotations.get(keys.RESERVATION_RESTRICTED_OPTIONS)
     try:
@@ -200,11 +194,8 @@ def restricted_options(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def inner_reserved(annotations: Mapping[str, str]) -> dict[str, int]:
-    """Return the amounts of a Reservation that its owners may not use.
-
-    Args:
-        annotations: Annotations of the Reservation. `node.koordinator.sh/reservation` counts; an invalid text counts as
-            absent.
+    """Return the amounts of a Reservation that its owners may not use. `node.koordinator.sh/reservation` counts; an
+    invalid text counts as absent.
 
     Returns:
         Resource -> amount: milli-cores for cpu, whole units for everything else.
@@ -214,10 +205,7 @@ def inner_reserved(annotations: Mapping[str, str]) -> dict[str, int]:
 
 def resized_amounts(annotations: Mapping[str, str]) -> dict[str, int]:
     """Return the amounts that replace those of a Reservation's pod template after a resize.
-
-    Args:
-        annotations: Annotations of the Reservation. `scheduling.koordinator.sh/reservation-resize-allocatable` counts;
-            an invalid text counts as absent.
+    `scheduling.koordinator.sh/reservation-resize-allocatable` counts; an invalid text counts as absent.
 
     Returns:
         Resource -> amount: milli-cores for cpu, whole units for everything else.
@@ -249,7 +237,6 @@ def readable_reservation(raw: object) -> Reservation | None:
 
 def phase_by_others(reservation: Reservation | None) -> str:
     """Return the phase in the status of a Reservation that another scheduler wrote: Available, Succeeded or Failed.
-
     Empty for another phase, for Available without a node, or if `reservation` is None. The caller must know that our
     log has neither placed nor ended the Reservation. Then another scheduler wrote the status.
     """
@@ -262,10 +249,9 @@ def phase_by_others(reservation: Reservation | None) -> str:
 
 
 def status_by_others(reservation: Reservation) -> ReservationStatus:
-    """Return the status of a Reservation that another scheduler wrote into its object, without conditions.
-
-    The amounts that owners take from the Reservation are not known. They are assumed to be the owners' requests, at
-    most what the Reservation holds.
+    """Return the status of a Reservation that another scheduler wrote into its object, without conditions. The amounts
+    that owners take from the Reservation are not known. They are assumed to be the owners' requests, at most what the
+    Reservation holds.
 
     Raises:
         InvalidInput: A quantity of the status is invalid.
@@ -284,9 +270,8 @@ def status_by_others(reservation: Reservation) -> ReservationStatus:
 
 
 def is_reserve_pod(pod: kube.Pod) -> bool:
-    """Return whether a pod only stands for a Reservation in the scheduler.
-
-    `reserve_pod` makes such pods, with the annotation `scheduling.koordinator.sh/reserve-pod`.
+    """Return whether a pod only stands for a Reservation in the scheduler. `reserve_pod` makes such pods, with the
+    annotation `scheduling.koordinator.sh/reserve-pod`.
     """
     return pod.metadata.annotations.get(keys.RESERVE_POD) == "true"
 
@@ -372,9 +357,8 @@ def is_operating(pod: Pod) -> bool:
 
 
 def reservation_of_pod(pod: Pod) -> Reservation | None:
-    """Return the Reservation that a pod in operating mode Reservation acts as.
-
-    Its owners are those of the annotation `scheduling.koordinator.sh/reservation-owners`. Only one pod may use it.
+    """Return the Reservation that a pod in operating mode Reservation acts as. Its owners are those of the annotation
+    `scheduling.koordinator.sh/reservation-owners`. Only one pod may use it.
 
     Returns:
         None if the pod has another operating mode, does not run, is not ready, is being deleted, or has an invalid

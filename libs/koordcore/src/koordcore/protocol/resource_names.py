@@ -76,9 +76,8 @@ class ReplaceResources:
 
 
 def parse_replace_resources(text: str) -> ReplaceResources:
-    """Parse the text of a pod's annotation `replace-resources`.
-
-    The text `a:b,c:d,e:` means: rename `a` to `b` and `c` to `d`, remove `e`.
+    """Parse the text of a pod's annotation `replace-resources`. The text `a:b,c:d,e:` means: rename `a` to `b` and `c`
+    to `d`, remove `e`.
 
     Entries without exactly one `:` are ignored.
 
@@ -99,10 +98,9 @@ def parse_replace_resources(text: str) -> ReplaceResources:
 
 
 def rename_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """Return a resource list with names replaced by `mapping` (old name -> new name).
-
-    If the list already has the new name, both entries stay. A renamed `cpu` becomes an integer in milli-cores. If
-    nothing changes, `resources` itself is returned.
+    """Return a resource list with names replaced by `mapping` (old name -> new name). If the list already has the new
+    name, both entries stay. A renamed `cpu` becomes an integer in milli-cores. If nothing changes, `resources` itself
+    is returned.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -133,12 +131,8 @@ def replace_resources(resources: Quantities, wish: ReplaceResources) -> Quantiti
 
 
 def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
-    """Return a pod in which resources of containers, init containers and overhead are renamed.
-
-    If nothing changes, `pod` itself is returned.
-
-    Args:
-        mapping: Old name -> new name; by default the deprecated names.
+    """Return a pod in which resources of containers, init containers and overhead are renamed. If nothing changes,
+    `pod` itself is returned. `mapping`: Old name -> new name; by default the deprecated names.
 
     Source: protocol spec, 3.1 (the resources inside `device-allocated` are renamed by the device plugin).
     """
@@ -158,9 +152,8 @@ def rename_pod(pod: Pod, mapping: Mapping[str, str] = DEPRECATED) -> Pod:
 
 
 def replace_pod_resources(pod: Pod, wish: ReplaceResources) -> Pod:
-    """Return a pod in which the removals and renamings of its annotation `replace-resources` are applied.
-
-    They apply to requests, limits and overhead of containers and init containers.
+    """Return a pod in which the removals and renamings of its annotation `replace-resources` are applied. They apply to
+    requests, limits and overhead of containers and init containers.
 
     Raises:
         InvalidInput: A renamed cpu is not a valid quantity.
@@ -194,13 +187,8 @@ def _with_resources(container: Container, requests: Quantities, limits: Quantiti
 
 
 def translate_resources(resources: Quantities, mapping: Mapping[str, str]) -> Quantities:
-    """Return a resource list in which cpu and memory are replaced by batch or mid resources, cpu in milli-cores.
-
-    An existing batch or mid value is overwritten.
-
-    Args:
-        resources: The resource list.
-        mapping: Native name -> batch or mid name.
+    """Return a resource list in which cpu and memory are replaced by batch or mid resources, cpu in milli-cores. An
+    existing batch or mid value is overwritten. `mapping`: Native name -> batch or mid name.
 
     Raises:
         InvalidInput: A quantity is invalid.
@@ -223,18 +211,16 @@ class ExtendedResourceContainer(msgspec.Struct, omit_defaults=True, frozen=True)
 
 
 class ExtendedResourceSpec(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Value of the annotation `extended-resource-spec`: container name -> its batch requests and limits.
-
-    Containers without batch resources are absent.
+    """Value of the annotation `extended-resource-spec`: container name -> its batch requests and limits. Containers
+    without batch resources are absent.
     """
 
     containers: dict[str, ExtendedResourceContainer] = {}
 
 
 def extended_resource_spec(pod: Pod) -> ExtendedResourceSpec:
-    """Return the batch cpu and memory of a pod's containers, as value for the annotation `extended-resource-spec`.
-
-    Init containers, overhead and mid resources are left out.
+    """Return the batch cpu and memory of a pod's containers, as value for the annotation `extended-resource-spec`. Init
+    containers, overhead and mid resources are left out.
 
     Raises:
         InvalidInput: A batch quantity is invalid.
@@ -283,10 +269,8 @@ def parse_extended_resource_spec(annotations: Mapping[str, str]) -> ExtendedReso
 
 
 def refresh_extended_resource_spec(pod: Pod) -> str | None:
-    """Return the text to write into the annotation `extended-resource-spec` of a pod; None if it needs no change.
-
-    A pod without batch resources and without the annotation needs no change. If it has the annotation, the text is
-    `{}`.
+    """Return the text to write into the annotation `extended-resource-spec` of a pod; None if it needs no change. A pod
+    without batch resources and without the annotation needs no change. If it has the annotation, the text is `{}`.
 
     Raises:
         InvalidInput: The existing annotation is invalid. The admission then fails.
@@ -322,9 +306,8 @@ def cores(milli: float | None) -> str:
 
 
 def gibibytes(amount: int | None) -> str:
-    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`. None gives `-`.
-
-    Less than 0.0001 GiB, such as the rest of a division into shares, gives `0.0Gi`.
+    """Format bytes as GiB: `1.5Gi`; below one GiB with two significant digits: `0.25Gi`. None gives `-`. Less than
+    0.0001 GiB, such as the rest of a division into shares, gives `0.0Gi`.
     """
     if amount is None:
         return NOTHING
@@ -334,10 +317,8 @@ def gibibytes(amount: int | None) -> str:
 
 def amount_text(resource: str, amount: int) -> str:
     """Format an amount for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
-
-    Args:
-        resource: Name of the resource, for example "cpu" or "kubernetes.io/batch-cpu".
-        amount: Milli-cores for cpu (also batch and mid), bytes for memory and storage, else units.
+    `resource`: name of the resource, for example "cpu" or "kubernetes.io/batch-cpu". `amount`: Milli-cores for cpu
+    (also batch and mid), bytes for memory and storage, else units.
     """
     if resource in _IN_CORES:
         return cores(amount)
@@ -347,9 +328,5 @@ def amount_text(resource: str, amount: int) -> str:
 
 
 def cfs_quota_text(microseconds: int) -> str:
-    """Format a CFS quota as cores; a negative quota as `unlimited`.
-
-    Args:
-        microseconds: Quota per period of 100 ms.
-    """
+    """Format a CFS quota as cores; a negative quota as `unlimited`. `microseconds`: quota per period of 100 ms."""
     return "unlimited" if microseconds < 0 else f"{cores(microseconds // 100)} cores"

@@ -10,7 +10,6 @@ from koordcore.protocol.objects import KubeStruct, LabelSelector, ObjectMeta, Qu
 
 class ElasticQuotaSpec(KubeStruct):
     """Object `spec` of an ElasticQuota: resource name -> amount that is guaranteed (`min`) and the limit (`max`).
-
     Amounts are texts or numbers as written. They are not parsed here, so an invalid quantity is no error.
     """
 
@@ -25,9 +24,8 @@ class ElasticQuotaStatus(KubeStruct):
 
 
 class ElasticQuota(KubeStruct):
-    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1), as the scheduler reads it from the log.
-
-    The amounts in `spec` and `status` stay as written. So decoding the object does not fail for an invalid quantity.
+    """An ElasticQuota object (scheduling.sigs.k8s.io/v1alpha1), as the scheduler reads it from the log. The amounts in
+    `spec` and `status` stay as written. So decoding the object does not fail for an invalid quantity.
     `protocol.quota.quota_spec` parses them later, and takes an invalid resource list as empty.
     """
 
@@ -38,7 +36,6 @@ class ElasticQuota(KubeStruct):
 
 class PodDisruptionBudgetSpec(KubeStruct):
     """Object `spec` of a PodDisruptionBudget: its selector, and the number of pods that must stay or may be gone.
-
     Numbers are integers or percentages, as written; None if not set.
     """
 
@@ -49,7 +46,6 @@ class PodDisruptionBudgetSpec(KubeStruct):
 
 class PodDisruptionBudgetStatus(KubeStruct):
     """Object `status` of a PodDisruptionBudget: numbers of healthy, desired and expected pods, allowed evictions.
-
     `disrupted_pods`: pod name -> RFC 3339 time of an eviction that has not finished.
     """
 
@@ -88,9 +84,8 @@ class ControllerSpec(KubeStruct):
 
 
 class SelectingController(KubeStruct):
-    """A controller of pods (apps/v1 or batch/v1), reduced to its selector.
-
-    Topology spread uses it as a default selector.
+    """A controller of pods (apps/v1 or batch/v1), reduced to its selector. Topology spread uses it as a default
+    selector.
     """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)

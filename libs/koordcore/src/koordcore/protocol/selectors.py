@@ -31,9 +31,8 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition of a label selector: operator In, NotIn, Exists or DoesNotExist for the label `key`.
-
-    `values` are the values for In and NotIn; empty for the other operators.
+    """One condition of a label selector: operator In, NotIn, Exists or DoesNotExist for the label `key`. `values` are
+    the values for In and NotIn; empty for the other operators.
     """
 
     key: str
@@ -90,11 +89,8 @@ def compile_selector(selector: LabelSelector) -> Selector:
 
 
 def is_matching(selector: LabelSelector | None, labels: Mapping[str, str], *, missing: bool) -> bool:
-    """Return whether a label selector matches the labels. An invalid selector matches nothing.
-
-    Args:
-        selector: The selector; None if there is none.
-        missing: Result if `selector` is None.
+    """Return whether a label selector matches the labels. An invalid selector matches nothing. `selector`: the
+    selector; None if there is none. `missing`: result if `selector` is None.
 
     Source: protocol spec, 1.3 (an unparseable selector makes its entry be skipped).
     """
@@ -119,10 +115,8 @@ def _requirement(key: str, operator: Operator, values: list[str], path: str) -> 
 
 
 def check_label_key(key: str, path: str = "") -> None:
-    """Check a label key: `[dns-prefix/]name`, name at most 63 and prefix at most 253 characters.
-
-    Args:
-        path: Place of the key, for the error.
+    """Check a label key: `[dns-prefix/]name`, name at most 63 and prefix at most 253 characters. `path`: place of the
+    key, for the error.
 
     Raises:
         InvalidInput: The key is invalid.
@@ -134,10 +128,8 @@ def check_label_key(key: str, path: str = "") -> None:
 
 
 def check_label_value(value: str, path: str = "") -> None:
-    """Check a label value: empty, or up to 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends.
-
-    Args:
-        path: Place of the value, for the error.
+    """Check a label value: empty, or up to 63 letters, digits, `-`, `_`, `.`, alphanumeric at both ends. `path`: place
+    of the value, for the error.
 
     Raises:
         InvalidInput: The value is invalid.

@@ -43,7 +43,6 @@ class StorageRequests(KubeStruct):
 
 class PersistentVolumeClaimSpec(KubeStruct):
     """Object `spec` of a PersistentVolumeClaim. `volume_name` is "" while no volume is bound or demanded.
-
     `storage_class_name`, `volume_mode` and `volume_attributes_class_name` are None if they are not set.
     """
 
@@ -123,9 +122,8 @@ class TopologySelectorTerm(KubeStruct):
 
 
 class StorageClass(KubeStruct):
-    """A StorageClass object (storage.k8s.io/v1).
-
-    `allowed_topologies`: volumes can be made for nodes that match one of these terms; empty: for every node.
+    """A StorageClass object (storage.k8s.io/v1). `allowed_topologies`: volumes can be made for nodes that match one of
+    these terms; empty: for every node.
     """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -194,7 +192,6 @@ class CsiDriver(KubeStruct):
 
 class CsiStorageCapacity(KubeStruct):
     """A CSIStorageCapacity object (storage.k8s.io/v1): free storage of a class for the nodes of a topology.
-
     `node_topology` None: no node has access. Quantities are None if they are unknown.
     """
 
@@ -217,9 +214,8 @@ def is_fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def claims_of(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each claim of a pod, and whether it belongs to a generic ephemeral volume.
-
-    The claim of an ephemeral volume has the name `<pod>-<volume>`, and a controller creates it for the pod.
+    """Yield the name of each claim of a pod, and whether it belongs to a generic ephemeral volume. The claim of an
+    ephemeral volume has the name `<pod>-<volume>`, and a controller creates it for the pod.
     """
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:

@@ -112,8 +112,7 @@ _MESSAGES: Final[dict[str, Fields]] = {
 
 @cache
 def cri_messages() -> Mapping[str, Any]:
-    """Return name -> protobuf class of these messages of CRI v1.
-
-    An object keeps the fields that its class does not list.
+    """Return name -> protobuf class of these messages of CRI v1. An object keeps the fields that its class does not
+    list.
     """
     return message_classes(PACKAGE, _MESSAGES)

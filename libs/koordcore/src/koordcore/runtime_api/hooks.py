@@ -23,13 +23,8 @@ _MAP: Final = "map"
 
 
 def message_classes(package: str, messages: Mapping[str, Fields]) -> Mapping[str, Any]:
-    """Return name -> protobuf class for every message of a table.
-
-    An object keeps the fields that the table lacks, so that it is written as it was read.
-
-    Args:
-        package: Protobuf package of the messages.
-        messages: Name of a message -> its fields.
+    """Return name -> protobuf class for every message of a table. An object keeps the fields that the table lacks, so
+    that it is written as it was read. `messages`: name of a message -> its fields.
 
     Raises:
         KeyError: The type of a field is unknown.

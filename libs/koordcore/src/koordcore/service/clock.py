@@ -51,9 +51,8 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledClock:
-    """A clock that runs `speed` times as fast as the host's clock; the port `Clock` describes its methods.
-
-    It showed `origin_unix` (unix seconds) when the host's clock showed `origin_real_unix`.
+    """A clock that runs `speed` times as fast as the host's clock; the port `Clock` describes its methods. It showed
+    `origin_unix` (unix seconds) when the host's clock showed `origin_real_unix`.
     """
 
     origin_real_unix: float
@@ -69,11 +68,8 @@ class ScaledClock:
 
     @classmethod
     def starting_now(cls, speed: float, *, at_unix: float | None = None) -> "ScaledClock":
-        """Return a clock that starts now and runs `speed` times as fast as the host's clock.
-
-        Args:
-            speed: Seconds of this clock per real second.
-            at_unix: Unix seconds that it shows now; None: the host's time.
+        """Return a clock that starts now and runs `speed` times as fast as the host's clock. `speed`: seconds of this
+        clock per real second. `at_unix`: Unix seconds that it shows now; None: the host's time.
         """
         real = time.time()
         return cls(origin_real_unix=real, origin_unix=real if at_unix is None else at_unix, speed=speed)
@@ -110,18 +106,15 @@ async def _wait_until(clock: Clock, unix_seconds: float) -> None:
 
 
 def host_unix_nanos() -> int:
-    """Return the host's time in nanoseconds since 1970. It does not depend on the clock of the run.
-
-    It is used to measure real durations.
+    """Return the host's time in nanoseconds since 1970. It does not depend on the clock of the run. It is used to
+    measure real durations.
     """
     return time.time_ns()
 
 
 def parse_clock(text: str) -> SystemClock | ScaledClock:
-    """Return the clock that a setting describes. `str(clock)` returns this setting.
-
-    Args:
-        text: `system`, or `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (starts now; only for one process).
+    """Return the clock that a setting describes. `str(clock)` returns this setting. `text`: `system`, or
+    `<speed>@<origin_real_unix>@<origin_unix>`, or `<speed>` (starts now; only for one process).
 
     Raises:
         InvalidInput: The text has another form.

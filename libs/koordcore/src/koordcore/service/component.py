@@ -101,15 +101,13 @@ S = TypeVar("S", bound=ComponentSettings)
 
 
 def serve_as_component(shell: Shell[S], plain: Sequence[Address]) -> list[HttpServer]:
-    """Serve at the addresses of a component of Kubernetes, and return the added servers.
+    """Serve at the addresses of a component of Kubernetes, and return the added servers. If `--http-host` or
+    `--http-port` is given, the service's own server uses it, and all of `plain` is ignored. Otherwise it serves at the
+    first of `plain`, and each further address gets a server of its own. If `--tls-cert-file` and `--secure-port` are
+    given, one more server with TLS is added.
 
-    If `--http-host` or `--http-port` is given, the service's own server uses it, and all of `plain` is ignored.
-    Otherwise it serves at the first of `plain`, and each further address gets a server of its own. If
-    `--tls-cert-file` and `--secure-port` are given, one more server with TLS is added.
-
-    Args:
-        shell: The service, whose HTTP server has not been started.
-        plain: Addresses without TLS of their own. Equal ones are one server. Empty: that of `--http-host`.
+    `shell`: the service, whose HTTP server has not been started. `plain`: Addresses without TLS of their own. Equal
+    ones are one server. Empty: that of `--http-host`.
 
     Returns:
         The servers besides the service's own. They share its routes, and start and stop with the service.
@@ -145,11 +143,10 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 def add_bus(shell: Shell[Settings]) -> Bus:
-    """Return the adapters of the log, and add the component to the service that connects them.
-
-    Components that are added later start when a NATS server answers and the stream of facts exists, however long that
-    takes. Until then, the service is alive and not ready, and logs the reason after delays that grow. The service ends
-    only if an operator has to act, because the server refuses it or is too old.
+    """Return the adapters of the log, and add the component to the service that connects them. Components that are
+    added later start when a NATS server answers and the stream of facts exists, however long that takes. Until then,
+    the service is alive and not ready, and logs the reason after delays that grow. The service ends only if an operator
+    has to act, because the server refuses it or is too old.
 
     Raises:
         InvalidName: The cluster id contains characters that a subject cannot have.

@@ -30,7 +30,6 @@ _armed: Final = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else No
 
 def failpoint(name: str) -> None:
     """Kill this process with SIGKILL if `KOORD_FAILPOINT` names this place and the place was reached often enough.
-
     Tests use it. `KOORD_FAILPOINT=before_append:3` means: kill when `failpoint("before_append")` is called the third
     time.
     """

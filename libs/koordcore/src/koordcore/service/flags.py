@@ -54,13 +54,8 @@ def without_effect(names: str, why: str, *, is_bool: bool = False) -> list[FlagS
 
 
 def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, list[str]]:
-    """Parse a command line. Return field of the settings -> values of its flags as text, in order.
-
-    A field whose flags are not on the command line is absent.
-
-    Args:
-        specs: Definitions of the flags.
-        words: The command line without the program's name.
+    """Parse a command line. Return field of the settings -> values of its flags as text, in order. A field whose flags
+    are not on the command line is absent.
 
     Raises:
         InvalidFlag: A flag is unknown, a flag has no value, or a word is not a flag.
@@ -146,11 +141,9 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def parse_feature_gates(texts: Sequence[str] | Mapping[str, bool], known: Sequence[Gate]) -> FeatureGates:
-    """Return the value of every feature gate: the explicit value, else that of its group, else its default.
-
-    Args:
-        texts: Values of the flag in order (later ones override), or gate -> value from a settings file.
-        known: Gates of the service, without the groups.
+    """Return the value of every feature gate: the explicit value, else that of its group, else its default. `texts`:
+    values of the flag in order (later ones override), or gate -> value from a settings file. `known`: gates of the
+    service, without the groups.
 
     Raises:
         InvalidInput: A gate is unknown, a GA gate gets another value than its default, or a value is not a boolean.

@@ -20,9 +20,8 @@ class CheckResult:
 
 
 class Condition:
-    """A readiness check whose result other code sets with `met` and `unmet`.
-
-    Use: `bus = health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
+    """A readiness check whose result other code sets with `met` and `unmet`. Use: `bus =
+    health.readiness_condition("bus", "not connected yet")`, later `bus.met()`.
     """
 
     __slots__ = ("_reason",)
@@ -53,7 +52,6 @@ FIRST_FACTOR: Final = 3
 
 class WorkWatch:
     """A liveness check of work that a loop repeats. It fails while one piece of work takes so long that it must hang.
-
     Use: `watch = health.watch_work("cycle", interval)`, later `with watch:` around each piece of work. Waiting for the
     next piece, for the log or for leadership stays outside, because a restart does not end it.
 
@@ -112,11 +110,8 @@ class Health:
         return condition
 
     def watch_work(self, name: str, interval: float) -> WorkWatch:
-        """Add a liveness check of work that a loop repeats, and return it.
-
-        Args:
-            name: Name of the check.
-            interval: Seconds between two pieces of work, in the time of the host.
+        """Add a liveness check of work that a loop repeats, and return it. `interval`: seconds between two pieces of
+        work, in the time of the host.
         """
         watch = WorkWatch(interval)
         self._watches.append(watch)

@@ -97,12 +97,9 @@ class Service:
             self._stop_requested.set()
 
     async def run(self, *, handle_signals: bool = True) -> int:
-        """Start the components, run them until the service stops, end them, and return the exit status.
-
-        If the task is cancelled, the service stops, and the cancellation is raised again.
-
-        Args:
-            handle_signals: Whether SIGTERM and SIGINT stop the service.
+        """Start the components, run them until the service stops, end them, and return the exit status. If the task is
+        cancelled, the service stops, and the cancellation is raised again. `handle_signals`: whether SIGTERM and SIGINT
+        stop the service.
 
         Returns:
             0; 1 if a component failed (see `failures`). If the event loop is blocked until 7 s after the grace period,
@@ -248,9 +245,8 @@ def _sentence(error: BaseException) -> str:
 
 
 def notify_systemd(state: str) -> bool:
-    """Send `READY=1` or `STOPPING=1` to systemd, and return whether it was sent.
-
-    No-op if the process does not run under systemd. An error is logged, not raised.
+    """Send `READY=1` or `STOPPING=1` to systemd, and return whether it was sent. No-op if the process does not run
+    under systemd. An error is logged, not raised.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:

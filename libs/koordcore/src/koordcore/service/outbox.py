@@ -55,10 +55,9 @@ SealedFact = tuple[AggregateRef, dict[str, str], bytes]
 
 
 def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
-    """Return the event `event` of the aggregate `ref` as it is stored in the fact file, with headers from `origin`.
-
-    The expected position is added when the fact is sent. The same cause may lead to several facts of a node over time.
-    So a random number is part of the id, and the file keeps the id through retries and restarts.
+    """Return the event `event` of the aggregate `ref` as it is stored in the fact file, with headers from `origin`. The
+    expected position is added when the fact is sent. The same cause may lead to several facts of a node over time. So a
+    random number is part of the id, and the file keeps the id through retries and restarts.
     """
     new = seal(Draft(ref, event, 0), origin, secrets.randbits(62), CATALOGUE.of(type(event)).schema)
     return ref, new.headers, new.body
@@ -83,9 +82,8 @@ class NotStored(Exception):
 
 
 class FactFile:
-    """The file in which a process keeps facts until the log has them. Only one task uses it.
-
-    Without a folder it is in memory. The process works without the file, so an unusable folder is not an error.
+    """The file in which a process keeps facts until the log has them. Only one task uses it. Without a folder it is in
+    memory. The process works without the file, so an unusable folder is not an error.
 
     Args:
         folder: Folder of the file; it is created if it does not exist.
@@ -272,10 +270,9 @@ class FactQueue:
             self._depth -= 1
 
     async def run(self) -> None:
-        """Send the queued facts to the log, in the order of each aggregate, until cancelled.
-
-        While the log is unavailable or full, facts stay in the queue and are sent again after 2 s. If the log never
-        accepts a fact, an event about the loss takes its place, so that it does not hold up the later facts.
+        """Send the queued facts to the log, in the order of each aggregate, until cancelled. While the log is
+        unavailable or full, facts stay in the queue and are sent again after 2 s. If the log never accepts a fact, an
+        event about the loss takes its place, so that it does not hold up the later facts.
         """
         while True:
             self._wake.clear()
@@ -345,10 +342,7 @@ class FactQueue:
 
     def _leave_out(self, fact: QueuedFact, reason: str) -> None:
         """Put an event about the loss in the place of a fact that the log never accepts. If that is refused, drop it.
-
-        Args:
-            fact: The oldest fact of its aggregate.
-            reason: Why the log does not accept it.
+        `reason`: why the log does not accept it.
         """
         self.left_out += 1
         type_ = fact.headers.get(HEADER_TYPE, "")
@@ -411,9 +405,8 @@ class FactQueue:
         return NewEvent(fact.ref, fact.headers, fact.body, self._aggregates[fact.ref].last_seq or 0)
 
     async def _unknown(self, log: OwnFacts, facts: Sequence[QueuedFact]) -> list[QueuedFact]:
-        """Read the positions that were not read yet, and return the facts that the log does not have.
-
-        If a process was killed after an append and before it deleted the fact from its file, the log has the first one.
+        """Read the positions that were not read yet, and return the facts that the log does not have. If a process was
+        killed after an append and before it deleted the fact from its file, the log has the first one.
         """
         gate = asyncio.Semaphore(READS_AT_ONCE)
 

@@ -61,9 +61,8 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
-    """Run one service until it ends, and return its exit status: 0, 1 (failed) or 2 (invalid settings).
-
-    If a thread still works after another grace period, for example because it hangs, the process ends with status 70.
+    """Run one service until it ends, and return its exit status: 0, 1 (failed) or 2 (invalid settings). If a thread
+    still works after another grace period, for example because it hangs, the process ends with status 70.
 
     Args:
         settings_type: Class of the service's settings.
@@ -92,10 +91,9 @@ def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str
 
 
 def collect_rarely() -> None:
-    """Let the garbage collector run rarely, because folds keep many objects that are in no cycle.
-
-    With the default thresholds, the collector takes a fifth of the CPU time under load (measured with 20,000 pods).
-    Objects that survive a full collection are excluded from later ones.
+    """Let the garbage collector run rarely, because folds keep many objects that are in no cycle. With the default
+    thresholds, the collector takes a fifth of the CPU time under load (measured with 20,000 pods). Objects that survive
+    a full collection are excluded from later ones.
     """
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -109,14 +107,10 @@ def _keep_survivors(phase: str, details: dict[str, int]) -> None:
 
 
 async def serve(settings: S, compose: Compose[S], *, handle_signals: bool = True) -> int:
-    """Run a service until it is stopped or a component fails, and return its exit status.
-
-    It builds a `Shell`, lets `compose` add the components, and runs them. Errors of `compose` are logged, not raised.
-    Tests, and programs that run several services in one event loop, use `handle_signals=False`.
-
-    Args:
-        compose: Builds the components.
-        handle_signals: Whether SIGTERM and SIGINT stop the service.
+    """Run a service until it is stopped or a component fails, and return its exit status. It builds a `Shell`, lets
+    `compose` add the components, and runs them. Errors of `compose` are logged, not raised. Tests, and programs that
+    run several services in one event loop, use `handle_signals=False`. `handle_signals`: whether SIGTERM and SIGINT
+    stop the service.
 
     Returns:
         0; 1 if `compose` raised, a component failed or the trace file cannot be opened.

@@ -74,9 +74,8 @@ class InvalidSettings(ValueError):
 
 
 class ServiceSettings(BaseModel):
-    """Base class of the settings of every service, with the fields that all services have.
-
-    Later sources override earlier ones: defaults, file (YAML), environment (`KOORD_<SERVICE>_<FIELD>`), flags.
+    """Base class of the settings of every service, with the fields that all services have. Later sources override
+    earlier ones: defaults, file (YAML), environment (`KOORD_<SERVICE>_<FIELD>`), flags.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
@@ -182,13 +181,9 @@ class ServiceSettings(BaseModel):
         return parse_clock(self.clock)
 
     def is_open(self, *, is_loopback: bool) -> bool:
-        """Return whether everybody may send every request, without credentials.
-
-        The setting `http_access` decides: `open` is True and `closed` is False on every address. `auto` is True only on
-        a loopback address without an access file.
-
-        Args:
-            is_loopback: Whether the server listens on a loopback address.
+        """Return whether everybody may send every request, without credentials. The setting `http_access` decides:
+        `open` is True and `closed` is False on every address. `auto` is True only on a loopback address without an
+        access file.
         """
         if self.http_access == "auto":
             return is_loopback and self.http_access_file is None
@@ -218,10 +213,6 @@ class ServiceSettings(BaseModel):
     @classmethod
     def load(cls, words: Sequence[str], environ: Mapping[str, str]) -> Self:
         """Return the settings from defaults, settings file, environment and flags. Later sources override earlier ones.
-
-        Args:
-            words: Command line without the program's name.
-            environ: The process environment.
 
         Raises:
             InvalidSettings: A setting is invalid.

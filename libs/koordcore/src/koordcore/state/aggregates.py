@@ -76,10 +76,9 @@ class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The ledger of one node: the pods and Reservations that hold resources of it, by uid.
-
-    `requested` is the sum of the pods' requests and of what Reservations hold beyond the amounts that pods took from
-    them: milli-cores for cpu, whole units for everything else.
+    """The ledger of one node: the pods and Reservations that hold resources of it, by uid. `requested` is the sum of
+    the pods' requests and of what Reservations hold beyond the amounts that pods took from them: milli-cores for cpu,
+    whole units for everything else.
     """
 
     pods: dict[str, PodOnNode] = {}
@@ -203,9 +202,8 @@ class ConfigState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CustomObjectState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """One custom resource: the whole object as JSON.
-
-    The state is dropped when the object is deleted; the name may be used again.
+    """One custom resource: the whole object as JSON. The state is dropped when the object is deleted; the name may be
+    used again.
     """
 
     object: dict[str, Any]
@@ -218,9 +216,8 @@ class ControllerState(AggregateState, frozen=True, kw_only=True, omit_defaults=T
 
 
 class QuotaProfileState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The root quota that follows from one ElasticQuotaProfile, as last computed; see `QuotaProfileRendered`.
-
-    `fault` is the reason why it could not be computed; "" for none.
+    """The root quota that follows from one ElasticQuotaProfile, as last computed; see `QuotaProfileRendered`. `fault`
+    is the reason why it could not be computed; "" for none.
     """
 
     quota_namespace: str = ""
@@ -252,10 +249,9 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
     delays: list[str] = []  # Reasons why attempts to carry it out have failed so far, in the order of their first time
 
     def expired(self, now: datetime) -> PodEvictionFailed | None:
-        """Return the event that ends the request if it is too old to be carried out; None if it is not.
-
-        It is too old after `give_up_after_seconds` of the request; 0 there means no limit. The reason in the event is
-        that of the last delay, or "Expired" if no attempt has failed.
+        """Return the event that ends the request if it is too old to be carried out; None if it is not. It is too old
+        after `give_up_after_seconds` of the request; 0 there means no limit. The reason in the event is that of the
+        last delay, or "Expired" if no attempt has failed.
         """
         seconds = self.request.give_up_after_seconds
         if not seconds or (now - datetime.fromisoformat(self.requested_at)).total_seconds() <= seconds:
@@ -265,9 +261,8 @@ class EvictionState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ReservationState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The failed attempts and the end of one Reservation; see `koordcore.events.reservation`.
-
-    Times are RFC 3339; "" means never.
+    """The failed attempts and the end of one Reservation; see `koordcore.events.reservation`. Times are RFC 3339; ""
+    means never.
     """
 
     name: str
@@ -333,10 +328,9 @@ class GenesisState(AggregateState, frozen=True, kw_only=True, omit_defaults=True
 
 
 def policy_resources(policy: NodePolicyState) -> dict[str, int]:
-    """Return resource name -> amount that a node gets from its policy: batch, mid and device resources.
-
-    The manager adds them to the node's capacity and allocatable. Amounts are whole units; those of batch and mid cpu
-    are milli-cores. Resources that are not published are absent.
+    """Return resource name -> amount that a node gets from its policy: batch, mid and device resources. The manager
+    adds them to the node's capacity and allocatable. Amounts are whole units; those of batch and mid cpu are
+    milli-cores. Resources that are not published are absent.
     """
     lent = {
         BATCH_CPU: policy.batch_cpu_milli,
@@ -348,9 +342,8 @@ def policy_resources(policy: NodePolicyState) -> dict[str, int]:
 
 
 def policy_annotations(policy: NodePolicyState) -> dict[str, str]:
-    """Return key -> text of the annotations that a node policy sets on the node.
-
-    They are `cpu-normalization-ratio`, `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).
+    """Return key -> text of the annotations that a node policy sets on the node. They are `cpu-normalization-ratio`,
+    `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).
 
     An annotation that the manager removed or never wrote is absent.
     """

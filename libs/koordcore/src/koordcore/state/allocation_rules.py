@@ -71,10 +71,8 @@ class Violation(NamedTuple):
 
 
 def violations(holders: Mapping[str, Holder]) -> list[Violation]:
-    """Return every violation of the four allocation rules (see the module) on one node, in a fixed order.
-
-    Args:
-        holders: Uid -> holder: the pods of the node's ledger, Reservations included.
+    """Return every violation of the four allocation rules (see the module) on one node, in a fixed order. `holders`:
+    Uid -> holder: the pods of the node's ledger, Reservations included.
     """
     allocated = {uid: holder for uid, holder in holders.items() if holder.allocation.is_exclusive}
     if not allocated:
@@ -89,10 +87,7 @@ def violations(holders: Mapping[str, Holder]) -> list[Violation]:
 
 def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[Violation]:
     """Return the violations in which `holder` would take part if it were added to a node; empty if it may be added.
-
-    Args:
-        holders: Uid -> holder, for everything that holds resources of the node now. Violations among them do not count.
-        uid: Uid of the new holder.
+    `holders`: uid -> holder, for everything that holds resources of the node now. Violations among them do not count.
     """
     allocation = holder.allocation
     if not allocation.is_exclusive:
@@ -118,10 +113,9 @@ def objections(holders: Mapping[str, Holder], uid: str, holder: Holder) -> list[
 
 
 def _is_contended(holders: Mapping[str, Holder], allocation: Allocation) -> bool:
-    """Return whether rule 2 or 3 may be violated if an allocation is added to a node.
-
-    This is a cheap check before the exact one: True if the shares of a device exceed 100 percent, or if the allocation
-    contains virtual functions. Reservations and their owners are not told apart.
+    """Return whether rule 2 or 3 may be violated if an allocation is added to a node. This is a cheap check before the
+    exact one: True if the shares of a device exceed 100 percent, or if the allocation contains virtual functions.
+    Reservations and their owners are not told apart.
     """
     given = [each for holder in holders.values() for each in holder.allocation.devices]
     given += allocation.devices
@@ -192,9 +186,8 @@ def _shared(subject: str, owners: Sequence[str], allocated: Mapping[str, Holder]
 
 
 def _rivals(holders: Sequence[str], allocated: Mapping[str, Holder]) -> list[list[str]]:
-    """Return the groups of holders within which the rules apply: one, or two if a pod ignores reservations.
-
-    The first group then is without reservations, the second one without pods that ignore them.
+    """Return the groups of holders within which the rules apply: one, or two if a pod ignores reservations. The first
+    group then is without reservations, the second one without pods that ignore them.
     """
     ignoring = [uid for uid in holders if allocated[uid].allocation.ignores_reservations]
     if not ignoring:
@@ -264,9 +257,8 @@ class _BoundByOthers(NamedTuple):
 
 
 def broken_rules(state: ClusterState) -> dict[str, list[Violation]]:
-    """Return node name -> violations of the allocation rules; nodes without a violation are absent.
-
-    If another scheduler bound a pod and no ledger contains it, the pod counts with the allocation in its annotations.
+    """Return node name -> violations of the allocation rules; nodes without a violation are absent. If another
+    scheduler bound a pod and no ledger contains it, the pod counts with the allocation in its annotations.
     """
     ledgers = state.of_kind(NodeLedger)
     placed = {uid for ledger in ledgers.values() for uid in ledger.pods}

@@ -28,9 +28,8 @@ Version 1 kept deleted aggregates whose names may return.
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
-    """Return the 128-bit digest of the state of one aggregate.
-
-    It is the BLAKE2b digest of `<kind>.<id>`, a line feed and the state's canonical JSON.
+    """Return the 128-bit digest of the state of one aggregate. It is the BLAKE2b digest of `<kind>.<id>`, a line feed
+    and the state's canonical JSON.
     """
     hasher = hashlib.blake2b(digest_size=16)
     hasher.update(f"{ref.kind}.{ref.id}\n".encode())
@@ -39,19 +38,15 @@ def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
 
 
 def combine_digests(digests: Iterable[int]) -> str:
-    """Return the hash of a whole state from the digests of its aggregates: 32 hex digits of their sum mod 2^128.
-
-    The order does not matter. Without digests, the hash is 32 zeros.
+    """Return the hash of a whole state from the digests of its aggregates: 32 hex digits of their sum mod 2^128. The
+    order does not matter. Without digests, the hash is 32 zeros.
     """
     return f"{sum(digests) % _MODULUS:032x}"
 
 
 def decode_state(kind: str, data: bytes | str) -> AggregateState:
-    """Decode the state of one aggregate from JSON, for example from a row in the projector's database.
-
-    Args:
-        kind: Kind of the aggregate, for example "pod".
-        data: JSON of its state.
+    """Decode the state of one aggregate from JSON, for example from a row in the projector's database. `kind`: kind of
+    the aggregate, for example "pod".
 
     Raises:
         codec.DecodeError: `data` is not valid JSON of this kind's state.
@@ -119,9 +114,8 @@ class ClusterState:
         return event
 
     def skip(self, seq: int) -> None:
-        """Set the position behind an event without applying it. No-op if the position is already there or later.
-
-        Used for events that an operator skipped (`EventSkipped`) and for events that this fold does not need.
+        """Set the position behind an event without applying it. No-op if the position is already there or later. Used
+        for events that an operator skipped (`EventSkipped`) and for events that this fold does not need.
         """
         self.position = max(self.position, seq)
 
@@ -130,17 +124,15 @@ class ClusterState:
         return self._states[ref.kind].get(ref.id)
 
     def of_kind(self, kind: type[S]) -> dict[str, S]:
-        """Return id -> state of all aggregates with one state class.
-
-        It is the internal dictionary: do not change or keep it.
+        """Return id -> state of all aggregates with one state class. It is the internal dictionary: do not change or
+        keep it.
         """
         return self._states[_KIND_OF[kind]]  # type: ignore[return-value]  # keyed by STATE_TYPES
 
     def last_seq(self, ref: AggregateRef) -> int:
-        """Return the sequence of the last event of an aggregate; 0 if it does not exist or no longer exists.
-
-        The next append to the aggregate names it as the expected position. If the aggregate was dropped and its last
-        event is still in the stream, `evolution.evolve.dropped` says what an append that expects 0 leads to.
+        """Return the sequence of the last event of an aggregate; 0 if it does not exist or no longer exists. The next
+        append to the aggregate names it as the expected position. If the aggregate was dropped and its last event is
+        still in the stream, `evolution.evolve.dropped` says what an append that expects 0 leads to.
         """
         state = self._states[ref.kind].get(ref.id)
         return state.seq if state is not None else 0
@@ -158,20 +150,16 @@ class ClusterState:
         return sum(len(of_kind) for of_kind in self._states.values())
 
     def hash(self) -> str:
-        """Return the hash of all states, 32 hex digits. Equal states have equal hashes on every machine.
-
-        Only the digests of aggregates that changed since the last call are computed.
+        """Return the hash of all states, 32 hex digits. Equal states have equal hashes on every machine. Only the
+        digests of aggregates that changed since the last call are computed.
         """
         self.digest_some(len(self._dirty))
         return f"{self._sum % _MODULUS:032x}"
 
     def digest_some(self, most: int) -> bool:
-        """Compute digests that `hash` needs, so that other tasks can run between two calls before it.
-
-        After a start, the digests of all aggregates are missing: seconds of work in a large cluster.
-
-        Args:
-            most: Largest number of digests to compute now.
+        """Compute digests that `hash` needs, so that other tasks can run between two calls before it. After a start,
+        the digests of all aggregates are missing: seconds of work in a large cluster. `most`: largest number of digests
+        to compute now.
 
         Returns:
             Whether none is missing.
@@ -187,9 +175,8 @@ class ClusterState:
         return not self._dirty
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the position and all states as JSON in pieces; joined, they are the input of `restore`.
-
-        The pieces contain the state at the time of the call, even if events are applied before they are consumed.
+        """Return the position and all states as JSON in pieces; joined, they are the input of `restore`. The pieces
+        contain the state at the time of the call, even if events are applied before they are consumed.
         """
         position, states = self.position, {kind: dict(self._states[kind]) for kind in sorted(self._states)}
         aggregates = {kind: mapping_pieces(of_kind.items()) for kind, of_kind in states.items()}

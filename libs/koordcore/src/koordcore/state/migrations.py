@@ -136,9 +136,8 @@ class RepackState(AggregateState, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def phase(self) -> str:
-        """The result of the plan as one word; while it has not ended, the thing that it waits for.
-
-        "reserving": Reservations for its moves; "moving": its pods; "holding": the gang, after all pods have moved.
+        """The result of the plan as one word; while it has not ended, the thing that it waits for. "reserving":
+        Reservations for its moves; "moving": its pods; "holding": the gang, after all pods have moved.
         """
         return self.result or ("holding" if self.moved_at else "moving" if self.committed_at else "reserving")
 

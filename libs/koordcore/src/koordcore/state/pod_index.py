@@ -7,9 +7,8 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 class PodIndex:
-    """Index of pods: the uids by name, by controlling owner, and by the node to which the API server bound them.
-
-    The cost of a change does not depend on the number of pods.
+    """Index of pods: the uids by name, by controlling owner, and by the node to which the API server bound them. The
+    cost of a change does not depend on the number of pods.
     """
 
     def __init__(self) -> None:
@@ -20,9 +19,7 @@ class PodIndex:
         self._nodes: dict[str, str] = {}
 
     def put(self, uid: str, pod: Pod) -> tuple[str, str]:
-        """Add a pod to the index, or update it.
-
-        A pod in phase Succeeded or Failed counts as a pod without a node.
+        """Add a pod to the index, or update it. A pod in phase Succeeded or Failed counts as a pod without a node.
 
         Returns:
             Subject tokens of the node before and after; "" for no node. If the node did not change, both are "".
@@ -92,7 +89,6 @@ class PodIndex:
     def bound_on(self, node: str) -> set[str]:
         """Return the uids of the pods that are bound to a node and are not finished.
 
-        Args:
-            node: Subject token of the node.
+        `node`: subject token of the node.
         """
         return self._by_node.get(node, set())

@@ -14,11 +14,9 @@ from koordcore.values.allocation import is_reservation
 
 
 def node_of_reservation(uid: str, placed: PodState | None, ended: ReservationState | None) -> str:
-    """Return the node on which a Reservation holds resources, or held them when it ended; "" for none.
-
-    Args:
-        placed: State of the aggregate `pod.<uid>`; None if there is none.
-        ended: State of the aggregate `reservation.<uid>`; None if there is none.
+    """Return the node on which a Reservation holds resources, or held them when it ended; "" for none. `placed`: state
+    of the aggregate `pod.<uid>`; None if there is none. `ended`: state of the aggregate `reservation.<uid>`; None if
+    there is none.
     """
     if ended is not None and ended.phase:
         return ended.node
@@ -71,9 +69,7 @@ def reservation_of_log(state: ClusterState, uid: str) -> statuses.ReservationSta
 
 def unused_amounts(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]]:
     """Return uid of each Reservation on a node -> resource -> amount that no pod has taken from the Reservation.
-
-    Args:
-        entries: Uid -> entry of the ledger of a node.
+    `entries`: uid -> entry of the ledger of a node.
     """
     rests = {uid: dict(entry.requests) for uid, entry in entries.items() if is_reservation(uid, entry.allocation)}
     if not rests:
@@ -89,11 +85,7 @@ def unused_amounts(entries: Mapping[str, PodOnNode]) -> dict[str, dict[str, int]
 
 
 def owners_of(uid: str, entries: Mapping[str, PodOnNode]) -> list[PodOnNode]:
-    """Return the pods that use a Reservation, sorted by uid.
-
-    Args:
-        entries: Uid -> entry of the ledger of its node.
-    """
+    """Return the pods that use a Reservation, sorted by uid. `entries`: uid -> entry of the ledger of its node."""
     found = (
         entry
         for entry in entries.values()

@@ -22,19 +22,16 @@ class Entry(Protocol):
 
     @property
     def allocation(self) -> Allocation:
-        """What the pod or Reservation holds besides its requests.
-
-        For a pod, this includes the amounts that it takes from a Reservation.
+        """What the pod or Reservation holds besides its requests. For a pod, this includes the amounts that it takes
+        from a Reservation.
         """
         ...
 
 
 def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return resource -> amount of a Reservation that pods use: the sum of the taken amounts, at most what it holds.
-
-    Args:
-        held: Resource -> amount that the Reservation holds.
-        taken: For each pod, resource -> amount that it takes from the Reservation.
+    `held`: resource -> amount that the Reservation holds. `taken`: For each pod, resource -> amount that it takes from
+    the Reservation.
     """
     total: dict[str, int] = {}
     for amounts in taken:
@@ -45,11 +42,7 @@ def covered(held: Mapping[str, int], taken: Iterable[Mapping[str, int]]) -> dict
 
 def taken_from_reservations(entries: Mapping[str, Entry]) -> dict[str, int]:
     """Return resource -> amount that pods take from Reservations on one node, summed over all these Reservations.
-
-    Amounts from a Reservation that is not in the ledger do not count.
-
-    Args:
-        entries: Uid -> entry of the node's ledger.
+    Amounts from a Reservation that is not in the ledger do not count. `entries`: uid -> entry of the node's ledger.
     """
     taken: dict[str, list[Mapping[str, int]]] = {}
     for uid, entry in entries.items():

@@ -64,10 +64,8 @@ class NodeAct(NamedTuple):
 
 
 def node_acts(before: Node | None, after: Node) -> Iterator[NodeAct]:
-    """Yield the changes that close a node or open it, between two states of its object.
-
-    Args:
-        before: The object before; None if the node is new.
+    """Yield the changes that close a node or open it, between two states of its object. `before`: the object before;
+    None if the node is new.
     """
     user = _user(before, after)
     was_closed = before is not None and before.spec.unschedulable
@@ -118,12 +116,9 @@ def round_acts(
     event: RoundDecided | RoundMovesAdded | RoundCarriedOut | DryRunMovesChanged | RefusalsChanged,
     decided: list[RoundMove],
 ) -> Iterator[RoundAct]:
-    """Yield one act for each decision of a round, or refused effect, that a fact records.
-
-    An eviction without a job gives no act `allowed` here, because a fact of its own records it.
-
-    Args:
-        decided: The moves that the round has decided before the fact.
+    """Yield one act for each decision of a round, or refused effect, that a fact records. An eviction without a job
+    gives no act `allowed` here, because a fact of its own records it. `decided`: the moves that the round has decided
+    before the fact.
     """
     if isinstance(event, DryRunMovesChanged):
         for move in event.chosen:
@@ -167,10 +162,8 @@ def _subject(move: RoundMove) -> dict[str, Any]:
 def cost_acts(
     event: DeletionCostsDecided | DeletionCostsCarriedOut, decided: DeletionCostsDecided | None
 ) -> Iterator[RoundAct]:
-    """Yield one act per pod whose deletion cost is to be changed, or was changed or not.
-
-    Args:
-        decided: The changes that are decided and not carried out before the fact; None if there are none.
+    """Yield one act per pod whose deletion cost is to be changed, or was changed or not. `decided`: the changes that
+    are decided and not carried out before the fact; None if there are none.
     """
     refused = event.refused if isinstance(event, DeletionCostsCarriedOut) else None
     costs = event if isinstance(event, DeletionCostsDecided) else decided
@@ -209,11 +202,8 @@ class ObjectAct(NamedTuple):
 
 
 def object_act(plural: str, event: CustomObjectObserved | CustomObjectDeleted, before: Json | None) -> ObjectAct | None:
-    """Return the creation or deletion that a fact of an object records; None if the audit does not show it.
-
-    Args:
-        plural: Plural of the object's kind.
-        before: The object before the fact; None if it did not exist.
+    """Return the creation or deletion that a fact of an object records; None if the audit does not show it. `plural`:
+    plural of the object's kind. `before`: the object before the fact; None if it did not exist.
     """
     recorded = before if before is not None and _is_recorded(plural, before) else None
     if isinstance(event, CustomObjectDeleted):

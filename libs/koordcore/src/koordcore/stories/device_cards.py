@@ -31,9 +31,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A virtual function of a device: bus id, minor, and the uids of the pods that hold it.
-
-    More than one holder is a conflict.
+    """A virtual function of a device: bus id, minor, and the uids of the pods that hold it. More than one holder is a
+    conflict.
     """
 
     bus_id: str
@@ -73,11 +72,8 @@ class ShareTotals(NamedTuple):
 
 
 def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) -> tuple[list[Card], list[InvalidInput]]:
-    """Return the devices of a node with their holders, from its Device object and its ledger.
-
-    Args:
-        device: The node's Device object as JSON; None if there is none.
-        pods: Uid -> entry of the pods in the node's ledger.
+    """Return the devices of a node with their holders, from its Device object and its ledger. `device`: the node's
+    Device object as JSON; None if there is none. `pods`: uid -> entry of the pods in the node's ledger.
 
     Returns:
         The devices by type and minor, and one error for each entry of the Device object that was ignored. Devices that
@@ -88,13 +84,9 @@ def cards_of(device: Mapping[str, Any] | None, pods: Mapping[str, PodOnNode]) ->
 
 
 def cards_with_holders(stated: Iterable[DeviceDetails], pods: Mapping[str, PodOnNode]) -> list[Card]:
-    """Return the given devices with the pods that hold them, by type and minor.
-
-    A device that pods hold and that is not given is added with state `gone`.
-
-    Args:
-        stated: Devices of the Device object; no two have equal type and minor.
-        pods: Uid -> entry of the pods in the node's ledger.
+    """Return the given devices with the pods that hold them, by type and minor. A device that pods hold and that is not
+    given is added with state `gone`. `stated`: Devices of the Device object; no two have equal type and minor. `pods`:
+    uid -> entry of the pods in the node's ledger.
     """
     details = {(each.type, each.minor): each for each in stated}
     held: defaultdict[tuple[str, int], list[tuple[str, AllocatedDevice]]] = defaultdict(list)

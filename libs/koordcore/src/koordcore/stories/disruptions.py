@@ -80,9 +80,8 @@ class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def cause_of(request: PodEvictionRequested) -> Cause:
-    """Return the cause of a requested eviction, from the component, trigger, job and reason in the request.
-
-    If the component is unknown, return API_EVICTION.
+    """Return the cause of a requested eviction, from the component, trigger, job and reason in the request. If the
+    component is unknown, return API_EVICTION.
     """
     if request.initiator == "scheduler" and request.reason == "Preempted":
         return Cause.PREEMPTION
@@ -93,13 +92,11 @@ def cause_of(request: PodEvictionRequested) -> Cause:
 
 def disruption_of(moments: Iterable[Moment]) -> Disruption | None:
     """Return the disruption of a pod: who takes or took it away from its workload, and why. None without a disruption.
-
     If a component requested the eviction, the result names this component, whoever deleted the pod afterwards. Without
     a request, the pod's condition DisruptionTarget names the cause. Otherwise the pod was deleted, or its node was
     lost.
 
-    Args:
-        moments: The life of the pod in order, see `koordcore.stories.pod.pod_story`.
+    `moments`: the life of the pod in order, see `koordcore.stories.pod.pod_story`.
     """
     found: Disruption | None = None
     target: Disruption | None = None

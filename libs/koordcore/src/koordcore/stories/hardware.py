@@ -146,9 +146,8 @@ def node_hardware(
     device: Mapping[str, Any] | None,
     pods: Mapping[str, PodOnNode],
 ) -> NodeHardware:
-    """Return the hardware of a node with its holders.
-
-    Invalid parts of the objects are ignored and listed in `problems`.
+    """Return the hardware of a node with its holders. Invalid parts of the objects are ignored and listed in
+    `problems`.
 
     Args:
         node: The Node object; None if it was deleted.

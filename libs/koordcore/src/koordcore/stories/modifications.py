@@ -162,9 +162,8 @@ class Act(NamedTuple):
 
 
 def act_of(event: Event) -> Act | None:
-    """Return action and decision of a fact of which each gives one entry of the descheduler's audit; else None.
-
-    Facts that give several entries or none, such as those of rounds, nodes and custom resources, give None here;
+    """Return action and decision of a fact of which each gives one entry of the descheduler's audit; else None. Facts
+    that give several entries or none, such as those of rounds, nodes and custom resources, give None here;
     `modifications_of` handles them. An answer to an eviction is not None, whoever requested the eviction.
     """
     match event:
@@ -220,11 +219,7 @@ class AuditReader:
         self._closing: dict[str, Closer] = {}
 
     def read(self, stored: StoredEvent) -> Iterator[Modification]:
-        """Yield the modifications that an event records.
-
-        Args:
-            stored: The next event of an aggregate of `KINDS`.
-        """
+        """Yield the modifications that an event records. `stored`: the next event of an aggregate of `KINDS`."""
         before = self._state.get(stored.ref)
         event = self._state.apply(stored)
         if event is not None:

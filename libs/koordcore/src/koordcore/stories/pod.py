@@ -121,9 +121,8 @@ class Moment(NamedTuple):
 
 
 def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[Moment]:
-    """Return the events of a pod's life in order, each with a sentence.
-
-    An explanation is placed behind the last fact that its writer had folded.
+    """Return the events of a pod's life in order, each with a sentence. An explanation is placed behind the last fact
+    that its writer had folded.
 
     Args:
         facts: Events of `podspec.<uid>`, `pod.<uid>`, `eviction.<uid>`, `descheduling.costs` and of the pod's nodes
@@ -202,10 +201,7 @@ def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
 
 def reallocation_sentence(reason: str, allocation: Allocation) -> str:
     """Return a sentence about a `PodReallocated`: why the pod's resources changed, and which Reservation it uses now.
-
-    Args:
-        reason: Field `reason` of the event.
-        allocation: Allocation of the pod after the event.
+    `reason`: field `reason` of the event. `allocation`: Allocation of the pod after the event.
     """
     used = allocation.reservation
     of = f" by Reservation {used.name}" if used is not None and reason == "pre-allocated" else ""
@@ -213,12 +209,8 @@ def reallocation_sentence(reason: str, allocation: Allocation) -> str:
 
 
 def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
-    """Return a text about the unhealthy devices of a pod.
-
-    For example: `gpu 0 (GPU-00) of node-1; the pod keeps what it holds, no new pod is placed there`.
-
-    Args:
-        devices: The unhealthy devices; empty if all are healthy again.
+    """Return a text about the unhealthy devices of a pod. For example: `gpu 0 (GPU-00) of node-1; the pod keeps what it
+    holds, no new pod is placed there`. `devices`: the unhealthy devices; empty if all are healthy again.
     """
     if not devices:
         return f"all devices of the pod on {node} are healthy again"
@@ -237,12 +229,8 @@ def admission_sentence(event: AdmissionDecided) -> str:
 
 
 def victims_text(victims: Sequence[Victim]) -> str:
-    """Return the beginning of a sentence about the victims of a preemption: `ns/a and ns/b have`.
-
-    Victims whose eviction violates a disruption budget are marked.
-
-    Args:
-        victims: At least one victim.
+    """Return the beginning of a sentence about the victims of a preemption: `ns/a and ns/b have`. Victims whose
+    eviction violates a disruption budget are marked. `victims`: at least one victim.
     """
     names = [
         f"{each.namespace}/{each.name}{' (against its disruption budget)' if each.violates_budget else ''}"

@@ -93,7 +93,6 @@ def reservation_view(document: Mapping[str, object], status: statuses.Reservatio
 
 def ends_at(reservation: documents.Reservation) -> str:
     """Return the RFC 3339 time at which a Reservation expires; empty if it never does, or if its times are invalid.
-
     Without a `ttl` in its spec, 24 h count. With `ttl` 0, it never expires, also if `expires` is set.
 
     Source: scheduler-fine-grained spec, 3.3 (`expires`, or the creation time plus `ttl`, whichever is earlier).

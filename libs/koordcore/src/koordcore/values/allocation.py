@@ -106,13 +106,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 def is_reservation(uid: str, allocation: Allocation) -> bool:
-    """Return whether the holder of an allocation is a Reservation and not a pod.
-
-    The allocation of a Reservation names the Reservation itself in its field `reservation`.
-
-    Args:
-        uid: Uid of the holder.
-        allocation: Allocation of the holder.
+    """Return whether the holder of an allocation is a Reservation and not a pod. The allocation of a Reservation names
+    the Reservation itself in its field `reservation`.
     """
     return allocation.reservation is not None and allocation.reservation.uid == uid
 
@@ -126,11 +121,10 @@ class ContributedTwice(Exception):
 
 
 def combined(contributions: Iterable[Allocation]) -> Allocation:
-    """Merge the parts that several plugins contribute to the allocation of one pod.
-
-    The parts are: the CPUs with their policies, the zones, the devices of one type, the reservation, the quota, the
-    volume claims. At most one contribution may have each part. The order of contributions does not matter. A pod
-    ignores Reservations if one contribution says so.
+    """Merge the parts that several plugins contribute to the allocation of one pod. The parts are: the CPUs with their
+    policies, the zones, the devices of one type, the reservation, the quota, the volume claims. At most one
+    contribution may have each part. The order of contributions does not matter. A pod ignores Reservations if one
+    contribution says so.
 
     Returns:
         The merged allocation in canonical order; the object `NOTHING` if there is no part.

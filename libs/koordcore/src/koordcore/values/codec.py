@@ -28,9 +28,8 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: object) -> bytes:
-    """Encode a struct, dataclass or builtin as UTF-8 JSON.
-
-    Fields with their default are omitted if the class of the struct is declared with `omit_defaults`.
+    """Encode a struct, dataclass or builtin as UTF-8 JSON. Fields with their default are omitted if the class of the
+    struct is declared with `omit_defaults`.
     """
     return _encoder.encode(value)
 
@@ -71,11 +70,8 @@ PIECE: Final = 200
 
 
 def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]:
-    """Yield the JSON array of these values in pieces; joined, the pieces are the array.
-
-    Args:
-        values: Values that msgspec can encode.
-        size: Number of values in a piece.
+    """Yield the JSON array of these values in pieces; joined, the pieces are the array. `values`: values that msgspec
+    can encode.
     """
     taking, opening = iter(values), b"["
     while some := list(islice(taking, size)):
@@ -85,9 +81,8 @@ def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]
 
 
 def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
-    """Yield the JSON object of these (key, value) pairs in pieces; joined, the pieces are the object.
-
-    Keys must be unique.
+    """Yield the JSON object of these (key, value) pairs in pieces; joined, the pieces are the object. Keys must be
+    unique.
     """
     taking, opening = iter(items), b"{"
     while some := dict(islice(taking, PIECE)):
@@ -97,10 +92,8 @@ def mapping_pieces(items: Iterable[tuple[str, object]]) -> Iterator[bytes]:
 
 
 def object_pieces(members: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
-    """Yield a JSON object whose member values are already JSON in pieces; joined, the result is the object.
-
-    Args:
-        members: Key -> pieces of its JSON value.
+    """Yield a JSON object whose member values are already JSON in pieces; joined, the result is the object. `members`:
+    Key -> pieces of its JSON value.
     """
     opening = b"{"
     for name, pieces in members.items():
@@ -111,13 +104,9 @@ def object_pieces(members: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def schema_digest(types: Sequence[type], more: Iterable[str] = ()) -> str:
-    """Return the digest of the schemas of some classes.
-
-    Docstrings do not count. So a snapshot stays usable if only the docstring of a class changes.
-
-    Args:
-        types: The classes; another order gives another digest.
-        more: Texts that the digest depends on besides the classes; their order does not matter.
+    """Return the digest of the schemas of some classes. Docstrings do not count. So a snapshot stays usable if only the
+    docstring of a class changes. `types`: the classes; another order gives another digest. `more`: texts that the
+    digest depends on besides the classes; their order does not matter.
     """
     schemas, components = msgspec.json.schema_components(types)
     stripped = _without_docstrings({"schemas": list(schemas), "components": components})

@@ -23,10 +23,9 @@ _RULE: Final = f"a CPU list such as 0-3,8 (ranges end at {MAX_RANGE_END} or belo
 
 
 def parse_cpuset(text: str) -> CpuSet:
-    """Parse a Linux CPU list (`0-3,8`) into the set of CPU ids.
-
-    Items are decimal ids or ranges `a-b`, separated by commas, in any order. The empty text gives the empty set. A
-    range with b < a adds no CPU. A CPU may occur repeatedly.
+    """Parse a Linux CPU list (`0-3,8`) into the set of CPU ids. Items are decimal ids or ranges `a-b`, separated by
+    commas, in any order. The empty text gives the empty set. A range with b < a adds no CPU. A CPU may occur
+    repeatedly.
 
     Raises:
         InvalidInput: The text has a blank, an empty item, a sign without a number, a second `-`, a range end above

@@ -49,9 +49,8 @@ class LinearBuckets:
         return math.ceil(self.max_value / self.bucket_size) + 1
 
     def find(self, value: float) -> int:
-        """Return the index of the bucket that contains a value: floor(value / size).
-
-        Values outside the range are in the first or the last bucket, NaN is in the first.
+        """Return the index of the bucket that contains a value: floor(value / size). Values outside the range are in
+        the first or the last bucket, NaN is in the first.
         """
         return int(min(value / self.bucket_size, self.count - 1)) if value > 0 else 0
 
@@ -62,9 +61,8 @@ class LinearBuckets:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialBuckets:
-    """Division of a value range into buckets that are each `ratio` times as wide as the one before.
-
-    So the relative error of a percentile is the same everywhere.
+    """Division of a value range into buckets that are each `ratio` times as wide as the one before. So the relative
+    error of a percentile is the same everywhere.
     """
 
     max_value: float
@@ -82,9 +80,8 @@ class ExponentialBuckets:
         return math.ceil(self._logarithm(self.max_value)) + 1
 
     def find(self, value: float) -> int:
-        """Return the index of the bucket that contains a value, at least 0 and at most the last.
-
-        It is floor(log_ratio(value * (ratio - 1) / first + 1)).
+        """Return the index of the bucket that contains a value, at least 0 and at most the last. It is
+        floor(log_ratio(value * (ratio - 1) / first + 1)).
         """
         if not value >= self.first_bucket_size:
             return 0
@@ -166,9 +163,7 @@ class DecayingHistogram:
 
     def percentile(self, fraction: float) -> float:
         """Return the value below which `fraction` of the weight lies: the end of the bucket where that sum is reached.
-
-        Args:
-            fraction: 0 to 1. 0 gives the end of the first used bucket.
+        `fraction`: 0 to 1. 0 gives the end of the first used bucket.
 
         Returns:
             The upper bound of the bucket in the unit of the values; 0 if the histogram is empty. The last bucket has no

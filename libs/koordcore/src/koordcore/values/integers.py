@@ -30,9 +30,7 @@ def parse_decimal(text: str, bits: int = 32) -> int:
 
 def parse_literal(text: str, bits: int = 32) -> int:
     """Parse an integer as Go writes it: decimal, `0x10`, `0b11`, `0o7`, `010` (octal), `_` between digits, with sign.
-
-    Args:
-        bits: The number must fit a signed integer of this size.
+    `bits`: the number must fit a signed integer of this size.
 
     Raises:
         InvalidInput: The text has another form, or the number is out of range.

@@ -27,9 +27,8 @@ _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki M
 
 
 class Notation(IntEnum):
-    """Notation of a quantity as written: DECIMAL (suffix `k` or none), BINARY (suffix `Ki`) or EXPONENT (`1e3`).
-
-    A quantity keeps its notation, so that it is written back in the same way.
+    """Notation of a quantity as written: DECIMAL (suffix `k` or none), BINARY (suffix `Ki`) or EXPONENT (`1e3`). A
+    quantity keeps its notation, so that it is written back in the same way.
     """
 
     DECIMAL = 0
@@ -54,9 +53,8 @@ def _divide_away_from_zero(number: int, divisor: int) -> int:
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """A Kubernetes quantity: an exact amount in nano-units, and the notation in which it is written.
-
-    Comparison and hash use only the amount: `1Ki` equals `1024`.
+    """A Kubernetes quantity: an exact amount in nano-units, and the notation in which it is written. Comparison and
+    hash use only the amount: `1Ki` equals `1024`.
 
     Source: protocol spec, 1.1.
     """
@@ -78,11 +76,9 @@ class Quantity:
         return self.nano == 0
 
     def canonical(self) -> str:
-        """Return the text in Kubernetes' canonical form.
-
-        Decimal: the largest suffix that leaves an integer (1500m stays, 2000m is 2, 1000 is 1k). Binary: the largest
-        binary suffix that leaves an integer; decimal form if |amount| < 1024 or fractional. Exponent: exponents that
-        are multiples of 3. Zero is `0`.
+        """Return the text in Kubernetes' canonical form. Decimal: the largest suffix that leaves an integer (1500m
+        stays, 2000m is 2, 1000 is 1k). Binary: the largest binary suffix that leaves an integer; decimal form if
+        |amount| < 1024 or fractional. Exponent: exponents that are multiples of 3. Zero is `0`.
 
         Source: protocol spec, 1.1.
         """
@@ -147,10 +143,9 @@ def of_milli(amount: int, notation: Notation = Notation.DECIMAL) -> Quantity:
 
 
 def parse_quantity(text: str) -> Quantity:
-    """Parse a Kubernetes quantity such as `1500m`, `4Gi`, `1.5` or `1e3`.
-
-    Blanks and hexadecimal numbers are invalid, and case matters. `1.` and `.5` are valid. `1E` is exa, `1E3` an
-    exponent. Amounts below a nano are rounded away from zero. Results are cached.
+    """Parse a Kubernetes quantity such as `1500m`, `4Gi`, `1.5` or `1e3`. Blanks and hexadecimal numbers are invalid,
+    and case matters. `1.` and `.5` are valid. `1E` is exa, `1E3` an exponent. Amounts below a nano are rounded away
+    from zero. Results are cached.
 
     Raises:
         InvalidInput: The text has another form or is empty.

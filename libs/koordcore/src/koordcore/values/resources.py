@@ -64,9 +64,8 @@ def parse_amounts(raw: Mapping[str, str | int | float]) -> Amounts:
 
 
 def amount_of(name: str, quantity: Quantity) -> int:
-    """Return a quantity of resource `name` as an integer.
-
-    The unit is milli-cores for `cpu`, else whole units. Fractions are rounded away from zero.
+    """Return a quantity of resource `name` as an integer. The unit is milli-cores for `cpu`, else whole units.
+    Fractions are rounded away from zero.
     """
     return quantity.milli() if name == CPU else quantity.value()
 
@@ -91,9 +90,8 @@ def subtract(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceLi
 
 
 def maximum(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> ResourceList:
-    """Return the larger quantity of each resource, over the resources of both.
-
-    If only one list has a resource, its quantity is taken.
+    """Return the larger quantity of each resource, over the resources of both. If only one list has a resource, its
+    quantity is taken.
     """
     return {
         name: max(a[name], b[name]) if name in a and name in b else a.get(name, b.get(name, ZERO))

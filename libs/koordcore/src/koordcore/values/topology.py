@@ -61,20 +61,18 @@ class CpuTopology:
 
 
 def simulated_places(cpus: int) -> tuple[CpuPlace, ...]:
-    """Return the places of the CPUs of a simulated node with two NUMA nodes. Core k has the CPUs 2k and 2k+1.
-
-    Each NUMA node is a socket. If the number of CPUs is not a multiple of four, there is only one NUMA node.
+    """Return the places of the CPUs of a simulated node with two NUMA nodes. Core k has the CPUs 2k and 2k+1. Each NUMA
+    node is a socket. If the number of CPUs is not a multiple of four, there is only one NUMA node.
     """
     half = cpus // 2 if cpus % 4 == 0 else cpus
     return tuple(CpuPlace(cpu=cpu, core=cpu // 2, socket=cpu // half, node=cpu // half) for cpu in range(cpus))
 
 
 def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = None) -> CpuSet | None:
-    """Choose `count` CPUs that use as few sockets, NUMA nodes and cores as possible.
-
-    Whole free sockets are taken first, then whole free NUMA nodes, whole free cores, and single CPUs. A socket, NUMA
-    node or core is free if all its CPUs are available. Among equals, the one with the fewest available CPUs comes
-    first, then the smaller id. NUMA nodes are ordered by socket, cores by NUMA node.
+    """Choose `count` CPUs that use as few sockets, NUMA nodes and cores as possible. Whole free sockets are taken
+    first, then whole free NUMA nodes, whole free cores, and single CPUs. A socket, NUMA node or core is free if all its
+    CPUs are available. Among equals, the one with the fewest available CPUs comes first, then the smaller id. NUMA
+    nodes are ordered by socket, cores by NUMA node.
 
     Args:
         topology: CPUs of the node.

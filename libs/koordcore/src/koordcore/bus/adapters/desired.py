@@ -47,26 +47,18 @@ class JetStreamDesiredStore:
         self._deadline = deadline
 
     async def put(self, desired: DesiredNode, check: Callable[[], None] | None = None) -> None:
-        """Replace the value of the node's key. The bucket keeps the last three values.
-
-        Args:
-            desired: The desired state.
-            check: Called before each attempt to write; if it raises, the write ends with its exception. None: no check.
+        """Replace the value of the node's key. The bucket keeps the last three values. `check`: called before each
+        attempt to write; if it raises, the write ends with its exception. None: no check.
         """
         await self._write(desired.node, codec.encode(desired), b"", check)
 
     async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
-        """Write a deletion marker for the node's key. Afterwards, `get` returns None.
-
-        Args:
-            check: As for `put`.
-        """
+        """Write a deletion marker for the node's key. Afterwards, `get` returns None. `check`: as for `put`."""
         await self._write(node, b"", b"KV-Operation: DEL\r\n", check)
 
     async def get(self, node: str) -> DesiredNode | None:
-        """Return the value of the node's key; None if it was never written or is deleted.
-
-        Any replica may answer, so the value may be older than the last `put`.
+        """Return the value of the node's key; None if it was never written or is deleted. Any replica may answer, so
+        the value may be older than the last `put`.
         """
         subject = self._names.desired_subject(name_token(node))
         found = await newest_of(self._connection, self._names.desired, subject, deadline=self._deadline)
@@ -89,9 +81,8 @@ class JetStreamDesiredStore:
 
 
 class JetStreamPushFeed:
-    """Delivers facts that the NATS server pushes to this process.
-
-    Calls may run concurrently, each with its own subscriptions.
+    """Delivers facts that the NATS server pushes to this process. Calls may run concurrently, each with its own
+    subscriptions.
     """
 
     def __init__(
@@ -110,10 +101,9 @@ class JetStreamPushFeed:
     async def pushes(
         self, nodes: Sequence[str], kinds: Sequence[str] = ("node", "nodepolicy")
     ) -> AsyncIterator[Push | None]:
-        """Subscribe to the facts of some nodes, and yield them as they arrive.
-
-        The item None tells to read the desired states again. It is the first item, after the subscriptions exist. It
-        also follows each reconnect, and each overflow of the queue.
+        """Subscribe to the facts of some nodes, and yield them as they arrive. The item None tells to read the desired
+        states again. It is the first item, after the subscriptions exist. It also follows each reconnect, and each
+        overflow of the queue.
 
         Raises:
             NoAnswer: The server has not confirmed the subscriptions within 10 s, or the connection was closed

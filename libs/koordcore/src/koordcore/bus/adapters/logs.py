@@ -90,9 +90,8 @@ _READS_AT_ONCE = 32
 
 
 class JetStreamObservationLog:
-    """One NATS stream whose messages may be lost: observations or explanations.
-
-    The port `ObservationLog` has the methods.
+    """One NATS stream whose messages may be lost: observations or explanations. The port `ObservationLog` has the
+    methods.
 
     Args:
         class_: "obs", "explanations" or "audit".
@@ -130,9 +129,8 @@ class JetStreamObservationLog:
         connection.on_reconnect(self._send_ring)
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
-        """Send one observation without waiting for an answer.
-
-        The call never blocks, and raises only `InvalidName` (a bug).
+        """Send one observation without waiting for an answer. The call never blocks, and raises only `InvalidName` (a
+        bug).
 
         While there is no connection, a ring keeps the newest observations. An observation that is too large for the
         server is dropped.

@@ -131,9 +131,8 @@ class MemoryEventLog:
         self.log = log
 
     async def append(self, events: Sequence[envelope.NewEvent], *, deadline: float = 30.0) -> eventlog.AppendOutcome:
-        """Append all events or none, with the answers of a server: conflict, duplicate, full.
-
-        It lets other tasks run once before it looks, as they do between the call and the answer of a server.
+        """Append all events or none, with the answers of a server: conflict, duplicate, full. It lets other tasks run
+        once before it looks, as they do between the call and the answer of a server.
         """
         require_distinct(events)
         require_small(events, [encode_event(_NAMES, event) for event in events], self.log.max_payload)

@@ -78,9 +78,8 @@ class _SnapshotStream(JetStreamContext):
         return self
 
     async def find_stream_name_by_subject(self, subject: str) -> str:
-        """Return the name of the stream with snapshots, for every subject.
-
-        The NATS client then sends no request for it.
+        """Return the name of the stream with snapshots, for every subject. The NATS client then sends no request for
+        it.
         """
         return self.stream
 
@@ -115,9 +114,8 @@ class JetStreamSnapshotStore:
                 await store.delete(entry.name)
 
     async def newest(self, fold: str, *, schema_fingerprint: str, at_most: int | None = None) -> Snapshot | None:
-        """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none.
-
-        A snapshot that cannot be read is skipped, so an older one is used.
+        """Return the newest snapshot of a fold up to position `at_most` with this schema; None if there is none. A
+        snapshot that cannot be read is skipped, so an older one is used.
 
         Raises:
             NoAnswer: The server does not answer, or stops to answer.

@@ -63,9 +63,8 @@ class ArchivedEventLog:
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of events from the archive, and then from the log forever, without a gap between them.
-
-        The archive is read only if the stream has dropped events after `after`.
+        """Yield batches of events from the archive, and then from the log forever, without a gap between them. The
+        archive is read only if the stream has dropped events after `after`.
 
         Raises:
             HistoryGone: The stream has dropped them, and the archive does not have them all.
@@ -203,9 +202,8 @@ async def _add(place: Place, archive: Archive, events: list[StoredEvent]) -> Arc
 
 
 async def trimmable_to(archive: Archive, snapshots: SnapshotStore) -> int:
-    """Return the position up to which the stream may drop its facts.
-
-    The archive has them, and each fold has a snapshot that contains them.
+    """Return the position up to which the stream may drop its facts. The archive has them, and each fold has a snapshot
+    that contains them.
 
     Raises:
         NotTrimmable: A fold has no snapshot.

@@ -66,13 +66,9 @@ class ArchivedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 def serving(
     snapshots: Iterable[ArchivedSnapshot], version: FoldVersion, at_most: int | None = None, *, after: int = 0
 ) -> list[ArchivedSnapshot]:
-    """Return the snapshots from which a fold of this version reaches a position, the nearest one first.
-
-    The later ones of the result are for the case that the nearest one cannot be read.
-
-    Args:
-        at_most: The position; None: any.
-        after: Only snapshots behind this position are worth loading.
+    """Return the snapshots from which a fold of this version reaches a position, the nearest one first. The later ones
+    of the result are for the case that the nearest one cannot be read. `at_most`: the position; None: any. `after`:
+    only snapshots behind this position are worth loading.
     """
     found = [
         each
@@ -88,10 +84,9 @@ def next_position(position: int, every: int) -> int:
 
 
 def kept_positions(positions: Iterable[int], last: int, *, every: int, dense: int) -> set[int]:
-    """Return the positions whose snapshots an archive keeps.
-
-    Among the newest `dense` facts, the distance stays `every`. It doubles between `dense` and 2 * `dense` facts ago,
-    again between 2 * `dense` and 4 * `dense`, and so on. So if the log doubles, half of `dense / every` is added.
+    """Return the positions whose snapshots an archive keeps. Among the newest `dense` facts, the distance stays
+    `every`. It doubles between `dense` and 2 * `dense` facts ago, again between 2 * `dense` and 4 * `dense`, and so on.
+    So if the log doubles, half of `dense / every` is added.
 
     Args:
         positions: Positions of the snapshots of one fold.
@@ -222,9 +217,8 @@ class ArchivedSnapshots:
     async def newest(
         self, fold: str, *, schema_fingerprint: str, at_most: int | None = None, after: int = 0
     ) -> Snapshot | None:
-        """Return the newest usable snapshot of a fold; None if there is none, or the place does not answer.
-
-        A snapshot that has changed, or that is of another log, is refused, and the next older one is used.
+        """Return the newest usable snapshot of a fold; None if there is none, or the place does not answer. A snapshot
+        that has changed, or that is of another log, is refused, and the next older one is used.
 
         Args:
             schema_fingerprint: Only snapshots with this fingerprint and the version of this code are usable.
@@ -270,9 +264,8 @@ class ArchivedSnapshots:
         return await read_snapshot(self._place, snapshot)
 
     async def position_before(self, moment: datetime) -> int:
-        """Return a position before which every fact occurred before `moment`, as near to `moment` as the lists tell.
-
-        A search for the moment may begin there. 0 if the archive has nothing earlier.
+        """Return a position before which every fact occurred before `moment`, as near to `moment` as the lists tell. A
+        search for the moment may begin there. 0 if the archive has nothing earlier.
 
         Raises:
             InvalidArchive: A list is not valid.

@@ -72,9 +72,6 @@ _decode = msgspec.json.Decoder(_Line).decode
 async def read_document(place: Place, name: str, form: type[T]) -> T | None:
     """Return a JSON document of an archive; None if the archive does not have it.
 
-    Args:
-        name: Name of the file.
-
     Raises:
         InvalidArchive: The document is not valid.
         PlaceTrouble: The place does not answer.

@@ -148,9 +148,8 @@ async def _begin(
 
 
 async def _without(place: Place, listed: SnapshotList, is_dropped: Callable[[ArchivedSnapshot], bool]) -> SnapshotList:
-    """Drop snapshots from the list, then delete the files that it does not name. Return the shorter list.
-
-    A run that ended between a file and the list has left such files, too.
+    """Drop snapshots from the list, then delete the files that it does not name. Return the shorter list. A run that
+    ended between a file and the list has left such files, too.
     """
     kept = [each for each in listed.snapshots if not is_dropped(each)]
     if len(kept) < len(listed.snapshots):

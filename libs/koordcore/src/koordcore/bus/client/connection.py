@@ -112,9 +112,8 @@ class ConnectionSettings:
 
 
 class BusConnection:
-    """The connection to the NATS server. All adapters of the process share it.
-
-    Until `open_connection` has opened it, `is_connected` is False, and requests fail with `NotConnected`.
+    """The connection to the NATS server. All adapters of the process share it. Until `open_connection` has opened it,
+    `is_connected` is False, and requests fail with `NotConnected`.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
@@ -236,10 +235,9 @@ class BusConnection:
             raise
 
     def expect(self, subjects: tuple[str, ...]) -> tuple[bytes, asyncio.Future[Reply]]:
-        """Return the token of a new one-time reply address, and the future of the answer to it.
-
-        The caller publishes with reply address `address(token)`, waits with `answer`, and then calls `forget(token)`.
-        If the server denies publishing to one of `subjects`, the future fails with `Denied`.
+        """Return the token of a new one-time reply address, and the future of the answer to it. The caller publishes
+        with reply address `address(token)`, waits with `answer`, and then calls `forget(token)`. If the server denies
+        publishing to one of `subjects`, the future fails with `Denied`.
         """
         token = b"%x" % next(self._tokens)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -278,9 +276,8 @@ class BusConnection:
         self.client.write(commands)
 
     def on_reconnect(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Register `action`, which is called when the connection is opened, reconnected, or closed permanently.
-
-        Return a function that removes it again.
+        """Register `action`, which is called when the connection is opened, reconnected, or closed permanently. Return
+        a function that removes it again.
         """
         key = next(self._tokens)
         self._on_reconnect[key] = action
@@ -345,9 +342,8 @@ _log: Final = logging.getLogger("koordcore.bus")
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """Call `read` until the log answers, and return its result. Wait 0.2 to 1 second between two attempts.
-
-    There is no deadline. Only the error `NoAnswer` leads to a further attempt.
+    """Call `read` until the log answers, and return its result. Wait 0.2 to 1 second between two attempts. There is no
+    deadline. Only the error `NoAnswer` leads to a further attempt.
     """
 
     def note(error: Exception, delay: float) -> None:

@@ -117,12 +117,9 @@ async def connect(settings: ConnectionSettings) -> BusConnection:
 
 
 async def open_connection(connection: BusConnection, waits: Callable[[str], None] = lambda _: None) -> None:
-    """Connect to the NATS server. Call it once for each `BusConnection`.
-
-    Several attempts are made in each second. If the call is cancelled or raises, the connection is closed.
-
-    Args:
-        waits: Called with the reason while no server answers: after a second, then after delays that grow to 30 s.
+    """Connect to the NATS server. Call it once for each `BusConnection`. Several attempts are made in each second. If
+    the call is cancelled or raises, the connection is closed. `waits`: called with the reason while no server answers:
+    after a second, then after delays that grow to 30 s.
 
     Raises:
         ConnectRefused: The server refuses user, TLS settings or seed, or a file of a secret or of TLS is not usable. At

@@ -34,10 +34,9 @@ class BusTransport(TcpTransport):
         return True
 
     async def readline(self) -> bytes:
-        """Return the next line of the server that is no PING. Lines are only read while the connection is opened.
-
-        The server sends a PING of its own if the client takes longer than 2 s. nats-py takes it for the answer to its
-        PING, and then the connection never counts as established.
+        """Return the next line of the server that is no PING. Lines are only read while the connection is opened. The
+        server sends a PING of its own if the client takes longer than 2 s. nats-py takes it for the answer to its PING,
+        and then the connection never counts as established.
         """
         while (line := await super().readline()).startswith(_PING):
             self.write(PONG)
@@ -86,9 +85,8 @@ def encode_headers(headers: dict[str, str]) -> bytes:
 
 
 def decode_headers(block: bytes) -> dict[str, str]:
-    """Decode the header block of a received message to name -> value.
-
-    A status line (`NATS/1.0 408 Request Timeout`) becomes the headers `Status` and `Description`.
+    """Decode the header block of a received message to name -> value. A status line (`NATS/1.0 408 Request Timeout`)
+    becomes the headers `Status` and `Description`.
     """
     lines = block.decode("utf-8", "replace").split("\r\n")
     found: dict[str, str] = {}
@@ -178,9 +176,8 @@ class BusClient(Client):
             await subscription.unsubscribe()
 
     def write(self, commands: bytes) -> None:
-        """Add encoded protocol commands to the send buffer.
-
-        The caller limits the size of the buffer and checks `is_connected`.
+        """Add encoded protocol commands to the send buffer. The caller limits the size of the buffer and checks
+        `is_connected`.
         """
         self._pending.append(commands)
         self._pending_data_size += len(commands)
@@ -189,10 +186,9 @@ class BusClient(Client):
             queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def close(self) -> None:
-        """Close the connection, also one that is gone. Buffered commands are dropped; `flush` sends them.
-
-        nats-py waits for the end of a connection in two tasks and cancels one. With TLS, both wait for one future of
-        asyncio, so the other wait is cancelled, too.
+        """Close the connection, also one that is gone. Buffered commands are dropped; `flush` sends them. nats-py waits
+        for the end of a connection in two tasks and cancels one. With TLS, both wait for one future of asyncio, so the
+        other wait is cancelled, too.
         """
         self._pending, self._pending_data_size = [], 0
         try:
@@ -203,9 +199,8 @@ class BusClient(Client):
                 raise
 
     async def _process_pong(self) -> None:
-        """Process the answer to the oldest PING, also if whoever waited for it has given up.
-
-        nats-py raises then, and reads no more from the connection.
+        """Process the answer to the oldest PING, also if whoever waited for it has given up. nats-py raises then, and
+        reads no more from the connection.
         """
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
@@ -213,7 +208,6 @@ class BusClient(Client):
 
     async def _send_ping(self, future: "asyncio.Future[bool] | None" = None) -> None:
         """Send all waiting commands, then PING. So the answer to `flush` proves that the server knows a subscription.
-
         nats-py sends PING first, while the command that subscribes still waits.
         """
         if self.is_connected and self._pending and self._transport is not None:

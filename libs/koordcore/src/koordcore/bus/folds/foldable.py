@@ -26,9 +26,8 @@ class Foldable(Protocol):
         ...
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the state at the time of the call as bytes, in pieces.
-
-        The caller may apply events before it has read all pieces. The pieces do not contain these events.
+        """Return the state at the time of the call as bytes, in pieces. The caller may apply events before it has read
+        all pieces. The pieces do not contain these events.
         """
         ...
 
@@ -62,15 +61,10 @@ class FoldSource(NamedTuple, Generic[F]):  # type: ignore[misc]  # generic named
 
 
 def restored(restore: Callable[[bytes], F], pieces: Iterable[bytes]) -> F:
-    """Return the state in a snapshot, without garbage collections meanwhile.
-
-    Each collection would look at all objects of the growing state, so that a large state takes five times as long. All
-    objects that the process has then are also excluded from later collections, because most of them live as long as the
-    state.
-
-    Args:
-        restore: Returns the state, given its joined bytes.
-        pieces: The pieces of the snapshot.
+    """Return the state in a snapshot, without garbage collections meanwhile. Each collection would look at all objects
+    of the growing state, so that a large state takes five times as long. All objects that the process has then are also
+    excluded from later collections, because most of them live as long as the state. `restore`: returns the state, given
+    its joined bytes.
     """
     collects = gc.isenabled()
     gc.disable()

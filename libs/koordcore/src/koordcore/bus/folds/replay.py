@@ -50,12 +50,9 @@ async def state_at(
 
 
 async def position_at_time(events: EventLog, moment: str, *, after: int | None = None) -> int:
-    """Return the position of the log just before the first event that occurred after `moment`.
-
-    Args:
-        moment: RFC 3339 time, UTC with microseconds, as in the header `Koord-Occurred-At`.
-        after: Position from which on the facts are read, because all earlier ones are known to have occurred before
-            `moment`; None: that before the first one of the stream.
+    """Return the position of the log just before the first event that occurred after `moment`. `moment`: RFC 3339 time,
+    UTC with microseconds, as in the header `Koord-Occurred-At`. `after`: position from which on the facts are read,
+    because all earlier ones are known to have occurred before `moment`; None: that before the first one of the stream.
 
     Returns:
         The position. 0 if all events are later; the newest position if no event is later.

@@ -33,9 +33,8 @@ LAG_SECONDS = 1.0
 
 
 class FoldRunner(Generic[F]):
-    """Runs one fold in one process: loads a snapshot, applies the events of the log in order, and saves snapshots.
-
-    Only `run` changes the state. Other tasks may read `state` while `run` waits for events.
+    """Runs one fold in one process: loads a snapshot, applies the events of the log in order, and saves snapshots. Only
+    `run` changes the state. Other tasks may read `state` while `run` waits for events.
 
     Args:
         name: Name of the fold in snapshots, in metrics and in the aggregate `fold.<name>`.
@@ -99,9 +98,8 @@ class FoldRunner(Generic[F]):
         self._heads: deque[tuple[int, float]] = deque()
 
     def trouble(self) -> str | None:
-        """Return the reason why the state is not up to date, one sentence; None if it is. Readiness checks use it.
-
-        The reason is that the fold has stopped or is still reading old events.
+        """Return the reason why the state is not up to date, one sentence; None if it is. Readiness checks use it. The
+        reason is that the fold has stopped or is still reading old events.
         """
         if self.halted is not None:
             return str(self.halted)
@@ -152,9 +150,8 @@ class FoldRunner(Generic[F]):
             self.state, self.position = await self._keeper.load(head.last_seq)
 
     async def run(self) -> None:
-        """Load the state, then apply events until the task is cancelled. The state stays readable after that.
-
-        An event that cannot be applied halts the fold before it, until an operator records a skip; this is no error.
+        """Load the state, then apply events until the task is cancelled. The state stays readable after that. An event
+        that cannot be applied halts the fold before it, until an operator records a skip; this is no error.
 
         Raises:
             ExceptionGroup: It contains `HistoryGone` if the next events were deleted from the log and no snapshot
@@ -189,10 +186,8 @@ class FoldRunner(Generic[F]):
                     await self._keeper.close()
 
     async def save_at_end(self) -> None:
-        """Save a snapshot when the process stops, so that the next start reads fewer events.
-
-        No-op if the fold has no store of snapshots, has not caught up, or has applied fewer than 5,000 events since its
-        last snapshot.
+        """Save a snapshot when the process stops, so that the next start reads fewer events. No-op if the fold has no
+        store of snapshots, has not caught up, or has applied fewer than 5,000 events since its last snapshot.
         """
         if self._keeper is not None and self.is_caught_up:
             await self._keeper.save_at_end(self.state, self.position)

@@ -20,10 +20,8 @@ KIND: Final = "fold"
 
 async def recorded_skips(log: EventLog, fold: str, *, halted_at: int | None = None) -> set[int]:
     """Return the sequences of the events that operators ordered this fold to skip. Waits until the log answers.
-
-    Args:
-        halted_at: Sequence of an event before which the fold halts. If the stream has dropped it, it may have dropped
-            the order to skip it, too. Then the archive is searched.
+    `halted_at`: sequence of an event before which the fold halts. If the stream has dropped it, it may have dropped the
+    order to skip it, too. Then the archive is searched.
 
     Raises:
         HistoryGone: The stream has dropped the event meanwhile, and there is no archive.
@@ -37,10 +35,8 @@ async def recorded_skips(log: EventLog, fold: str, *, halted_at: int | None = No
 
 
 def skipped_by(events: "list[StoredEvent]") -> set[int]:
-    """Return the sequences that the `EventSkipped` among these events name: the events that a fold must skip.
-
-    Args:
-        events: Events of one aggregate `fold.<name>`. Events that cannot be decoded are ignored.
+    """Return the sequences that the `EventSkipped` among these events name: the events that a fold must skip. `events`:
+    Events of one aggregate `fold.<name>`. Events that cannot be decoded are ignored.
     """
     skips: set[int] = set()
     for stored in events:

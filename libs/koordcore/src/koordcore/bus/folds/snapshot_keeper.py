@@ -68,12 +68,9 @@ class SnapshotKeeper(Generic[F]):
         return self._clock.monotonic() - self._moment
 
     async def load(self, at_most: int) -> tuple[F, int]:
-        """Return state and position of the newest usable snapshot; the empty state and 0 if there is none.
-
-        Waits until the store answers.
-
-        Args:
-            at_most: Sequence of the newest event in the log. A snapshot behind it belongs to another log.
+        """Return state and position of the newest usable snapshot; the empty state and 0 if there is none. Waits until
+        the store answers. `at_most`: sequence of the newest event in the log. A snapshot behind it belongs to another
+        log.
         """
         found = await patiently(
             lambda: self._store.newest(self._fold, schema_fingerprint=self._source.fingerprint, at_most=at_most)
@@ -84,9 +81,8 @@ class SnapshotKeeper(Generic[F]):
         return restored(self._source.restore, found.state), found.seq
 
     async def save(self, state: F, position: int) -> Snapshot:
-        """Save the state at this position now, and return the snapshot.
-
-        The state is captured before the first wait, so the fold may continue during the call.
+        """Save the state at this position now, and return the snapshot. The state is captured before the first wait, so
+        the fold may continue during the call.
         """
         return await self._save(self._taken(state, position))
 
@@ -104,9 +100,8 @@ class SnapshotKeeper(Generic[F]):
             await self._try_to_save(self._taken(state, position))
 
     async def close(self) -> None:
-        """Wait at most 5 s until a snapshot that is being saved is complete, then cancel the saving.
-
-        A partial snapshot would stay in the store.
+        """Wait at most 5 s until a snapshot that is being saved is complete, then cancel the saving. A partial snapshot
+        would stay in the store.
         """
         if self._saving is not None:
             await asyncio.wait({self._saving}, timeout=LAST_SNAPSHOT_SECONDS)

@@ -48,9 +48,8 @@ _LAYOUT: Final = re.compile(
 
 
 class EventHeaders(DeferredHeaders):
-    """Headers of an event that a NATS server delivered. They are parsed at the first access.
-
-    So a fold can recognise its own events by their id without parsing.
+    """Headers of an event that a NATS server delivered. They are parsed at the first access. So a fold can recognise
+    its own events by their id without parsing.
     """
 
     __slots__ = ("_block", "_read", "_texts")

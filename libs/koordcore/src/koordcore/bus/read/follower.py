@@ -49,9 +49,8 @@ _decode_created = msgspec.json.Decoder(_Created).decode
 
 
 class Follower:
-    """Reads one stream in order and without gaps, over an ephemeral consumer.
-
-    Each call of `follow` or `history` has its own consumer. Calls may be concurrent.
+    """Reads one stream in order and without gaps, over an ephemeral consumer. Each call of `follow` or `history` has
+    its own consumer. Calls may be concurrent.
 
     Args:
         reader: Reads the bounds of the stream at its leader.
@@ -84,9 +83,8 @@ class Follower:
     async def follow(
         self, after: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of later events forever, in order and without gaps.
-
-        After a gap, a reconnect or a missed heartbeat, a new consumer continues behind the last event that was yielded.
+        """Yield batches of later events forever, in order and without gaps. After a gap, a reconnect or a missed
+        heartbeat, a new consumer continues behind the last event that was yielded.
 
         Args:
             after: Sequence of the last event that the caller has; 0 for none.
@@ -103,9 +101,8 @@ class Follower:
     async def history(
         self, after: int, upto: int, *, kinds: Sequence[str] | None = None, batch: int = 500
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield batches of the events from `after` + 1 to `upto` in order, and end.
-
-        If the stream does not reach `upto` yet, it waits until it does. Arguments and errors are those of `follow`.
+        """Yield batches of the events from `after` + 1 to `upto` in order, and end. If the stream does not reach `upto`
+        yet, it waits until it does. Arguments and errors are those of `follow`.
         """
         async for events in self._batches(after, upto, kinds, batch):
             yield events
@@ -159,9 +156,8 @@ class Follower:
                 await asyncio.sleep(_jitter(pause_after(reconnects)))
 
     async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
-        """Return the position at which a history continues after its consumer had no more messages.
-
-        This is `upto` if no events are left.
+        """Return the position at which a history continues after its consumer had no more messages. This is `upto` if
+        no events are left.
 
         The consumer may be on a server that is behind (event-bus spec, 13), so this asks the leader for the next event.
         """

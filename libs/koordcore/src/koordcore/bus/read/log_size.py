@@ -55,9 +55,8 @@ class _Info(msgspec.Struct):
 async def watch_log_size(
     connection: BusConnection, names: BusNames, metrics: BusMetrics, room: LogRoom, *, pause: float = _PAUSE_SECONDS
 ) -> None:
-    """Look at the size of the stream of facts and its limit again and again, until cancelled.
-
-    If the server does not answer, the last figures stay.
+    """Look at the size of the stream of facts and its limit again and again, until cancelled. If the server does not
+    answer, the last figures stay.
 
     Args:
         connection: Connection of a user that may read the settings of the stream.

@@ -55,13 +55,9 @@ class _Clustered(msgspec.Struct):
 
 
 def difference(copies: list[CopyDigest]) -> str:
-    """Return the first difference between the copies as a sentence; empty if they are equal.
-
-    If most servers have equal copies at this place, the sentence names one of these servers, so that the wrong copy is
-    known.
-
-    Args:
-        copies: At least one copy.
+    """Return the first difference between the copies as a sentence; empty if they are equal. If most servers have equal
+    copies at this place, the sentence names one of these servers, so that the wrong copy is known. `copies`: at least
+    one copy.
     """
     for block in sorted({block for copy in copies for block in copy.blocks}):
         servers: dict[str | None, list[str]] = {}
@@ -78,12 +74,9 @@ def difference(copies: list[CopyDigest]) -> str:
 
 
 async def read_copies(connection: BusConnection, stream: str, prefix: str) -> list[CopyDigest]:
-    """Read the copy of each server up to the last message that the leader has now, in order of the servers' names.
-
-    A copy that could not be read, because its server did not get a consumer in 30 attempts, has 0 messages.
-
-    Args:
-        connection: Connection of a user that may follow the stream.
+    """Read the copy of each server up to the last message that the leader has now, in order of the servers' names. A
+    copy that could not be read, because its server did not get a consumer in 30 attempts, has 0 messages. `connection`:
+    Connection of a user that may follow the stream.
 
     Raises:
         ApiError: The server refused a consumer.
@@ -146,9 +139,8 @@ def _leader(answer: _Clustered) -> str:
 
 
 async def _digest(feed: Feed, server: str, last: int) -> CopyDigest | None:
-    """Read a copy up to a position. A copy that sends nothing for a while ends there.
-
-    Return None if the consumer failed, because then the rest of the copy is unknown.
+    """Read a copy up to a position. A copy that sends nothing for a while ends there. Return None if the consumer
+    failed, because then the rest of the copy is unknown.
     """
     blocks: dict[int, str] = {}
     messages = position = block = 0

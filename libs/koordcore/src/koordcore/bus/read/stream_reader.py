@@ -114,9 +114,8 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
 
 
 async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
-    """Send a request to the JetStream API until the server answers, and return the payload of the answer.
-
-    The request must be safe to repeat. It is repeated while there is no answer, or the server is not ready.
+    """Send a request to the JetStream API until the server answers, and return the payload of the answer. The request
+    must be safe to repeat. It is repeated while there is no answer, or the server is not ready.
 
     Args:
         subject: Subject of the API call.
@@ -140,9 +139,7 @@ async def stream_info(
     connection: BusConnection, stream: str, ask: Callable[[BusConnection, str, bytes], Awaitable[bytes]] = api
 ) -> dict[str, Any] | None:
     """Return what the server says about a stream: configuration, size, replicas. None: the stream does not exist.
-
-    Args:
-        ask: `api`, or `patient_api` to repeat the request until the server is ready.
+    `ask`: `api`, or `patient_api` to repeat the request until the server is ready.
 
     Raises:
         ApiError: The server refused the request.
@@ -174,10 +171,9 @@ def nanoseconds(text: str) -> int:
 
 
 class StreamReader:
-    """Single reads of one stream, answered by the stream's leader. Methods may be called concurrently.
-
-    All methods repeat a read while the server does not answer, and raise `NoAnswer` after the deadline. They raise
-    `Misconfigured` if the stream does not exist.
+    """Single reads of one stream, answered by the stream's leader. Methods may be called concurrently. All methods
+    repeat a read while the server does not answer, and raise `NoAnswer` after the deadline. They raise `Misconfigured`
+    if the stream does not exist.
 
     Args:
         deadline: Real seconds after which one read is not repeated any more.
@@ -208,16 +204,14 @@ class StreamReader:
         return await self._message(_ByLast(subject))
 
     async def next_of(self, subject: str, seq: int) -> StoredEvent | None:
-        """Return the first message of a subject with a sequence of at least `seq`; None if there is none.
-
-        The subject may contain wildcards.
+        """Return the first message of a subject with a sequence of at least `seq`; None if there is none. The subject
+        may contain wildcards.
         """
         return await self._message(_ByNext(subject, seq))
 
     async def since(self, subject: str, moment: datetime) -> StoredEvent | None:
-        """Return the first message of a subject that the server stored at or after a moment; None if there is none.
-
-        The subject may contain wildcards.
+        """Return the first message of a subject that the server stored at or after a moment; None if there is none. The
+        subject may contain wildcards.
         """
         return await self._message(_BySince(subject, moment.astimezone(UTC).isoformat()))
 
@@ -241,9 +235,8 @@ class StreamReader:
         return found
 
     async def between(self, subject: str, begin: datetime, end: datetime) -> list[StoredEvent]:
-        """Return all messages of a subject that the server stored from `begin` to `end` (both included), in order.
-
-        The subject may contain wildcards.
+        """Return all messages of a subject that the server stored from `begin` to `end` (both included), in order. The
+        subject may contain wildcards.
         """
         found: list[StoredEvent] = []
         event = await self.since(subject, begin)
@@ -271,11 +264,8 @@ _NOT_FOUND: Final = "404"
 async def newest_of(
     connection: BusConnection, stream: str, subject: str, *, deadline: float
 ) -> tuple[dict[str, str], bytes] | None:
-    """Return headers and body of the newest message of a subject; None if there is none. The answer may be old.
-
-    Args:
-        stream: Name of the stream. It must allow direct gets.
-        deadline: Real seconds after which no further attempt is made.
+    """Return headers and body of the newest message of a subject; None if there is none. The answer may be old. It must
+    allow direct gets. `deadline`: real seconds after which no further attempt is made.
 
     Raises:
         NoAnswer: No replica has answered with a message, or with its absence, within the deadline.

@@ -56,9 +56,8 @@ class Change(StrEnum):
 
 
 async def bootstrap(connection: BusConnection, specs: Iterable[StreamSpec]) -> dict[str, Change]:
-    """Create the given streams on the NATS server. Change those that exist if no data is lost.
-
-    If one stream must not be changed, none is created or changed.
+    """Create the given streams on the NATS server. Change those that exist if no data is lost. If one stream must not
+    be changed, none is created or changed.
 
     Returns:
         Stream name -> change.
@@ -102,7 +101,6 @@ def require_version(version: str) -> None:
 
 async def until_created(connection: BusConnection, names: BusNames, waits: Callable[[str], None]) -> None:
     """Wait until the streams of a cluster exist, however long that takes, and also while the server does not answer.
-
     The stream of facts is created last, so only this stream is looked for. A service has the right to read it.
 
     Args:
@@ -146,12 +144,9 @@ async def _planned(connection: BusConnection, spec: StreamSpec) -> tuple[Change,
 
 
 def compare(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the fields of a stream's configuration that differ from the wanted ones.
-
-    Args:
-        found: Configuration on the server, as JSON of the JetStream API.
-        wanted: Configuration that the stream must have. Fields of `found` that it lacks are ignored, except
-            `republish`.
+    """Return the fields of a stream's configuration that differ from the wanted ones. `found`: configuration on the
+    server, as JSON of the JetStream API. `wanted`: configuration that the stream must have. Fields of `found` that it
+    lacks are ignored, except `republish`.
 
     Returns:
         Field -> (value in `found`, value in `wanted`); empty if nothing differs.
@@ -189,11 +184,8 @@ class ConsumerSpec:
     backoff_seconds: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
 
     def delay_seconds(self, deliveries: int) -> float:
-        """Return the delay in seconds before a failed message is delivered again.
-
-        Args:
-            deliveries: Number of failed deliveries so far, from 1. Beyond the length of `backoff_seconds`, the last
-                delay applies.
+        """Return the delay in seconds before a failed message is delivered again. `deliveries`: number of failed
+        deliveries so far, from 1. Beyond the length of `backoff_seconds`, the last delay applies.
         """
         return self.backoff_seconds[min(deliveries, len(self.backoff_seconds)) - 1]
 

@@ -56,9 +56,8 @@ LIST: Final = "exempt.json"
 
 
 def take_spare(authority: Path, user: str, seed_file: Path) -> None:
-    """Move the first key that is held in reserve for a user to the place of the user's own key.
-
-    No-op if the user has a key already, or if there is none in reserve.
+    """Move the first key that is held in reserve for a user to the place of the user's own key. No-op if the user has a
+    key already, or if there is none in reserve.
 
     Args:
         authority: Folder of the keys in reserve, `spare-<user>-<number>.seed`. The file is taken out of it.
@@ -72,14 +71,9 @@ def take_spare(authority: Path, user: str, seed_file: Path) -> None:
 
 
 def exempt_keys(authority: Path, users: Sequence[NatsUser]) -> tuple[tuple[str, ...], bool]:
-    """Bring the list `auth_users` up to date, store it, and return it.
-
-    If the key of a user is not in the list, this key and three keys in reserve for the user are added. No key is ever
-    removed.
-
-    Args:
-        authority: Folder of the keys in reserve and of the stored list. Missing keys in reserve are made.
-        users: All users with their present keys.
+    """Bring the list `auth_users` up to date, store it, and return it. If the key of a user is not in the list, this
+    key and three keys in reserve for the user are added. No key is ever removed. `authority`: folder of the keys in
+    reserve and of the stored list. Missing keys in reserve are made. `users`: all users with their present keys.
 
     Returns:
         The public keys, and whether the list has grown, so that the servers must be restarted.
@@ -171,9 +165,8 @@ class Installation:
         return (AUTHORITY, SERVERS, ACCESS, *users, *self.certificates, *((POSTGRES,) if self.postgres else ()))
 
     def serving_hosts(self, manifest: ServiceManifest) -> tuple[str, ...]:
-        """Return the host names and addresses in the certificate of a user's HTTP server.
-
-        Empty if it has no such server.
+        """Return the host names and addresses in the certificate of a user's HTTP server. Empty if it has no such
+        server.
         """
         kind, _, node = manifest.name.partition("-")
         if kind not in SERVING:
@@ -183,13 +176,9 @@ class Installation:
 
 
 def write_installation(wanted: Installation, now: datetime.datetime) -> bool:
-    """Write the files of an installation. Existing keys, and certificates that are valid long enough, are kept.
-
-    The servers read a changed configuration after a reload (`nats-server --signal reload`); no restart is needed. A
-    user whose folder was deleted, and who is not wanted any more, is unknown to them from then on.
-
-    Args:
-        now: The time in UTC.
+    """Write the files of an installation. Existing keys, and certificates that are valid long enough, are kept. The
+    servers read a changed configuration after a reload (`nats-server --signal reload`); no restart is needed. A user
+    whose folder was deleted, and who is not wanted any more, is unknown to them from then on. `now`: the time in UTC.
 
     Returns:
         Whether the servers must be restarted, one after the other: they refuse to reload this change.

@@ -247,11 +247,8 @@ class NodeTokens:
         self._key = OKPKey.import_key(file.read_bytes())
 
     def issue(self, node: str, now: datetime.datetime, validity: datetime.timedelta = LONGEST) -> str:
-        """Return a new token of a node.
-
-        Args:
-            now: The time in UTC.
-            validity: Time until it is refused, at most 24 hours; more is cut.
+        """Return a new token of a node. `now`: the time in UTC. `validity`: time until it is refused, at most 24 hours;
+        more is cut.
         """
         issued = int(now.timestamp())
         claims: dict[str, object] = {

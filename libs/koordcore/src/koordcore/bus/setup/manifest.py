@@ -185,12 +185,7 @@ def agent(node: str = "*", *, name: str = "agent", for_proxy: bool = False) -> S
 
 
 def criproxy(node: str = "*", *, name: str = "criproxy") -> ServiceManifest:
-    """Return the manifest of a CRI proxy.
-
-    Args:
-        node: Subject token of its node; "*" for every node.
-        name: Name of the NATS user.
-    """
+    """Return the manifest of a CRI proxy. `node`: subject token of its node; "*" for every node."""
     return ServiceManifest(name=name, proxy_nodes=node)
 
 

@@ -25,10 +25,8 @@ class NotPromotable(Exception):
 
 
 async def create_mirror(connection: BusConnection, facts: StreamSpec) -> None:
-    """Create the mirror of a stream of facts on its server. If it exists, nothing is changed.
-
-    Args:
-        connection: Connection of the user `bootstrap` to the server of the mirror.
+    """Create the mirror of a stream of facts on its server. If it exists, nothing is changed. `connection`: connection
+    of the user `bootstrap` to the server of the mirror.
 
     Raises:
         ServerTooOld: The version of the server is not supported.
@@ -43,11 +41,8 @@ async def create_mirror(connection: BusConnection, facts: StreamSpec) -> None:
 
 
 async def promote_mirror(connection: BusConnection, facts: StreamSpec) -> int:
-    """Turn a mirror into the stream of facts, and return the position of its last fact.
-
-    Args:
-        connection: Connection of the user `bootstrap` to the server of the mirror.
-        facts: Settings of the stream of facts.
+    """Turn a mirror into the stream of facts, and return the position of its last fact. `connection`: connection of the
+    user `bootstrap` to the server of the mirror.
 
     Raises:
         NotPromotable: The stream is not a mirror, or the servers that it mirrors are still alive.
@@ -68,9 +63,7 @@ async def promote_mirror(connection: BusConnection, facts: StreamSpec) -> int:
 
 
 def silent_seconds(mirror: dict[str, Any]) -> float | None:
-    """Return the time since a mirror has heard of the first servers, in seconds. None: never.
-
-    Args:
-        mirror: The part `mirror` of the server's answer about the stream.
+    """Return the time since a mirror has heard of the first servers, in seconds. None: never. `mirror`: the part
+    `mirror` of the server's answer about the stream.
     """
     return None if mirror["active"] < 0 else mirror["active"] / 1e9

@@ -24,10 +24,8 @@ CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:
-    """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied.
-
-    Args:
-        manifest: Rights of the user: subjects and kinds of facts.
+    """Return the subjects that a NATS user may publish and subscribe to. All other subjects are denied. `manifest`:
+    Rights of the user: subjects and kinds of facts.
     """
     publish: list[str] = []
     subscribe: list[str] = [f"_INBOX_{manifest.name}.>"]
@@ -105,11 +103,8 @@ def seed_file(directory: Path, principal: str) -> Path:
 def nats_users(
     names: BusNames, directory: Path, manifests: Iterable[ServiceManifest] = EMBEDDED
 ) -> tuple[NatsUser, ...]:
-    """Return the users for the configuration of the NATS server. Create missing key files with mode 0600.
-
-    Args:
-        directory: Folder of the key files.
-        manifests: Rights of each user: subjects and kinds of facts.
+    """Return the users for the configuration of the NATS server. Create missing key files with mode 0600. `manifests`:
+    rights of each user: subjects and kinds of facts.
 
     Raises:
         nkeys.NkeysError: A file does not contain a valid seed.
@@ -118,11 +113,8 @@ def nats_users(
 
 
 def nats_user(manifest: ServiceManifest, names: BusNames, seed: Path) -> NatsUser:
-    """Return one user for the configuration of the NATS server. Create its key file if it does not exist.
-
-    Args:
-        manifest: Rights of the user: subjects and kinds of facts.
-        seed: Path of the key file.
+    """Return one user for the configuration of the NATS server. Create its key file if it does not exist. `manifest`:
+    rights of the user: subjects and kinds of facts. `seed`: path of the key file.
 
     Raises:
         nkeys.NkeysError: The file does not contain a valid seed.
@@ -150,10 +142,8 @@ def _keys(names: BusNames, manifest: ServiceManifest) -> str:
 
 
 def _own_aggregate(names: BusNames, kind: str, node: str) -> list[str]:
-    """Return the subjects of a process on a node, which is the only writer of its aggregate.
-
-    So a direct get of its own subject settles a lost acknowledgement. Leader reads would let it read every fact of the
-    cluster.
+    """Return the subjects of a process on a node, which is the only writer of its aggregate. So a direct get of its own
+    subject settles a lost acknowledgement. Leader reads would let it read every fact of the cluster.
     """
     subject = f"{names.prefix('ev')}{kind}.{node}"
     return [subject, f"$JS.API.DIRECT.GET.{names.ev}.{subject}"]
@@ -173,9 +163,8 @@ def _follow(stream: str) -> list[str]:
 
 
 def _work(stream: str) -> list[str]:
-    """Return the subjects for working on a stream with a durable consumer of the bootstrap job.
-
-    They allow to pull messages and to acknowledge them, in both forms of reply subjects.
+    """Return the subjects for working on a stream with a durable consumer of the bootstrap job. They allow to pull
+    messages and to acknowledge them, in both forms of reply subjects.
     """
     return [
         f"$JS.API.CONSUMER.INFO.{stream}.>",

@@ -49,7 +49,6 @@ class Republish:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSpec:
     """Configuration that one stream on the NATS server must have. Fields are named like those of the JetStream API.
-
     Sizes are in bytes, ages and windows in seconds. Age 0 keeps messages forever; -1 means no limit.
     """
 
@@ -103,12 +102,9 @@ class StreamSpec:
 
 
 def streams(names: BusNames, *, replicas: int, sizes: StreamSizes | None = None) -> tuple[StreamSpec, ...]:
-    """Return the configurations of all streams of one cluster.
-
-    Args:
-        replicas: Number of servers that store each stream with facts, requests or desired state: 3 in production, 1 on
-            a single server. Other streams have one.
-        sizes: Largest size of each stream; None: the defaults.
+    """Return the configurations of all streams of one cluster. `replicas`: number of servers that store each stream
+    with facts, requests or desired state: 3 in production, 1 on a single server. Other streams have one. `sizes`:
+    largest size of each stream; None: the defaults.
     """
     limits = sizes or StreamSizes()
     c = names.cluster

@@ -42,9 +42,8 @@ class TlsFiles:
 
 
 def ensure_tls_files(directory: Path, *, now: datetime.datetime, hosts: Sequence[str] = LOOPBACK_HOSTS) -> TlsFiles:
-    """Return the TLS files in a folder. Files that are missing, end within 30 days, or lack a host are made anew.
-
-    New certificates are valid for a year. An authority that is valid for at least another year is kept, so that clients
+    """Return the TLS files in a folder. Files that are missing, end within 30 days, or lack a host are made anew. New
+    certificates are valid for a year. An authority that is valid for at least another year is kept, so that clients
     need no new `ca.crt`.
 
     Args:

@@ -38,9 +38,8 @@ class NoSuchItem(Exception):
 
 
 class DeadLetters:
-    """The dead letters of one cluster: work items that failed too often.
-
-    Workers store them; `koord bus dlq` handles them.
+    """The dead letters of one cluster: work items that failed too often. Workers store them; `koord bus dlq` handles
+    them.
     """
 
     def __init__(self, connection: BusConnection, names: BusNames, *, follower: FollowerSettings = DEFAULTS) -> None:
@@ -58,10 +57,8 @@ class DeadLetters:
         )
 
     async def park(self, parked: Parked) -> int:
-        """Store a work item that failed too often as a dead letter.
-
-        If this message of this consumer is already stored, nothing is stored. The server recognises that only within
-        the duplicate window of the stream.
+        """Store a work item that failed too often as a dead letter. If this message of this consumer is already stored,
+        nothing is stored. The server recognises that only within the duplicate window of the stream.
 
         If the server would refuse it for its size, only the beginning of the body is stored, with size and hash.
 
@@ -103,9 +100,8 @@ class DeadLetters:
         return _item(stored)
 
     async def retry(self, number: int) -> ParkedItem:
-        """Publish the original request of a dead letter again, delete the dead letter, and return it.
-
-        Only a request from a work queue (`cmd`) can be published again. A fact must not be appended twice.
+        """Publish the original request of a dead letter again, delete the dead letter, and return it. Only a request
+        from a work queue (`cmd`) can be published again. A fact must not be appended twice.
 
         Raises:
             NoSuchItem: No dead letter has this number (any more).

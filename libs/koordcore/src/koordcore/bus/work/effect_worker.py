@@ -59,10 +59,9 @@ Handler = Callable[[WorkItem], Awaitable[None]]
 
 
 class Worker:
-    """Handles the messages of one durable consumer with a handler, at most `workers` of them at a time.
-
-    The context manager starts and stops it. If the handler raises, the message is delivered again after a delay. If it
-    fails too often or raises `PermanentFailure`, it becomes a dead letter.
+    """Handles the messages of one durable consumer with a handler, at most `workers` of them at a time. The context
+    manager starts and stops it. If the handler raises, the message is delivered again after a delay. If it fails too
+    often or raises `PermanentFailure`, it becomes a dead letter.
 
     Args:
         spec: The consumer, with its delays and its largest number of deliveries. It must exist on the server.

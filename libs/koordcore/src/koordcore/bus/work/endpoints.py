@@ -71,11 +71,9 @@ class _Reply(NamedTuple):
 
 
 class EndpointServer:
-    """Answers the requests to the endpoints of one service.
-
-    If it has several instances, each request goes to one of them. A request with the id of one of the last 256 is not
-    carried out again, but gets the same answer. If the handler does not end within the caller's timeout (60 s at most),
-    or raises, the caller gets an error reply.
+    """Answers the requests to the endpoints of one service. If it has several instances, each request goes to one of
+    them. A request with the id of one of the last 256 is not carried out again, but gets the same answer. If the
+    handler does not end within the caller's timeout (60 s at most), or raises, the caller gets an error reply.
 
     Args:
         workers: Largest number of requests per endpoint that are handled at once.

@@ -38,9 +38,8 @@ async def ask(
     request_id: str = "",
     waits_for_service: bool = True,
 ) -> A:
-    """Send a request to an endpoint of a service, and return the answer. Repeat it while the service is unavailable.
-
-    If the endpoint prefers standby instances, the leader is asked only if none of them answers.
+    """Send a request to an endpoint of a service, and return the answer. Repeat it while the service is unavailable. If
+    the endpoint prefers standby instances, the leader is asked only if none of them answers.
 
     Args:
         endpoint: Endpoint to call.

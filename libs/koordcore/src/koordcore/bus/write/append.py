@@ -36,46 +36,31 @@ from koordcore.ports import eventlog
 
 def is_forgotten(event: NewEvent, last_seq: int) -> bool:
     """Whether the writer had folded the last fact of the event's aggregate, and its fold has dropped the aggregate.
-
     Only kinds of aggregates whose names return are dropped and then used again. For the other kinds, an expected
-    position 0 means that the aggregate must be new.
-
-    Args:
-        event: The event to append.
-        last_seq: Sequence of the last fact of its aggregate in the log; 0 if the log has none.
+    position 0 means that the aggregate must be new. `last_seq`: sequence of the last fact of its aggregate in the log;
+    0 if the log has none.
     """
     return event.expected_last == 0 < last_seq <= event.based_on and event.ref.kind in RETURNING
 
 
 def is_trimmed(event: NewEvent, first_seq: int) -> bool:
-    """Whether the last fact of the event's aggregate is not in the log any more, and the writer had folded it.
-
-    A writer that had folded every trimmed fact knows the last one of the aggregate. Another writer may be behind it.
-
-    Args:
-        event: The event to append.
-        first_seq: Sequence of the oldest fact in the log.
+    """Whether the last fact of the event's aggregate is not in the log any more, and the writer had folded it. A writer
+    that had folded every trimmed fact knows the last one of the aggregate. Another writer may be behind it.
+    `first_seq`: sequence of the oldest fact in the log.
     """
     return 0 < event.expected_last < first_seq <= event.based_on + 1
 
 
 def known_up_to(event: NewEvent) -> int:
-    """Return the position behind which facts of the event's aggregate are new to its writer, after a conflict.
-
-    Of a name that returns, the fold may have dropped the last position. All facts up to `based_on` are folded.
+    """Return the position behind which facts of the event's aggregate are new to its writer, after a conflict. Of a
+    name that returns, the fold may have dropped the last position. All facts up to `based_on` are folded.
     """
     return event.expected_last or (event.based_on if event.ref.kind in RETURNING else 0)
 
 
 def is_folded(event: NewEvent, seq: int) -> bool:
-    """Whether the writer of an event had folded a fact of its aggregate.
-
-    Such a fact is never the event itself: the writer decided the event later. Of a name that returns, it may be a fact
-    about an earlier object of this name.
-
-    Args:
-        event: The event to append.
-        seq: Sequence of the fact in the log.
+    """Whether the writer of an event had folded a fact of its aggregate. Such a fact is never the event itself: the
+    writer decided the event later. Of a name that returns, it may be a fact about an earlier object of this name.
     """
     return seq <= known_up_to(event)
 
@@ -135,9 +120,8 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
-    """Check the size of each event.
-
-    If a message were larger than the server allows, the server would close the connection.
+    """Check the size of each event. If a message were larger than the server allows, the server would close the
+    connection.
 
     Args:
         events: The events of an append.
@@ -157,9 +141,8 @@ def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_p
 
 
 class Appender:
-    """Appends events of one process to the stream of facts.
-
-    Calls may be concurrent, but only one per aggregate at a time.
+    """Appends events of one process to the stream of facts. Calls may be concurrent, but only one per aggregate at a
+    time.
     """
 
     def __init__(
@@ -181,14 +164,12 @@ class Appender:
         self._nuid = NUID()
 
     async def append(self, events: Sequence[NewEvent], deadline: float) -> eventlog.AppendOutcome:
-        """Append all events or none, and repeat the same bytes until the outcome is known or `deadline` has passed.
+        """Append all events or none, and repeat the same bytes until the outcome is known or `deadline` has passed. At
+        most 1000 single events and 20 batches of this process are under way at once; further appends wait, also beyond
+        the deadline. Outcome and duration are reported as metrics.
 
-        At most 1000 single events and 20 batches of this process are under way at once; further appends wait, also
-        beyond the deadline. Outcome and duration are reported as metrics.
-
-        Args:
-            events: 1 to 1000 sealed events of different aggregates. Several are one atomic batch.
-            deadline: Real seconds from now after which nothing is sent again; the outcome is then `Unavailable`.
+        `events`: 1 to 1000 sealed events of different aggregates. Several are one atomic batch. `deadline`: real
+        seconds from now after which nothing is sent again; the outcome is then `Unavailable`.
 
         Raises:
             Unsendable: The number of events, a name, an id or a size is one that the log never accepts.
@@ -302,9 +283,8 @@ class Appender:
         return b"".join(commands)
 
     async def _read_back(self, events: Sequence[NewEvent]) -> eventlog.AppendOutcome | None:
-        """Read the aggregates of our events and return whether the append was stored or refused.
-
-        Returns None if no aggregate has a new event yet.
+        """Read the aggregates of our events and return whether the append was stored or refused. Returns None if no
+        aggregate has a new event yet.
 
         Raises:
             KnownId: An id belongs to another event that the caller had already folded.
@@ -337,7 +317,6 @@ class Appender:
 
     async def _expecting_again(self, events: Sequence[NewEvent], conflict: eventlog.Conflict) -> list[NewEvent]:
         """Return the events to append instead if no decision of the conflict is outdated; else an empty list.
-
         `expectations` describes the two cases: the fold, or the log, has dropped the aggregate.
         """
         moved = dict(conflict.moved)
@@ -374,10 +353,9 @@ class Appender:
 
 
 def is_same_event(event: NewEvent, stored: StoredEvent) -> bool:
-    """Return whether a stored event with the id of `event` also has its aggregate and body.
-
-    They may differ: a process that was killed after an append may decide differently after its restart, with equal
-    ids. The new event is then not in the log, and its append is a conflict.
+    """Return whether a stored event with the id of `event` also has its aggregate and body. They may differ: a process
+    that was killed after an append may decide differently after its restart, with equal ids. The new event is then not
+    in the log, and its append is a conflict.
     """
     return stored.event_id == event.event_id and stored.body == event.body and stored.ref == event.ref
 

@@ -65,10 +65,8 @@ _ACTIONS: dict[int, Action] = {
 
 
 def classify(answer: AppendReply) -> AppendReaction:
-    """Return the next step of the appender after an answer of the NATS server to an append.
-
-    After an unknown error of the server (5xx) or an overload (429), the append is repeated. Other unknown errors end
-    it.
+    """Return the next step of the appender after an answer of the NATS server to an append. After an unknown error of
+    the server (5xx) or an overload (429), the append is repeated. Other unknown errors end it.
 
     Source: event-bus spec, 4.3.
     """

@@ -78,8 +78,7 @@ class OwnFactLog:
         return await self._appender.append(events, deadline)
 
     async def last_of(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the newest event of an aggregate; None if it has none.
-
-        The answer may be older than the stream, because any replica may give it.
+        """Return the newest event of an aggregate; None if it has none. The answer may be older than the stream,
+        because any replica may give it.
         """
         return await self._reader.last_of(self._names.subject("ev", ref))

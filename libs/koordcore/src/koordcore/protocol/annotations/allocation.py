@@ -102,14 +102,9 @@ class _Reservation(msgspec.Struct, frozen=True):
 
 
 def allocation_annotations(allocation: allocations.Allocation, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations that binding a pod with this allocation sets on it.
-
-    A binding cannot remove an annotation. If the pod was created with an allocation annotation that does not apply, the
-    annotation is set to the empty text, which means "no allocation".
-
-    Args:
-        allocation: Allocation of the pod.
-        present: Annotations that the pod object has now.
+    """Return the annotations that binding a pod with this allocation sets on it. A binding cannot remove an annotation.
+    If the pod was created with an allocation annotation that does not apply, the annotation is set to the empty text,
+    which means "no allocation".
     """
     written = {key: "" for key in ALLOCATION_KEYS if present.get(key)} if present else {}
     if allocation is allocations.NOTHING:
@@ -132,10 +127,9 @@ def allocation_annotations(allocation: allocations.Allocation, present: Mapping[
 
 
 def parse_allocation(annotations: Mapping[str, str]) -> allocations.Allocation:
-    """Read the allocation of a pod from its annotations.
-
-    Used for pods that another scheduler bound, and for pods whose placement was lost with the log. An absent or empty
-    annotation adds nothing. The annotations do not contain the quota, nor the amounts taken from a reservation.
+    """Read the allocation of a pod from its annotations. Used for pods that another scheduler bound, and for pods whose
+    placement was lost with the log. An absent or empty annotation adds nothing. The annotations do not contain the
+    quota, nor the amounts taken from a reservation.
 
     Raises:
         InvalidInput: An annotation is not valid JSON, or one of its values is invalid.
@@ -231,9 +225,8 @@ def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
 
 
 def _spec_of(annotations: Mapping[str, str]) -> _ResourceSpec:
-    """Return the resource-spec that the user requested, or defaults if the annotation is invalid.
-
-    PreFilter reports the invalid annotation.
+    """Return the resource-spec that the user requested, or defaults if the annotation is invalid. PreFilter reports the
+    invalid annotation.
     """
     text = annotations.get(keys.RESOURCE_SPEC)
     try:
@@ -300,10 +293,9 @@ class Bound(NamedTuple):
 
 
 def without_typed_annotations(annotations: Mapping[str, str]) -> Bound:
-    """Split the annotations of a bound pod into allocation, gang and the rest.
-
-    It reads what `binding_annotations` has written. The allocation lacks what annotations do not contain: the quota,
-    and the amounts taken from a Reservation. An invalid annotation counts as absent.
+    """Split the annotations of a bound pod into allocation, gang and the rest. It reads what `binding_annotations` has
+    written. The allocation lacks what annotations do not contain: the quota, and the amounts taken from a Reservation.
+    An invalid annotation counts as absent.
     """
     typed = (*ALLOCATION_KEYS, *BOUND_GANG_KEYS)
     others = {key: text for key, text in annotations.items() if key not in typed}

@@ -30,9 +30,8 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
-    """CPU manager of a node's kubelet: policy, options and reserved CPUs, from the annotation `cpu-manager-policy`.
-
-    The annotation belongs to the NodeResourceTopology. Fields are empty if the agent did not report them.
+    """CPU manager of a node's kubelet: policy, options and reserved CPUs, from the annotation `cpu-manager-policy`. The
+    annotation belongs to the NodeResourceTopology. Fields are empty if the agent did not report them.
     """
 
     policy: str = ""
@@ -42,9 +41,7 @@ class KubeletCpuManagerPolicy(msgspec.Struct, omit_defaults=True, frozen=True):
 
 def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletCpuManagerPolicy:
     """Return the CPU manager policy of the kubelet of a node; a policy with empty fields if it was not reported.
-
-    Args:
-        annotations: Annotations of the NodeResourceTopology. `kubelet.koordinator.sh/cpu-manager-policy` counts.
+    `kubelet.koordinator.sh/cpu-manager-policy` counts.
 
     Raises:
         InvalidInput: The annotation is not valid JSON.
@@ -58,10 +55,9 @@ def parse_kubelet_cpu_manager_policy(annotations: Mapping[str, str]) -> KubeletC
 def node_cpu_bind_policy(
     labels: Mapping[str, str], kubelet: KubeletCpuManagerPolicy | None = None
 ) -> NodeCpuBindPolicy:
-    """Return the CPU bind policy of a node.
-
-    FullPCPUsOnly if the label `node.koordinator.sh/cpu-bind-policy` has this value, or if the kubelet's static policy
-    has `full-pcpus-only=true`. SpreadByPCPUs if the label has this value. Otherwise None.
+    """Return the CPU bind policy of a node. FullPCPUsOnly if the label `node.koordinator.sh/cpu-bind-policy` has this
+    value, or if the kubelet's static policy has `full-pcpus-only=true`. SpreadByPCPUs if the label has this value.
+    Otherwise None.
 
     Source: protocol spec, 4.3.
     """
@@ -75,9 +71,8 @@ def node_cpu_bind_policy(
 
 
 class CpuQos(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """CPU QoS settings of one pod, from its annotation `koordinator.sh/cpuQOS`.
-
-    A field that is None is not set, so the node's strategy applies.
+    """CPU QoS settings of one pod, from its annotation `koordinator.sh/cpuQOS`. A field that is None is not set, so the
+    node's strategy applies.
     """
 
     enable: bool | None = None  # Whether the settings apply
@@ -127,9 +122,8 @@ class CoreSched:
 
 
 def core_sched(labels: Mapping[str, str]) -> CoreSched:
-    """Return the core-scheduling group (empty if absent) and the policy of a pod, from its labels.
-
-    The labels are `koordinator.sh/core-sched-group-id` and `koordinator.sh/core-sched-policy`.
+    """Return the core-scheduling group (empty if absent) and the policy of a pod, from its labels. The labels are
+    `koordinator.sh/core-sched-group-id` and `koordinator.sh/core-sched-policy`.
 
     An unknown policy counts as the default policy.
 
@@ -190,12 +184,8 @@ class KubeletCpus(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def parse_cpu_topology(text: str) -> tuple[CpuPlace, ...]:
-    """Return the CPUs that the annotation `cpu-topology` of a NodeResourceTopology lists, ascending; maybe empty.
-
-    Core ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
-
-    Args:
-        text: Text of the annotation.
+    """Return the CPUs that the annotation `cpu-topology` of a NodeResourceTopology lists, ascending; maybe empty. Core
+    ids in the annotation repeat between sockets. So the core id of the result is `socket << 16 | core`.
 
     Raises:
         InvalidInput: The JSON is malformed, a CPU occurs twice, or an id is out of range.

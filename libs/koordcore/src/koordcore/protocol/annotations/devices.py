@@ -70,9 +70,8 @@ class _Joint(msgspec.Struct, rename="camel"):
 
 
 def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
-    """Return device type -> rules for choosing devices, from a pod's annotation `device-allocate-hint`.
-
-    Empty without the annotation.
+    """Return device type -> rules for choosing devices, from a pod's annotation `device-allocate-hint`. Empty without
+    the annotation.
 
     Raises:
         InvalidInput: The JSON or a label selector is invalid.
@@ -81,9 +80,8 @@ def parse_device_hints(annotations: Mapping[str, str]) -> dict[str, DeviceHint]:
 
 
 def parse_joint_allocation(annotations: Mapping[str, str]) -> JointAllocation | None:
-    """Return the rule of a pod for choosing devices of several types together, from `device-joint-allocate`.
-
-    None without the annotation, or if it names no device type.
+    """Return the rule of a pod for choosing devices of several types together, from `device-joint-allocate`. None
+    without the annotation, or if it names no device type.
 
     Raises:
         InvalidInput: The JSON is invalid.
@@ -144,9 +142,8 @@ class _Written(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partition_spec(annotations: Mapping[str, str]) -> GpuPartitionSpec | None:
-    """Return the GPU partition request in a pod's annotation `gpu-partition-spec`; None without the annotation.
-
-    The default of the allocate policy is BestEffort.
+    """Return the GPU partition request in a pod's annotation `gpu-partition-spec`; None without the annotation. The
+    default of the allocate policy is BestEffort.
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or the bandwidth is not a quantity.
@@ -167,9 +164,8 @@ def _parse_spec(text: str) -> GpuPartitionSpec:
 
 
 def gpu_partition_policy(labels: Mapping[str, str]) -> str:
-    """Return whether pods on a node must get GPU partitions (`Honor`) or get them if possible (`Prefer`).
-
-    `Honor` if the node's label `node.koordinator.sh/gpu-partition-policy` is exactly `Honor`, else `Prefer`.
+    """Return whether pods on a node must get GPU partitions (`Honor`) or get them if possible (`Prefer`). `Honor` if
+    the node's label `node.koordinator.sh/gpu-partition-policy` is exactly `Honor`, else `Prefer`.
 
     Source: protocol spec, 4.3.
     """
@@ -196,9 +192,8 @@ class _Partition(msgspec.Struct, rename="camel"):
 
 
 def parse_gpu_partitions(annotations: Mapping[str, str]) -> GpuPartitionTable | None:
-    """Return the GPU partition table of a Device object: number of GPUs -> partitions with as many GPUs.
-
-    None without the annotation `gpu-partitions`.
+    """Return the GPU partition table of a Device object: number of GPUs -> partitions with as many GPUs. None without
+    the annotation `gpu-partitions`.
 
     Raises:
         InvalidInput: Malformed JSON, a key that is not a number of GPUs, or an invalid bandwidth.

@@ -23,10 +23,9 @@ NO_INDEX: Final = -1
 
 
 def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Return the name of the gang in a pod's labels and annotations; "" if it has none.
-
-    The labels `pod-group.scheduling.sigs.k8s.io` and `pod-group.scheduling.sigs.k8s.io/name` take precedence, in this
-    order, over the annotation `gang.scheduling.koordinator.sh/name`. An empty value counts as absent.
+    """Return the name of the gang in a pod's labels and annotations; "" if it has none. The labels
+    `pod-group.scheduling.sigs.k8s.io` and `pod-group.scheduling.sigs.k8s.io/name` take precedence, in this order, over
+    the annotation `gang.scheduling.koordinator.sh/name`. An empty value counts as absent.
 
     Source: protocol spec, 4.1 (precedence).
     """
@@ -34,10 +33,9 @@ def gang_name(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
 
 
 def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISFIED) -> str:
-    """Return the match policy of a gang: which member pods count towards its minimum.
-
-    The annotation `gang.scheduling.koordinator.sh/match-policy` takes precedence over
-    `pod-group.scheduling.sigs.k8s.io/match-policy`. If both are absent or unknown, `default` is returned.
+    """Return the match policy of a gang: which member pods count towards its minimum. The annotation
+    `gang.scheduling.koordinator.sh/match-policy` takes precedence over `pod-group.scheduling.sigs.k8s.io/match-policy`.
+    If both are absent or unknown, `default` is returned.
 
     Source: protocol spec, 4.2; vectors scheduler/gang_spec (unknown text).
     """
@@ -46,9 +44,8 @@ def gang_match_policy(annotations: Mapping[str, str], default: str = ONCE_SATISF
 
 
 def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
-    """Return for how many nanoseconds members of a gang wait for each other at Permit, from a pod's annotation.
-
-    The annotation is `gang.scheduling.koordinator.sh/waiting-time`. 0 if absent or empty: the plugin's default applies.
+    """Return for how many nanoseconds members of a gang wait for each other at Permit, from a pod's annotation. The
+    annotation is `gang.scheduling.koordinator.sh/waiting-time`. 0 if absent or empty: the plugin's default applies.
 
     Raises:
         InvalidInput: The text is not a valid duration, for example a number without a unit.
@@ -61,9 +58,8 @@ def parse_gang_wait_time(annotations: Mapping[str, str]) -> int:
 
 
 def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int:
-    """Return the minimum number of a gang: the number of members that must be placed together.
-
-    The label `pod-group.scheduling.sigs.k8s.io/min-available` counts if present, else the annotation
+    """Return the minimum number of a gang: the number of members that must be placed together. The label
+    `pod-group.scheduling.sigs.k8s.io/min-available` counts if present, else the annotation
     `gang.scheduling.koordinator.sh/min-available`.
 
     Raises:
@@ -80,9 +76,8 @@ def parse_gang_min_num(labels: Mapping[str, str], annotations: Mapping[str, str]
 
 
 def parse_gang_total_num(annotations: Mapping[str, str]) -> int:
-    """Return the total number of members of a gang, from a pod's annotation `.../total-number`.
-
-    0 if absent or empty: the total then equals the minimum number.
+    """Return the total number of members of a gang, from a pod's annotation `.../total-number`. 0 if absent or empty:
+    the total then equals the minimum number.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.
@@ -106,9 +101,8 @@ def gang_total_num(annotations: Mapping[str, str], min_num: int) -> int:
 
 
 def parse_network_topology_index(annotations: Mapping[str, str]) -> int:
-    """Return the index of a pod in its gang, which orders the members for network topology; -1 if absent.
-
-    The annotation is `gang.scheduling.koordinator.sh/network-topology-index`. Pods without an index come last.
+    """Return the index of a pod in its gang, which orders the members for network topology; -1 if absent. The
+    annotation is `gang.scheduling.koordinator.sh/network-topology-index`. Pods without an index come last.
 
     Raises:
         InvalidInput: The text is not an int32 decimal.
@@ -139,13 +133,8 @@ BOUND_GANG_KEYS: Final = (*_GROUP_KEYS, *_MEMBER_KEYS)
 
 
 def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the gang annotations that binding a pod sets on it.
-
-    An annotation that the pod has and must not keep is set to the empty text.
-
-    Args:
-        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
-        present: Annotations that the pod object has now.
+    """Return the gang annotations that binding a pod sets on it. An annotation that the pod has and must not keep is
+    set to the empty text. `gang`: Gang group that is bound together with the pod; None if the pod is bound alone.
     """
     if gang is None:
         return {key: "" for key in BOUND_GANG_KEYS if key in present} if present else {}
@@ -153,9 +142,8 @@ def bound_gang_annotations(gang: BoundGang | None, present: Mapping[str, str]) -
 
 
 def bound_gang_of(annotations: Mapping[str, str]) -> BoundGang | None:
-    """Read from the annotations of a bound pod the gang group that was bound together with it.
-
-    None if the pod was bound alone, or if the number of members is not a decimal.
+    """Read from the annotations of a bound pod the gang group that was bound together with it. None if the pod was
+    bound alone, or if the number of members is not a decimal.
     """
     group, members = annotations.get(keys.BIND_GANG_GROUP_ID), annotations.get(keys.BIND_GANG_MEMBER_COUNT)
     try:

@@ -81,9 +81,8 @@ def node_reservation(annotations: Mapping[str, str]) -> NodeReservation:
 
 
 def num_reserved_cpus(reservation: NodeReservation) -> int:
-    """Return the number of CPUs that the agent has to choose for a reservation.
-
-    It is the reserved cpu quantity, rounded up; 0 if the reservation lists CPU ids.
+    """Return the number of CPUs that the agent has to choose for a reservation. It is the reserved cpu quantity,
+    rounded up; 0 if the reservation lists CPU ids.
 
     Source: protocol spec, 7.2 (1).
     """
@@ -94,9 +93,8 @@ def num_reserved_cpus(reservation: NodeReservation) -> int:
 
 
 def reserved_resources(reservation: NodeReservation) -> ResourceList:
-    """Return the reserved amounts of a node as a resource list.
-
-    If CPU ids are listed, cpu is their number. An invalid CPU list reserves no CPUs.
+    """Return the reserved amounts of a node as a resource list. If CPU ids are listed, cpu is their number. An invalid
+    CPU list reserves no CPUs.
 
     Source: protocol spec, 7.2 (2).
     """
@@ -120,14 +118,8 @@ def kubelet_reserved(capacity: Mapping[str, Quantity], allocatable: Mapping[str,
 def agent_reserved(
     reservation: NodeReservation, capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity]
 ) -> ResourceList:
-    """Return the amounts that overcommit and CPU suppression deduct from a node.
-
-    For each resource, it is the larger of what the kubelet reserves and what the node reservation contains. The apply
-    policy is ignored.
-
-    Args:
-        capacity: Capacity of the node.
-        allocatable: Allocatable of the node.
+    """Return the amounts that overcommit and CPU suppression deduct from a node. For each resource, it is the larger of
+    what the kubelet reserves and what the node reservation contains. The apply policy is ignored.
 
     Source: protocol spec, 7.2 (4).
     """
@@ -137,9 +129,8 @@ def agent_reserved(
 def numa_zone_reserved(
     capacity: Mapping[str, Quantity], allocatable: Mapping[str, Quantity], zones: int
 ) -> ResourceList:
-    """Return the cpu and memory that the kubelet reserves in each NUMA zone of a node.
-
-    It is ceil(milli(capacity - allocatable) / zones), at least 0.
+    """Return the cpu and memory that the kubelet reserves in each NUMA zone of a node. It is ceil(milli(capacity -
+    allocatable) / zones), at least 0.
 
     Args:
         capacity: Capacity of the node.
@@ -153,10 +144,9 @@ def numa_zone_reserved(
 
 
 def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReservation) -> ResourceList:
-    """Return the allocatable of a node without its reservation, as the scheduler uses it.
-
-    For every reserved resource except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy is
-    neither "" nor Default, allocatable is not reduced.
+    """Return the allocatable of a node without its reservation, as the scheduler uses it. For every reserved resource
+    except batch cpu and memory it is max(0, allocatable - reserved). If the apply policy is neither "" nor Default,
+    allocatable is not reduced.
 
     Source: protocol spec, 7.4 (first row).
     """
@@ -170,10 +160,9 @@ def trim_allocatable(allocatable: Mapping[str, Quantity], reservation: NodeReser
 
 
 def reported_reserved_cpus(reservation: NodeReservation, topology: CpuTopology) -> str:
-    """Return the CPUs that a node reservation keeps from pods, as the CPU list that the agent reports.
-
-    If CPU ids are listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen from
-    all CPUs with `take_packed`.
+    """Return the CPUs that a node reservation keeps from pods, as the CPU list that the agent reports. If CPU ids are
+    listed, they are returned in canonical form. Otherwise CPUs for the reserved quantity are chosen from all CPUs with
+    `take_packed`.
 
     Returns:
         The CPU list. "" if nothing is reserved, the list is invalid, or the node has too few CPUs.
@@ -210,12 +199,9 @@ class _Allocations(msgspec.Struct):
 
 
 def parse_third_party_allocated(annotations: Mapping[str, str], priority: str) -> ResourceList:
-    """Return the batch or mid resources of a node that pods of other schedulers hold.
-
-    The annotation `node.koordinator.sh/thirdPartyAllocations` of the node lists them; empty without it.
-
-    Args:
-        priority: Priority class, for example "koord-batch".
+    """Return the batch or mid resources of a node that pods of other schedulers hold. The annotation
+    `node.koordinator.sh/thirdPartyAllocations` of the node lists them; empty without it. `priority`: priority class,
+    for example "koord-batch".
 
     Raises:
         InvalidInput: The annotation is not valid JSON, or a quantity in any entry is invalid.

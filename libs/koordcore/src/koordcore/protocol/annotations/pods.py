@@ -19,12 +19,9 @@ _POLICIES: Final = frozenset({PREEMPTION_NEVER, PREEMPTION_LOWER_PRIORITY})
 
 
 def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
-    """Return the name of the scheduler that must place a pod.
-
-    Args:
-        labels: Labels of the pod. If `scheduling.koordinator.sh/scheduler-name` is present, even with an empty value,
-            it decides.
-        spec_scheduler_name: Field `spec.schedulerName`, which decides without the label.
+    """Return the name of the scheduler that must place a pod. If `scheduling.koordinator.sh/scheduler-name` is present,
+    even with an empty value, it decides. `spec_scheduler_name`: field `spec.schedulerName`, which decides without the
+    label.
 
     Source: protocol spec, 2.2 (9).
     """
@@ -32,9 +29,8 @@ def scheduler_name(labels: Mapping[str, str], spec_scheduler_name: str) -> str:
 
 
 def preemption_policy(labels: Mapping[str, str]) -> str | None:
-    """Return the policy in a pod's label `scheduling.koordinator.sh/preemption-policy`.
-
-    None if the label is absent, or is neither `Never` nor `PreemptLowerPriority`.
+    """Return the policy in a pod's label `scheduling.koordinator.sh/preemption-policy`. None if the label is absent, or
+    is neither `Never` nor `PreemptLowerPriority`.
 
     Source: protocol spec, 2.2 (8).
     """
@@ -51,9 +47,8 @@ def preemption_policy_or_never(labels: Mapping[str, str]) -> str:
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether preemption for a Reservation may evict a pod.
-
-    It may not if the pod's label `scheduling.koordinator.sh/disable-preemptible` is exactly `true`.
+    """Return whether preemption for a Reservation may evict a pod. It may not if the pod's label
+    `scheduling.koordinator.sh/disable-preemptible` is exactly `true`.
 
     Source: protocol spec, 4.1.
     """
@@ -61,9 +56,8 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
 
 
 def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether a pod counts as non-preemptible in its quota.
-
-    It does if its label `quota.scheduling.koordinator.sh/preemptible` is exactly `false`.
+    """Return whether a pod counts as non-preemptible in its quota. It does if its label
+    `quota.scheduling.koordinator.sh/preemptible` is exactly `false`.
 
     Source: protocol spec, 4.1.
     """
@@ -78,7 +72,6 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
     """Return the cost of evicting a pod, from its annotation `scheduling.koordinator.sh/eviction-cost`; 0 if absent.
-
     Pods with a lower cost are evicted first.
 
     The text is an int32 decimal without `+` and without leading zeros.
@@ -93,7 +86,6 @@ def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
 
 def parse_deletion_cost(annotations: Mapping[str, str]) -> int:
     """Return the cost of deleting a pod, from its annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
-
     A ReplicaSet deletes pods with a lower cost first. The text is an int32 decimal without `+` and without leading
     zeros.
 
@@ -112,9 +104,8 @@ def _parse_cost(text: str) -> int:
 
 
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
-    """Return the rank of a pod in the agent's evictions, from its annotation `koordinator.sh/eviction-priority`.
-
-    The agent evicts pods with a lower rank first. 0 if absent.
+    """Return the rank of a pod in the agent's evictions, from its annotation `koordinator.sh/eviction-priority`. The
+    agent evicts pods with a lower rank first. 0 if absent.
 
     The text is an int32 decimal; `+5` and `007` are accepted.
 
@@ -127,9 +118,8 @@ def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
 
 
 def is_eviction_enabled(labels: Mapping[str, str]) -> bool:
-    """Return whether the agent may evict a pod that is not best effort.
-
-    It may if the label `koordinator.sh/eviction-enabled` is exactly `true`.
+    """Return whether the agent may evict a pod that is not best effort. It may if the label
+    `koordinator.sh/eviction-enabled` is exactly `true`.
 
     Source: protocol spec, 4.1.
     """

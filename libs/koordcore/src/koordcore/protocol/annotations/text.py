@@ -14,11 +14,8 @@ FALSE = "false"
 
 
 def parse_present(entries: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T | None:
-    """Return the value of one label or annotation, converted by `parse`; None if the key is absent.
-
-    Args:
-        entries: Labels or annotations.
-        parse: Converts the text. An `InvalidInput` that it raises gets the key as its path.
+    """Return the value of one label or annotation, converted by `parse`; None if the key is absent. An `InvalidInput`
+    that it raises gets the key as its path.
     """
     text = entries.get(key)
     if text is None:

@@ -39,10 +39,9 @@ class Overlap:
 
 
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
-    """Yield the labels of hypothetical nodes for which an entry with this selector is probably meant.
-
-    Set i has the labels of matchLabels. For every expression with values, it also has the label with value number (i
-    mod number of values). Operators are ignored.
+    """Yield the labels of hypothetical nodes for which an entry with this selector is probably meant. Set i has the
+    labels of matchLabels. For every expression with values, it also has the label with value number (i mod number of
+    values). Operators are ignored.
 
     Koordinator creates as many sets as the product of the numbers of values. They repeat after the least common
     multiple, so only that many are created.
@@ -57,9 +56,8 @@ def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
 
 
 def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
-    """Return the first two entries whose selectors could match the same node (see `virtual_nodes`).
-
-    None if there are none.
+    """Return the first two entries whose selectors could match the same node (see `virtual_nodes`). None if there are
+    none.
     """
     if len(entries) < 2:
         return None
@@ -74,11 +72,7 @@ def first_overlap(entries: Sequence[WrittenEntry]) -> Overlap | None:
 
 
 def first_node_conflict(entries: Sequence[WrittenEntry], node: str, labels: Mapping[str, str]) -> Overlap | None:
-    """Return the entries that match this existing node; None if fewer than two entries match.
-
-    Args:
-        entries: Entries of one section.
-    """
+    """Return the entries that match this existing node; None if fewer than two entries match."""
     matching = _matching(entries, labels) if len(entries) > 1 else []
     if len(matching) < 2:
         return None
@@ -149,9 +143,8 @@ def validate_config_map(
     check_names: bool,
     require_both_bounds: bool = False,
 ) -> ConfigReview:
-    """Validate the ConfigMap slo-controller-config when it is created or updated.
-
-    Return `ALLOWED`, or the refusal with the first violation. Only the keys of `CHECKED_SECTIONS` are checked.
+    """Validate the ConfigMap slo-controller-config when it is created or updated. Return `ALLOWED`, or the refusal with
+    the first violation. Only the keys of `CHECKED_SECTIONS` are checked.
 
     Args:
         data: New data, key -> text. Only keys that are not empty and have changed are checked.
@@ -188,7 +181,6 @@ def validate_config_map(
 
 def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
     """Return every violation in the fields of slo-controller-config, for a user who corrects a file.
-
     `validate_config_map` returns only the first violation.
 
     Returns:
@@ -223,13 +215,8 @@ def config_faults(data: Mapping[str, str]) -> list[InvalidInput]:
 
 
 def validate_node_labels(data: Mapping[str, str], node: NodeLabels) -> ConfigReview:
-    """Validate new labels of a node: no section of slo-controller-config may have two entries that match them.
-
-    Sections with an invalid text are skipped.
-
-    Args:
-        data: Data of the ConfigMap, key -> text.
-        node: The node with its new labels.
+    """Validate new labels of a node: no section of slo-controller-config may have two entries that match them. Sections
+    with an invalid text are skipped.
 
     Source: protocol spec, 6.11 (last paragraph); manager spec, 11.2.
     """
@@ -315,9 +302,8 @@ def _name_faults(entries: Sequence[WrittenEntry]) -> Iterator[InvalidInput]:
 def _value_faults(
     part: type[Part], written: JsonObject, path: str, require_both_bounds: bool
 ) -> Iterator[InvalidInput]:
-    """Yield the range and bounds violations of all written fields, in the order of the table.
-
-    Values inside lists and maps are not checked.
+    """Yield the range and bounds violations of all written fields, in the order of the table. Values inside lists and
+    maps are not checked.
     """
     for name, field in fields_of(part).items():
         value = written.get(name)
@@ -363,12 +349,9 @@ def _bandwidth_faults(value: JsonValue, path: str) -> Iterator[InvalidInput]:
 
 
 def _network_faults(strategy: JsonObject, path: str, total: Quantity | None) -> Iterator[InvalidInput]:
-    """Yield the violations of step 4, about the network requests of the three pod classes.
-
-    The three requests must have the same form, and their sum must not exceed the bandwidth.
-
-    Args:
-        total: Bandwidth in bits/s. None: not configured; then sums of quantities are not checked.
+    """Yield the violations of step 4, about the network requests of the three pod classes. The three requests must have
+    the same form, and their sum must not exceed the bandwidth. `total`: Bandwidth in bits/s. None: not configured; then
+    sums of quantities are not checked.
     """
     requests: list[tuple[str, str, JsonValue]] = []
     for owner in _NETWORK_CLASSES:
@@ -411,10 +394,8 @@ class _Bandwidth:
 
     @classmethod
     def of(cls, text: str) -> _Bandwidth:
-        """Return the network bandwidths that the system section sets for the cluster and for selected nodes.
-
-        Args:
-            text: Text of the section. If it is absent or invalid, no bandwidth is set.
+        """Return the network bandwidths that the system section sets for the cluster and for selected nodes. `text`:
+        Text of the section. If it is absent or invalid, no bandwidth is set.
 
         Source: protocol spec, 15 item 8 a.
         """
@@ -427,9 +408,8 @@ class _Bandwidth:
         return cls(_total(written.cluster), written.entries)
 
     def of_entry(self, entry: WrittenEntry) -> Quantity | None:
-        """Return the network bandwidth in bits per second that applies to the nodes of an entry of another section.
-
-        It is that of the entry of the system section with an equal selector, else that of the cluster; None if there is
+        """Return the network bandwidth in bits per second that applies to the nodes of an entry of another section. It
+        is that of the entry of the system section with an equal selector, else that of the cluster; None if there is
         none.
         """
         for candidate in self.entries:

@@ -39,7 +39,6 @@ class Bounds:
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
     """An object of slo-controller-config with known fields. None: not set, and the agent does not change the feature.
-
     Objects are merged field by field, maps key by key. Lists and scalars are replaced. Unknown keys are ignored.
     """
 
@@ -113,9 +112,8 @@ _KINDS: Final[dict[type[inspect.Type], Kind]] = {
 
 
 def accepts(**attributes: object) -> msgspec.Meta:
-    """Annotate the type of a struct's field with attributes of `Field`.
-
-    These are not the constraints of msgspec: an override on a node is typed without being checked.
+    """Annotate the type of a struct's field with attributes of `Field`. These are not the constraints of msgspec: an
+    override on a node is typed without being checked.
     """
     return msgspec.Meta(extra=attributes)
 
@@ -198,10 +196,9 @@ def _without_unset(values: JsonObject) -> JsonObject:
 
 
 def merge(part: type[Part], base: Mapping[str, JsonValue], over: Mapping[str, JsonValue]) -> JsonObject:
-    """Return a copy of `base` with the fields that `over` sets. Both are parsed values of the object `part`.
-
-    An explicit false or 0 replaces the value of `base`. Parsed values contain no nulls and no empty texts, so every
-    field that is present is set.
+    """Return a copy of `base` with the fields that `over` sets. Both are parsed values of the object `part`. An
+    explicit false or 0 replaces the value of `base`. Parsed values contain no nulls and no empty texts, so every field
+    that is present is set.
 
     Source: protocol spec, 6.2; manager spec, 3.2.
     """

@@ -32,9 +32,8 @@ _FIELD_OF_SECTION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedNodeSlo:
-    """A NodeSLO spec as JSON, and the error in the annotations of the node; None without an error.
-
-    With an error, `systemStrategy` in the spec is null.
+    """A NodeSLO spec as JSON, and the error in the annotations of the node; None without an error. With an error,
+    `systemStrategy` in the spec is null.
     """
 
     spec: JsonObject
@@ -47,11 +46,8 @@ def render_node_slo(
     annotations: Mapping[str, str],
     extensions: Mapping[str, JsonValue],
 ) -> RenderedNodeSlo:
-    """Return the NodeSLO spec that the manager sends to a node.
-
-    Args:
-        config: The configuration.
-        extensions: Extension key -> JSON value that a plugin gives for this node.
+    """Return the NodeSLO spec that the manager sends to a node. `extensions`: Extension key -> JSON value that a plugin
+    gives for this node.
     """
     spec: JsonObject = {}
     fault: InvalidInput | None = None
@@ -134,10 +130,8 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
 
 
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
-    """Return the strategy of one section that the agent applies: as received, with all defaults added.
-
-    Args:
-        received: Strategy in the NodeSLO; None if the NodeSLO lacks the section.
+    """Return the strategy of one section that the agent applies: as received, with all defaults added. `received`:
+    Strategy in the NodeSLO; None if the NodeSLO lacks the section.
 
     Raises:
         InvalidInput: A field has the wrong type.
@@ -150,10 +144,9 @@ def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:
 
 
 def _complete_qos(received: Strategy) -> JsonObject:
-    """Return the QoS strategy with the agent's defaults, and with "off" values for disabled features.
-
-    Only cpuQOS, resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are set to "off". systemClass, cgroupRoot,
-    blkioQOS and networkQOS keep the written values.
+    """Return the QoS strategy with the agent's defaults, and with "off" values for disabled features. Only cpuQOS,
+    resctrlQOS and memoryQOS of lsrClass, lsClass and beClass are set to "off". systemClass, cgroupRoot, blkioQOS and
+    networkQOS keep the written values.
     """
     result = merge(QosStrategy, AGENT_QOS_DEFAULTS, received)
     for name in _RESET_CLASSES:
@@ -184,11 +177,9 @@ def complete_node_slo(spec: Mapping[str, JsonValue]) -> JsonObject:
 
 
 def update_extensions(old: Mapping[str, JsonValue], answers: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the extensions of a NodeSLO after every registered plugin has given its value for the node.
-
-    Args:
-        old: Extensions of the existing NodeSLO. Keys without a plugin stay unchanged.
-        answers: Extension key -> value of its plugin; None deletes the key.
+    """Return the extensions of a NodeSLO after every registered plugin has given its value for the node. `old`:
+    Extensions of the existing NodeSLO. Keys without a plugin stay unchanged. `answers`: Extension key -> value of its
+    plugin; None deletes the key.
 
     Source: protocol spec, 6.10.
     """

@@ -165,9 +165,8 @@ def _parse_list(field: Field, value: JsonValue, path: str) -> list[JsonValue]:
 
 
 def parse_object(part: type[Part], document: Mapping[str, JsonValue], path: str, faults: Faults = None) -> JsonObject:
-    """Return the fields that a JSON object sets, in the order and spelling of the struct.
-
-    Nulls and empty texts count as not set.
+    """Return the fields that a JSON object sets, in the order and spelling of the struct. Nulls and empty texts count
+    as not set.
 
     Raises:
         InvalidInput: A field has a wrong type or value, and `faults` is None.

@@ -61,9 +61,8 @@ class AggregatePolicy(Part, frozen=True):
 
 
 class ColocationStrategy(Part, frozen=True):
-    """Rules for offering unused resources of a node to batch and mid pods, and for measuring usage.
-
-    Fields `..._percent` are whole percents of the node's capacity. A reclaim threshold may exceed 100.
+    """Rules for offering unused resources of a node to batch and mid pods, and for measuring usage. Fields
+    `..._percent` are whole percents of the node's capacity. A reclaim threshold may exceed 100.
 
     Source: protocol spec, 6.3; manager spec, 4.1.
     """

@@ -48,9 +48,8 @@ class SectionEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One section with its strategies for the cluster and for selected nodes.
-
-    Entries without a valid selector are left out.
+    """One section with its strategies for the cluster and for selected nodes. Entries without a valid selector are left
+    out.
     """
 
     name: SectionName
@@ -76,10 +75,7 @@ def default_section(name: SectionName) -> Section:
 
 
 def read_section(name: SectionName, text: str | None) -> Section:
-    """Return the section that the text of its key defines.
-
-    Args:
-        text: Text of the key; None if the key is absent.
+    """Return the section that the text of its key defines. `text`: text of the key; None if the key is absent.
 
     Raises:
         InvalidInput: The text or the merged cluster strategy is invalid. The caller keeps the previous section.
@@ -92,10 +88,6 @@ def read_section(name: SectionName, text: str | None) -> Section:
 
 def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
     """Merge defaults, cluster fields and entries of a section, and check the ranges of the results.
-
-    Args:
-        table: Definition of the section.
-        written: The parsed text.
 
     Raises:
         InvalidInput: The cluster strategy is invalid. An invalid entry does not raise; it gets the cluster strategy.
@@ -144,23 +136,17 @@ def runtime_fault(part: type[Part], strategy: Strategy, path: str) -> InvalidInp
 
 
 def range_fault(allowed: Range, value: JsonValue, path: str) -> InvalidInput | None:
-    """Return the error of a number that is outside its range; None if it is inside, or is not a number.
-
-    Args:
-        value: The number.
-        path: Path of the field, for the error.
-    """
+    """Return the error of a number that is outside its range; None if it is inside, or is not a number."""
     if isinstance(value, int | float) and not allowed.allows(value):
         return InvalidInput(str(allowed), value, path)
     return None
 
 
 def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Strategy:
-    """Return a colocation strategy with the overrides in the labels and annotations of a node.
-
-    The annotation is applied first, then the four ratio labels. Invalid annotations and labels are ignored. The result
-    is not validated. The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node has no
-    overrides, `strategy` itself is returned.
+    """Return a colocation strategy with the overrides in the labels and annotations of a node. The annotation is
+    applied first, then the four ratio labels. Invalid annotations and labels are ignored. The result is not validated.
+    The percentage of a label is trunc(float64(ratio) * 100), so 0.29 gives 28. If the node has no overrides, `strategy`
+    itself is returned.
 
     Source: protocol spec, 6.3; manager spec, 4.1.
     """
@@ -185,9 +171,8 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
 
 
 def ratio_percent(text: str) -> int | None:
-    """Return the percentage of a ratio as text: trunc(float64(text) * 100), so `0.29` gives 28.
-
-    None if the text is not a decimal, is negative or exceeds int64.
+    """Return the percentage of a ratio as text: trunc(float64(text) * 100), so `0.29` gives 28. None if the text is not
+    a decimal, is negative or exceeds int64.
     """
     if _DECIMAL_FLOAT.fullmatch(text) is None:
         return None

@@ -53,15 +53,12 @@ class Refused:
 
 
 def admit(document: Json) -> Accepted | Refused:
-    """Return the stored form of a custom resource, or the first rule of its schema that it violates.
+    """Return the stored form of a custom resource, or the first rule of its schema that it violates. The steps have the
+    order of the API server. Fields that the schema does not have, and nulls of fields that may not be null, are
+    dropped. Defaults are added inside objects and list items that are present. Then the result is validated. The status
+    is kept; the caller decides whether the request may change it.
 
-    The steps have the order of the API server. Fields that the schema does not have, and nulls of fields that may not
-    be null, are dropped. Defaults are added inside objects and list items that are present. Then the result is
-    validated. The status is kept; the caller decides whether the request may change it.
-
-    Args:
-        document: Decoded JSON. It is not changed, but the result shares its metadata and its parts without a schema
-            (pod templates, patches).
+    It is not changed, but the result shares its metadata and its parts without a schema (pod templates, patches).
     """
     if not isinstance(document, dict):
         return Refused(field="", rule="an object", value=document)
@@ -81,12 +78,8 @@ def admit(document: Json) -> Accepted | Refused:
 
 def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted | Refused:
     """Return the stored form of a custom resource of a given kind, or the first rule of the schema that it violates.
-
-    The steps are those of `admit`, which finds the kind by itself.
-
-    Args:
-        resource: Kind and version, whose schema applies.
-        document: Decoded JSON of the object. It is not changed.
+    The steps are those of `admit`, which finds the kind by itself. `resource`: kind and version, whose schema applies.
+    It is not changed.
     """
     stored = prune_and_default(resource.schema, document)
     violation = first_violation(resource.schema, stored)
@@ -94,9 +87,8 @@ def admit_as(resource: ResourceVersion, document: dict[str, Json]) -> Accepted |
 
 
 def prune_and_default(schema: Schema, document: dict[str, Json]) -> dict[str, Json]:
-    """Return a copy of a custom resource without unknown fields and with defaults.
-
-    The copy shares `metadata` and the parts without a schema with the document.
+    """Return a copy of a custom resource without unknown fields and with defaults. The copy shares `metadata` and the
+    parts without a schema with the document.
     """
     pruned = _prune(schema, document)
     assert isinstance(pruned, dict)
@@ -142,10 +134,8 @@ def _fill_defaults(schema: Schema, value: Json) -> None:
 
 
 def first_violation(schema: Schema, value: Json, path: str = "") -> Refused | None:
-    """Return the first rule of a schema that a JSON value violates, outer levels first; None if it is valid.
-
-    Args:
-        path: Path of the value, for the result.
+    """Return the first rule of a schema that a JSON value violates, outer levels first; None if it is valid. `path`:
+    Path of the value, for the result.
     """
     if value is None:
         return None if schema.nullable or _takes_anything(schema) else _wrong_type(schema, value, path)

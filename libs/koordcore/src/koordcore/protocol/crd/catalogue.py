@@ -73,11 +73,8 @@ class Schema:
 
 
 def build_schema(node: Mapping[str, Json], path: str = "") -> Schema:
-    """Return the schema that a part of an `openAPIV3Schema` document describes.
-
-    Args:
-        node: The part.
-        path: Path of the part in the definition, for error messages.
+    """Return the schema that a part of an `openAPIV3Schema` document describes. `path`: path of the part in the
+    definition, for error messages.
 
     Raises:
         UnsupportedSchema: A keyword is unknown, or an anyOf is not int-or-string.
@@ -161,9 +158,8 @@ def definition_texts() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def resource_versions() -> tuple[ResourceVersion, ...]:
-    """Return every version of every custom resource that Koordstream installs, in the order of the files.
-
-    The files are read once (about 30 ms).
+    """Return every version of every custom resource that Koordstream installs, in the order of the files. The files are
+    read once (about 30 ms).
     """
     return tuple(version for text in definition_texts().values() for version in _versions(text))
 

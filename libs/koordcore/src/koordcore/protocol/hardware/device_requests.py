@@ -89,10 +89,8 @@ class TypeRequest:
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[str, TypeRequest]:
-    """Return device type -> what a pod requests of this type; empty if it requests no device.
-
-    Args:
-        requests: Resource name -> requested amount. Resources that are not devices are ignored.
+    """Return device type -> what a pod requests of this type; empty if it requests no device. `requests`: resource name
+    -> requested amount. Resources that are not devices are ignored.
 
     Raises:
         InvalidInput: The resources of one type cannot be combined, or an amount is not valid for its unit.
@@ -161,12 +159,9 @@ def _per_card(total: Amounts) -> TypeRequest:
 
 
 def with_both_memory_units(per_card: Mapping[str, int], card_memory: int) -> Mapping[str, int]:
-    """Return the amounts requested of one GPU, with its memory both in bytes and in percent.
-
-    Args:
-        per_card: Amounts for one GPU, with the memory in one of the two units. With both or none, it is returned
-            unchanged.
-        card_memory: Memory of the GPU in bytes. If it is 0, `per_card` is returned unchanged.
+    """Return the amounts requested of one GPU, with its memory both in bytes and in percent. `per_card`: amounts for
+    one GPU, with the memory in one of the two units. With both or none, it is returned unchanged. `card_memory`: Memory
+    of the GPU in bytes. If it is 0, `per_card` is returned unchanged.
     """
     ratio, memory = per_card.get(GPU_MEMORY_RATIO), per_card.get(GPU_MEMORY)
     if card_memory <= 0 or (ratio is None) == (memory is None):

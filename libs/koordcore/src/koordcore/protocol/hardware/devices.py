@@ -24,9 +24,8 @@ UNKNOWN_NUMA_NODE: Final = -1
 
 
 class DeviceTopology(KubeStruct):
-    """Location of a device: socket, NUMA node, PCIe switch and bus id (object `spec.devices[].topology`).
-
-    Socket or NUMA node -1 means unknown.
+    """Location of a device: socket, NUMA node, PCIe switch and bus id (object `spec.devices[].topology`). Socket or
+    NUMA node -1 means unknown.
     """
 
     socket_id: int = msgspec.field(default=-1, name="socketID")
@@ -89,13 +88,8 @@ def device_from(raw: Mapping[str, Any] | None) -> Device | None:
 
 
 def read_devices(raw: Mapping[str, Any]) -> tuple[list[DeviceDetails], list[InvalidInput]]:
-    """Return the valid devices of a Device object, and one error for each entry that is ignored.
-
-    An entry is ignored if it is malformed, has no type, has an index or amount out of range, or repeats type and minor
-    of an earlier entry.
-
-    Args:
-        raw: The Device object as JSON.
+    """Return the valid devices of a Device object, and one error for each entry that is ignored. An entry is ignored if
+    it is malformed, has no type, has an index or amount out of range, or repeats type and minor of an earlier entry.
 
     Source: scheduler-fine-grained spec, 2.1.
     """
@@ -156,11 +150,8 @@ class PciLocation:
 
 
 def pci_location(numa_node: str, resolved_path: str) -> PciLocation | None:
-    """Return the location of a PCI function from its files in sysfs.
-
-    Args:
-        numa_node: Content of the file `numa_node`. -1 means that the machine has one node, which is node 0.
-        resolved_path: Path to which the link of the function leads.
+    """Return the location of a PCI function from its files in sysfs. `numa_node`: content of the file `numa_node`. -1
+    means that the machine has one node, which is node 0. `resolved_path`: path to which the link of the function leads.
 
     Returns:
         The location, or None if `numa_node` is not an integer.

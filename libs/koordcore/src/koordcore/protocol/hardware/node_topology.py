@@ -39,9 +39,8 @@ class Zone(KubeStruct):
 
     @property
     def id(self) -> int | None:
-        """Number of the NUMA node: the digits after the last `-` of the name.
-
-        None if there are no digits, or if the number is not an int32.
+        """Number of the NUMA node: the digits after the last `-` of the name. None if there are no digits, or if the
+        number is not an int32.
 
         Source: manager spec, 5.4.
         """
@@ -51,9 +50,8 @@ class Zone(KubeStruct):
 
 
 class NodeResourceTopology(KubeStruct):
-    """A NodeResourceTopology object (topology.node.k8s.io/v1alpha1): the NUMA zones of one node.
-
-    It has the node's name.
+    """A NodeResourceTopology object (topology.node.k8s.io/v1alpha1): the NUMA zones of one node. It has the node's
+    name.
     """
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -61,9 +59,8 @@ class NodeResourceTopology(KubeStruct):
     zones: list[Zone] = []
 
     def cpu_basic_info(self) -> CpuBasicInfo | None:
-        """Return model and settings of the node's processor; None if its annotation is absent or invalid.
-
-        The annotation is `node.koordinator.sh/cpu-basic-info`.
+        """Return model and settings of the node's processor; None if its annotation is absent or invalid. The
+        annotation is `node.koordinator.sh/cpu-basic-info`.
         """
         try:
             return parse_present(

@@ -38,9 +38,8 @@ POD_LABELS: Final = frozenset({keys.HAMI_VGPU_NODE})
 def vendor_annotations(
     devices: Sequence[AllocatedDevice], *, vendor: str, isolation_provider: str, node: str, at_ns: int
 ) -> dict[str, str]:
-    """Return the annotations of a pod from which the node's device plugins learn which devices it got.
-
-    Empty if the pod has no GPU.
+    """Return the annotations of a pod from which the node's device plugins learn which devices it got. Empty if the pod
+    has no GPU.
 
     Args:
         devices: The devices of the pod.
@@ -80,9 +79,8 @@ def _metax_device(device: AllocatedDevice) -> dict[str, object]:
 
 
 def node_lock_of(annotations: Mapping[str, str]) -> str:
-    """Return the key of the node annotation that serves as lock when a pod with these annotations is bound.
-
-    "" if the device plugin of the pod's vendor needs no lock.
+    """Return the key of the node annotation that serves as lock when a pod with these annotations is bound. "" if the
+    device plugin of the pod's vendor needs no lock.
     """
     return next((lock for key, lock in _LOCK_OF.items() if key in annotations), "")
 

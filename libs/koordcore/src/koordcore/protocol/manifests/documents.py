@@ -33,9 +33,8 @@ _ManifestLoader.yaml_implicit_resolvers = {
 
 
 def read_documents(text: bytes) -> list[object]:
-    """Decode the documents of a manifest (YAML or JSON), in order.
-
-    Empty documents are left out, and Lists are expanded.
+    """Decode the documents of a manifest (YAML or JSON), in order. Empty documents are left out, and Lists are
+    expanded.
 
     Returns:
         JSON values: dict with text keys, list, str, int, float, bool, None. Nulls are kept because they have a meaning

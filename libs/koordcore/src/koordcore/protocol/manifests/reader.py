@@ -35,11 +35,8 @@ _MISMATCH = re.compile(r"^(?P<rule>.*?)(?: - at `\$?(?P<path>.*)`)?$", re.DOTALL
 
 
 def shape_mismatch(error: Exception, value: object) -> InvalidInput:
-    """Return the error for users that corresponds to a decoding error: with path, expected type and value.
-
-    Args:
-        error: Error of the decoder for a field with a wrong type.
-        value: The decoded JSON value of the document.
+    """Return the error for users that corresponds to a decoding error: with path, expected type and value. `error`:
+    Error of the decoder for a field with a wrong type. `value`: the decoded JSON value of the document.
     """
     match = _MISMATCH.match(str(error))
     assert match is not None
@@ -56,10 +53,7 @@ def shape_mismatch(error: Exception, value: object) -> InvalidInput:
 
 def _unquoted(entries: object, path: str) -> InvalidInput | None:
     """Return the error about the first value of a map of texts that YAML reads as boolean or number; None if none is.
-
-    Args:
-        entries: The map, for example the labels of an object.
-        path: Path of the map.
+    `entries`: the map, for example the labels of an object.
     """
     for name, entry in cast("dict[str, object]", entries).items() if isinstance(entries, dict) else ():
         if isinstance(entry, bool | int | float):
@@ -88,11 +82,7 @@ KIND: Final = "Reservation"
 
 
 def check_reservation(document: dict[str, Any]) -> list[InvalidInput]:
-    """Return every violation in a Reservation that passed its schema; empty if it is valid.
-
-    Args:
-        document: The decoded object.
-    """
+    """Return every violation in a Reservation that passed its schema; empty if it is valid."""
     try:
         reservation = reservation_from_json(document)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
@@ -189,10 +179,8 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(document: object) -> Manifest:
-    """Convert a document to its typed object and validate it by the rules of its kind.
-
-    Args:
-        document: JSON value, as `read_documents` returns it.
+    """Convert a document to its typed object and validate it by the rules of its kind. `document`: JSON value, as
+    `read_documents` returns it.
 
     Raises:
         InvalidManifest: The document is invalid. The error has field, rule and value of every violation.
@@ -203,13 +191,9 @@ def read_manifest(document: object) -> Manifest:
 
 
 def shape_manifest(document: object) -> Manifest:
-    """Convert a document to its typed object. Check only the types of its fields, not the rules of its kind.
-
-    An API server runs mutating webhooks between these two steps, so callers that do this need them separately. Null
-    entries count as absent.
-
-    Args:
-        document: JSON value, as `read_documents` returns it.
+    """Convert a document to its typed object. Check only the types of its fields, not the rules of its kind. An API
+    server runs mutating webhooks between these two steps, so callers that do this need them separately. Null entries
+    count as absent. `document`: JSON value, as `read_documents` returns it.
 
     Raises:
         InvalidManifest: A field has a wrong type, or a custom resource violates its schema. The error has the first
@@ -285,9 +269,8 @@ def _custom(resource: ResourceVersion, entries: dict[str, Any]) -> CustomObject:
 
 
 def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
-    """Return a Deployment or Job as the fields of our Workload.
-
-    Replicas (Job: parallelism), selector and template move from `spec` to the top level.
+    """Return a Deployment or Job as the fields of our Workload. Replicas (Job: parallelism), selector and template move
+    from `spec` to the top level.
     """
     spec = entries.get("spec")
     if not isinstance(spec, dict):
@@ -309,10 +292,7 @@ def _flattened(kind: str, entries: dict[str, object]) -> dict[str, object]:
 
 
 def _shape(value: dict[str, object], model: type[Any]) -> object:
-    """Convert a JSON object to a struct.
-
-    Raises InvalidManifest with path, expected type and value.
-    """
+    """Convert a JSON object to a struct. Raises InvalidManifest with path, expected type and value."""
     try:
         return codec.convert(value, model)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:

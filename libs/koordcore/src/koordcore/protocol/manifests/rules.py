@@ -33,29 +33,20 @@ _NODE_SELECTOR_OPERATORS = _SELECTOR_OPERATORS | {"Gt", "Lt"}
 
 
 def check(kind: str, subject: Any) -> list[InvalidInput]:
-    """Return every violation of the Kubernetes API's rules in a typed object; empty if it is valid.
-
-    Args:
-        kind: Kind of the object, for example "Pod".
-        subject: The typed object.
-    """
+    """Return every violation of the Kubernetes API's rules in a typed object; empty if it is valid."""
     return list(_CHECKS[kind](subject))
 
 
 def check_metadata(meta: kube.ObjectMeta, *, namespaced: bool) -> list[InvalidInput]:
     """Return every violation of the rules for metadata. Used for kinds whose other rules are in their schema.
-
-    Args:
-        namespaced: Whether objects of the kind have a namespace.
+    `namespaced`: whether objects of the kind have a namespace.
     """
     return list(_metadata(meta, "metadata", namespaced=namespaced))
 
 
 def check_taints(taints: list[kube.Taint], path: str) -> Violations:
-    """Yield every violation of the rules for taints of a node or of a Reservation.
-
-    Args:
-        path: Path of the list in the document.
+    """Yield every violation of the rules for taints of a node or of a Reservation. `path`: path of the list in the
+    document.
     """
     for index, taint in enumerate(taints):
         where = f"{path}[{index}]"
@@ -131,9 +122,8 @@ def _quantities(resources: Quantities, path: str) -> Iterator[InvalidInput]:
 
 
 def _is_overcommittable(name: str) -> bool:
-    """Return whether limit and request of the resource may differ.
-
-    True for native resources and resources under kubernetes.io, except hugepages.
+    """Return whether limit and request of the resource may differ. True for native resources and resources under
+    kubernetes.io, except hugepages.
     """
     domain, slash, _ = name.rpartition("/")
     if not slash:

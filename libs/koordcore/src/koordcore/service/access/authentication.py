@@ -53,9 +53,8 @@ class Signer:
         return jwt.encode({"alg": "HS256"}, claims, self._key, algorithms=_ALGORITHMS)
 
     def read(self, purpose: str, value: str) -> dict[str, Any] | None:
-        """Return the content of a signed cookie.
-
-        None if the signature is not ours, it has expired, or its purpose differs.
+        """Return the content of a signed cookie. None if the signature is not ours, it has expired, or its purpose
+        differs.
         """
         try:
             claims = jwt.decode(value, self._key, algorithms=_ALGORITHMS).claims
@@ -70,13 +69,9 @@ class Signer:
 
 
 def set_cookie(name: str, value: str, *, seconds: float, secure: bool) -> str:
-    """Return the value of a `Set-Cookie` header: HttpOnly, SameSite=Lax, Secure over TLS.
-
-    Lax, not Strict: the issuer's redirect back to us is a navigation from another site, and needs the login cookie.
-
-    Args:
-        seconds: Time after which the browser drops it; 0: at once.
-        secure: Whether the browser may send it over TLS only.
+    """Return the value of a `Set-Cookie` header: HttpOnly, SameSite=Lax, Secure over TLS. Lax, not Strict: the issuer's
+    redirect back to us is a navigation from another site, and needs the login cookie. `seconds`: time after which the
+    browser drops it; 0: at once. `secure`: whether the browser may send it over TLS only.
     """
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax", f"Max-Age={int(seconds)}"]
     return "; ".join([*parts, "Secure"] if secure else parts)
@@ -119,10 +114,7 @@ class Authentication:
         return self._signer
 
     async def identity(self, headers: Mapping[bytes, bytes]) -> Identity:
-        """Return who sends a request.
-
-        Args:
-            headers: Headers of the request, names in lower case.
+        """Return who sends a request. `headers`: headers of the request, names in lower case.
 
         Raises:
             Unauthenticated: The request has no credentials, or they are not valid.
@@ -161,11 +153,8 @@ class Authentication:
         return Identity(subject=subject, roles=roles, groups=groups)
 
     def session_of(self, identity: Identity, token: str = "") -> str:
-        """Return the cookie of a new session.
-
-        Args:
-            identity: Who has logged in.
-            token: The static token that proved it; "" for a login at the issuer.
+        """Return the cookie of a new session. `identity`: who has logged in. `token`: the static token that proved it;
+        "" for a login at the issuer.
         """
         content: dict[str, object] = {"sub": identity.subject, "groups": list(identity.groups)}
         if token:

@@ -42,9 +42,8 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, key: str, cost: float, now: float, limits: Limits) -> int:
-        """Take tokens from a bucket.
-
-        A request that costs more than a full bucket takes a full bucket, so that it can be sent at all.
+        """Take tokens from a bucket. A request that costs more than a full bucket takes a full bucket, so that it can
+        be sent at all.
 
         Args:
             key: Subject whose bucket pays.
@@ -101,9 +100,8 @@ class ClosedGate:
         self._buckets = TokenBuckets()
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return the answer to a request that is refused; None if it is admitted.
-
-        Public routes admit everybody within the rate limit of an address. The refusals are:
+        """Return the answer to a request that is refused; None if it is admitted. Public routes admit everybody within
+        the rate limit of an address. The refusals are:
 
         - 403: a page of another site sent a request that changes something, or the subject lacks the role.
         - 401: the sender is unknown. A browser that asks for `/` gets a redirect to the login instead.
@@ -133,11 +131,7 @@ class ClosedGate:
         return None
 
     async def answered(self, scope: Scope, status: int) -> None:
-        """Record the audit record of a request, if its subject is known and its route is audited.
-
-        Args:
-            status: HTTP status of the answer.
-        """
+        """Record the audit record of a request, if its subject is known and its route is audited."""
         identity = scope.get(IDENTITY)
         if isinstance(identity, Identity):
             await self._note(scope, need_of(scope["method"], scope["path"]), identity, status)
@@ -171,9 +165,8 @@ def _missing_role(scope: Scope, need: Need, identity: Identity) -> Response:
 
 
 def _is_from_another_site(scope: Scope, headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a browser says that a page of another site sends a request that changes something.
-
-    Requests with a token in a header are not concerned: a page of another site does not know the token.
+    """Return whether a browser says that a page of another site sends a request that changes something. Requests with a
+    token in a header are not concerned: a page of another site does not know the token.
     """
     if scope["method"] in _SAFE or b"authorization" in headers:
         return False

@@ -159,10 +159,8 @@ class LiveAccess:
         self._looked_at = 0.0
 
     def at(self, now: float) -> Access:
-        """Return the content of the file.
-
-        Args:
-            now: Monotonic time in seconds. The files are looked at no more than once a second.
+        """Return the content of the file. `now`: monotonic time in seconds. The files are looked at no more than once a
+        second.
         """
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now

@@ -63,7 +63,6 @@ class AuditTrail:
 
     async def record(self, record: RequestAudited) -> None:
         """Log an audit record, and queue it for the stream that `publish_to` named. It does not wait for a server.
-
         No-op for requests of the manager, the scheduler or the descheduler, which ask each other over the bus.
         """
         if record.subject in _DECIDERS:
@@ -97,29 +96,21 @@ class Gate(Protocol):
     """Decides about each request of an HTTP server: `OpenGate` admits all, `ClosedGate` only known subjects."""
 
     async def refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
-        """Return the answer to a request that is refused; None if it is admitted.
-
-        For an admitted request of a known subject, the scope then has its `Identity` under the key `IDENTITY`.
-
-        Args:
-            headers: Headers of the request, names in lower case.
+        """Return the answer to a request that is refused; None if it is admitted. For an admitted request of a known
+        subject, the scope then has its `Identity` under the key `IDENTITY`. `headers`: headers of the request, names in
+        lower case.
         """
         ...
 
     async def answered(self, scope: Scope, status: int) -> None:
-        """Record who requested what, if the route is audited.
-
-        Args:
-            status: HTTP status of the answer, which begins now.
-        """
+        """Record who requested what, if the route is audited."""
         ...
 
 
 class OpenGate:
-    """Admits every request as `anonymous`, who has all roles. It checks no credentials, no role and no rate.
-
-    A service uses it on any address if its setting `http_access` is `open`. With `auto`, a service uses it only on a
-    loopback address and without an access file, as in the embedded stack.
+    """Admits every request as `anonymous`, who has all roles. It checks no credentials, no role and no rate. A service
+    uses it on any address if its setting `http_access` is `open`. With `auto`, a service uses it only on a loopback
+    address and without an access file, as in the embedded stack.
 
     Args:
         audit: Takes the audit records of requests.
@@ -136,7 +127,6 @@ class OpenGate:
 
     async def answered(self, scope: Scope, status: int) -> None:
         """Record who asked what, with `anonymous` as the subject. No-op for a route that is not audited, or for 404.
-
         Routes that change something or cost a lot are audited (`Need.is_audited`). The record goes to the `AuditTrail`:
         the service's log and the stream `audit`.
         """
@@ -146,9 +136,8 @@ class OpenGate:
 
 
 def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> RequestAudited:
-    """Return the audit record of a request.
-
-    The record names the first 20 objects that the handler stored in the scope. If it stored none, it names the path.
+    """Return the audit record of a request. The record names the first 20 objects that the handler stored in the scope.
+    If it stored none, it names the path.
 
     Args:
         need: Access rule of its route.

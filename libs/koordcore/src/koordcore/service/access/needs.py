@@ -85,15 +85,12 @@ _PATTERNS: Final = tuple((need, compile_path(need.path)[0]) for need in NEEDS)
 
 @lru_cache(maxsize=1024)
 def need_of(method: str, path: str) -> Need:
-    """Return the access rule of the route to which a request goes.
+    """Return the access rule of the route to which a request goes. The rule says which role the sender needs (none,
+    `view` or `operate`), whether the request is audited, and how many tokens it takes from the rate limit. HEAD counts
+    as GET. If no route of the table matches method and path, the result is `UNLISTED`: the role `operate`, no audit,
+    one token.
 
-    The rule says which role the sender needs (none, `view` or `operate`), whether the request is audited, and how many
-    tokens it takes from the rate limit. HEAD counts as GET. If no route of the table matches method and path, the
-    result is `UNLISTED`: the role `operate`, no audit, one token.
-
-    Args:
-        method: HTTP method in upper case.
-        path: Path of the request, decoded.
+    `method`: HTTP method in upper case. `path`: path of the request, decoded.
     """
     asked = "GET" if method == "HEAD" else method
     for need, pattern in _PATTERNS:

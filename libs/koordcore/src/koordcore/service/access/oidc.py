@@ -87,11 +87,8 @@ class OidcIssuer:
         self._context = ssl.create_default_context(cafile=str(settings.ca_file) if settings.ca_file else None)
 
     async def verify(self, token: str, audiences: tuple[str, ...] | None = None) -> Claims:
-        """Return the claims of a token after its signature, issuer, audience and times have been checked.
-
-        Args:
-            token: A JWT in compact form.
-            audiences: Accepted audiences; None: those of the settings.
+        """Return the claims of a token after its signature, issuer, audience and times have been checked. `token`: a
+        JWT in compact form. `audiences`: Accepted audiences; None: those of the settings.
 
         Raises:
             Unauthenticated: The token is not valid.

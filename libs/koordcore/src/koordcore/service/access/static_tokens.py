@@ -99,9 +99,8 @@ def write_tokens(file: Path, tokens: Mapping[str, StaticToken]) -> None:
 
 
 def identity_of(token: str, tokens: Mapping[str, StaticToken], now: datetime.datetime) -> Identity:
-    """Return the identity that a static token proves.
-
-    The time of the look-up may depend on the hash. It tells nothing about the token, which cannot be derived from it.
+    """Return the identity that a static token proves. The time of the look-up may depend on the hash. It tells nothing
+    about the token, which cannot be derived from it.
 
     Raises:
         Unauthenticated: The token is unknown or has expired.
@@ -128,13 +127,9 @@ limits: {requests_per_second: 50, burst: 200}
 
 
 def ensure_access_files(directory: Path) -> None:
-    """Write the access files that are missing, and a static token for `koord`.
-
-    An existing access file or session key is kept. If the file of tokens or the token of `koord` is missing, `koord`
-    gets a new token, which replaces its old one. The tokens of others are kept.
-
-    Args:
-        directory: Folder of an installation, as `koord keys create` writes it.
+    """Write the access files that are missing, and a static token for `koord`. An existing access file or session key
+    is kept. If the file of tokens or the token of `koord` is missing, `koord` gets a new token, which replaces its old
+    one. The tokens of others are kept. `directory`: folder of an installation, as `koord keys create` writes it.
 
     Raises:
         InvalidInput: The file of tokens exists and is not valid.

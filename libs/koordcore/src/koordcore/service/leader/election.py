@@ -112,7 +112,6 @@ class LeaseElection:
 
     async def campaign(self) -> None:
         """Try to get the lease, and renew it, until `resign`. If cancelled, the term ends, but the lease must expire.
-
         After `resign` it returns at once: a candidate stands for one campaign.
         """
         if self._resigned:
@@ -130,10 +129,8 @@ class LeaseElection:
             self._lose("resigned" if self._resigned else "the campaign ended")
 
     def withdraw(self, reason: str) -> None:
-        """End the term now, or let none begin.
-
-        The next step of the campaign releases the lease. It takes no new lease until `stand` is called. If it is taking
-        the lease, no term begins and the lease is released at once.
+        """End the term now, or let none begin. The next step of the campaign releases the lease. It takes no new lease
+        until `stand` is called. If it is taking the lease, no term begins and the lease is released at once.
         """
         self._withdrawn = True
         self._to_release = self._term or self._to_release
@@ -144,9 +141,8 @@ class LeaseElection:
         self._withdrawn = False
 
     async def resign(self) -> None:
-        """End campaign and term, and release the lease.
-
-        If the store does not answer, the next leader must wait until it expires.
+        """End campaign and term, and release the lease. If the store does not answer, the next leader must wait until
+        it expires.
         """
         self._resigned = True
         term = self._term or self._to_release

@@ -40,9 +40,8 @@ class KubernetesHttp(Protocol):
 
 
 class ServiceAccountHttp:
-    """HTTP client for the API server with the token and the CA file that Kubernetes mounts into a pod.
-
-    The token is read for every request, because Kubernetes rotates it.
+    """HTTP client for the API server with the token and the CA file that Kubernetes mounts into a pod. The token is
+    read for every request, because Kubernetes rotates it.
 
     Args:
         base_url: URL of the API server, without a path.
@@ -130,10 +129,9 @@ class _Lease(msgspec.Struct, rename="camel"):
 
 
 class KubernetesLeaseStore:
-    """One `coordination.k8s.io/v1` Lease object as storage of a lease. The epoch is `leaseTransitions` + 1.
-
-    If the object is deleted, the epoch starts again for a candidate that has not seen the object before. Appends to the
-    log stay safe, because they name expected positions.
+    """One `coordination.k8s.io/v1` Lease object as storage of a lease. The epoch is `leaseTransitions` + 1. If the
+    object is deleted, the epoch starts again for a candidate that has not seen the object before. Appends to the log
+    stay safe, because they name expected positions.
     """
 
     def __init__(self, http: KubernetesHttp, *, namespace: str, name: str) -> None:
@@ -163,9 +161,8 @@ class KubernetesLeaseStore:
         return leases.SeenLease(record, lease.metadata.resource_version)
 
     async def write(self, record: leases.LeaseRecord, version: str, *, acquiring: bool) -> leases.WrittenLease:
-        """Replace the Lease object at this version, or create it for an empty version.
-
-        A release leaves out `holderIdentity`, as client-go does.
+        """Replace the Lease object at this version, or create it for an empty version. A release leaves out
+        `holderIdentity`, as client-go does.
         """
         self._metadata.resource_version = version
         spec = _Spec(

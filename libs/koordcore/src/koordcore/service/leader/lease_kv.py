@@ -118,9 +118,8 @@ class KvLeaseStore:
 
 
 class KeyReleases:
-    """Hears when a leader releases its lease: the server passes the message to subscribers while it stores it.
-
-    Without the right to subscribe, nothing is heard, and candidates find the release when they read the lease.
+    """Hears when a leader releases its lease: the server passes the message to subscribers while it stores it. Without
+    the right to subscribe, nothing is heard, and candidates find the release when they read the lease.
 
     Args:
         client: Connection on which the releases are heard.
@@ -142,11 +141,9 @@ class KeyReleases:
         """
 
     async def next(self) -> None:
-        """Wait until the lease is released and the release is stored.
-
-        A release after the last call counts. If a call is cancelled, the release that it heard is not reported again:
-        the caller reads the lease then. The first call returns as soon as the server has the subscription, because an
-        earlier release was not heard.
+        """Wait until the lease is released and the release is stored. A release after the last call counts. If a call
+        is cancelled, the release that it heard is not reported again: the caller reads the lease then. The first call
+        returns as soon as the server has the subscription, because an earlier release was not heard.
         """
         if not self._subscribed:
             # After an error the next call subscribes. Until then the candidate reads the lease.
@@ -161,7 +158,6 @@ class KeyReleases:
 
     async def _stored(self) -> None:
         """Wait until a read no longer shows the term that has ended, because the message is heard before it is stored.
-
         If the server refuses the release, wait until the caller cancels.
         """
         backoff = Backoff(_FIRST_PAUSE_REAL_SECONDS, _LONGEST_PAUSE_REAL_SECONDS)
@@ -185,11 +181,10 @@ class KeyReleases:
 
 
 class KvLeadership(LeaseElection):
-    """Leader election with one key of a JetStream KV bucket. The bootstrap job creates the bucket.
-
-    If the bucket allows it (`allow_msg_ttl`), the server removes a key that is not renewed. So a later candidate does
-    not wait for the lease of a leader that ended long ago. The epoch is the revision of the key at the start of the
-    term. It grows even if the key was removed.
+    """Leader election with one key of a JetStream KV bucket. The bootstrap job creates the bucket. If the bucket allows
+    it (`allow_msg_ttl`), the server removes a key that is not renewed. So a later candidate does not wait for the lease
+    of a leader that ended long ago. The epoch is the revision of the key at the start of the term. It grows even if the
+    key was removed.
 
     Args:
         key: Name of the key, for example `leader.manager`.

@@ -43,9 +43,8 @@ _MAYBE_SEED: Final = re.compile(r"S[UAONCX][A-Z2-7]{20}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether values of fields with this name are always hidden in logs.
-
-    Names such as `password` are. Names that end with `_file` are not, because their values are paths.
+    """Return whether values of fields with this name are always hidden in logs. Names such as `password` are. Names
+    that end with `_file` are not, because their values are paths.
     """
     return _SECRET_NAME.search(name) is not None
 
@@ -60,9 +59,8 @@ def redact_text(text: str) -> str:
 
 
 def redact(value: object) -> object:
-    """Return a copy of the value with secrets replaced by asterisks at any depth of lists and dicts.
-
-    Values that are neither text nor containers stay unchanged.
+    """Return a copy of the value with secrets replaced by asterisks at any depth of lists and dicts. Values that are
+    neither text nor containers stay unchanged.
     """
     match value:
         case str():

@@ -138,13 +138,9 @@ class Metrics:
         )
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return body and content type of the answer to `/metrics`.
-
-        The values are read at once, in the event loop. A thread writes the text, because 5,000 Reservations make 50,000
-        lines, and the event loop must not wait for them.
-
-        Args:
-            accept: Header `Accept` of the request, which selects the format.
+        """Return body and content type of the answer to `/metrics`. The values are read at once, in the event loop. A
+        thread writes the text, because 5,000 Reservations make 50,000 lines, and the event loop must not wait for them.
+        `accept`: Header `Accept` of the request, which selects the format.
         """
         encode, content_type = choose_encoder(accept)
         return await asyncio.to_thread(encode, _Collected(list(self.registry.collect()))), content_type
@@ -185,9 +181,8 @@ class SeriesLifetime(Generic[K]):
         self._next_look = 0.0
 
     def touch(self, key: K) -> None:
-        """Note that the series of a key were set.
-
-        If nobody reads the metric, this also calls `forget_gone`, once in `KEPT_SECONDS`.
+        """Note that the series of a key were set. If nobody reads the metric, this also calls `forget_gone`, once in
+        `KEPT_SECONDS`.
         """
         now = self._now()
         if now >= self._next_look:

@@ -68,9 +68,8 @@ _log: Final = logging.getLogger("koordcore.tracing")
 
 
 class FileSink:
-    """Appends each span as one JSON line to a file.
-
-    Each line is one write. So several services may share the file, and a killed service loses nothing.
+    """Appends each span as one JSON line to a file. Each line is one write. So several services may share the file, and
+    a killed service loses nothing.
     """
 
     def __init__(self, path: str) -> None:
@@ -171,10 +170,7 @@ class TraceContext(msgspec.Struct, frozen=True):
 
 def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
     """Parse the header `traceparent`; return None if it is invalid. The caller then begins a new trace (W3C, 4.3).
-
-    Args:
-        text: Value of the header.
-        state: Value of the header `tracestate`, which is kept in the result.
+    `state`: value of the header `tracestate`, which is kept in the result.
     """
     match = _TRACEPARENT.fullmatch(text)
     if match is None:
@@ -201,9 +197,8 @@ def extract(headers: Mapping[str, str]) -> TraceContext | None:
 
 
 def inject(context: TraceContext, headers: MutableMapping[str, str]) -> None:
-    """Write a trace context into the headers of a message: `traceparent`, and `tracestate` if it is not empty.
-
-    An existing `tracestate` stays if that of the context is empty.
+    """Write a trace context into the headers of a message: `traceparent`, and `tracestate` if it is not empty. An
+    existing `tracestate` stays if that of the context is empty.
     """
     headers[TRACEPARENT] = context.traceparent
     if context.state:
@@ -214,9 +209,8 @@ _current: ContextVar[TraceContext | None] = ContextVar("koord_trace", default=No
 
 
 def current_context() -> TraceContext | None:
-    """Return the trace context of the innermost open span of this task; None outside of spans.
-
-    Log lines take their `trace_id` from it.
+    """Return the trace context of the innermost open span of this task; None outside of spans. Log lines take their
+    `trace_id` from it.
     """
     return _current.get()
 
@@ -341,9 +335,8 @@ class Tracer:
         attributes: Mapping[str, Attribute] | None = None,
         start_nanos: int | None = None,
     ) -> TraceContext:
-        """Record a span that has already ended, and return its context for the messages that it published.
-
-        It is for loops that handle many traces at once, for example a scheduling cycle with one span per pod.
+        """Record a span that has already ended, and return its context for the messages that it published. It is for
+        loops that handle many traces at once, for example a scheduling cycle with one span per pod.
 
         Args:
             name: Name of the work.

@@ -30,9 +30,8 @@ class Certificate:
         self.context.load_cert_chain(cert, key)
 
     def reload_when_rotated(self) -> bool:
-        """Load the certificate again if its files changed; return whether it was loaded.
-
-        If certificate and key do not match because only one was rotated yet, the next call tries again.
+        """Load the certificate again if its files changed; return whether it was loaded. If certificate and key do not
+        match because only one was rotated yet, the next call tries again.
         """
         try:
             digests = self._digests()

@@ -37,13 +37,9 @@ _INDEX: Final = f"""\
 
 
 def sampled(seconds: float, stop: threading.Event) -> Counter[str]:
-    """Return how often each stack was seen, for all threads but the calling one. There is at least one sample.
-
-    A stack is the name of its thread and the names of its functions, outermost first, separated by semicolons.
-
-    Args:
-        seconds: Real time to sample for.
-        stop: Ends the sampling earlier.
+    """Return how often each stack was seen, for all threads but the calling one. There is at least one sample. A stack
+    is the name of its thread and the names of its functions, outermost first, separated by semicolons. `seconds`: real
+    time to sample for. `stop`: ends the sampling earlier.
     """
     found: Counter[str] = Counter()
     clock = SystemClock()
@@ -116,10 +112,7 @@ DEBUG_VERBOSITY: Final = 4
 
 
 def level_of(verbosity: str) -> Literal["debug", "info"]:
-    """Return the level of the log for a verbosity: `debug` from 4 on.
-
-    Args:
-        verbosity: Text of a number, 0 or greater.
+    """Return the level of the log for a verbosity: `debug` from 4 on. `verbosity`: text of a number, 0 or greater.
 
     Raises:
         InvalidInput: The text is no such number.

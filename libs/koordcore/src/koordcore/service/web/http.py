@@ -51,9 +51,8 @@ _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class HttpServer:
-    """HTTP server of a service: probes, metrics and the service's routes.
-
-    It runs as a component: `start`, `run`, `stop`.
+    """HTTP server of a service: probes, metrics and the service's routes. It runs as a component: `start`, `run`,
+    `stop`.
 
     Args:
         settings: Settings of the service, with address, certificate and access.
@@ -117,9 +116,8 @@ class HttpServer:
         return self._serving is not None and not self._serving.done()
 
     def reload_certificate(self) -> bool:
-        """Load the certificate files again if they changed. Return whether they were loaded.
-
-        If the changed files are not valid, this is logged, and the old certificate stays in use.
+        """Load the certificate files again if they changed. Return whether they were loaded. If the changed files are
+        not valid, this is logged, and the old certificate stays in use.
         """
         return self._certificate is not None and self._certificate.reload_when_rotated()
 
@@ -252,11 +250,9 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext:
 
 
 def cipher_names(suites: Sequence[str]) -> str:
-    """Return the list of ciphers of TLS 1.2 for OpenSSL; "" for its own choice.
-
-    Args:
-        suites: Names of cipher suites in Go, such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. Those of TLS 1.3 are left
-            out, because they cannot be chosen in Go either.
+    """Return the list of ciphers of TLS 1.2 for OpenSSL; "" for its own choice. `suites`: names of cipher suites in Go,
+    such as `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. Those of TLS 1.3 are left out, because they cannot be chosen in Go
+    either.
 
     Raises:
         InvalidInput: There is no such suite.
@@ -317,10 +313,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _allowed_hosts(settings: ServiceSettings) -> frozenset[str] | None:
-    """Return the host names that requests may use; None: any.
-
-    On a loopback address, only loopback names are allowed. So a web page whose name resolves to 127.0.0.1 (DNS
-    rebinding) cannot send requests from a user's browser.
+    """Return the host names that requests may use; None: any. On a loopback address, only loopback names are allowed.
+    So a web page whose name resolves to 127.0.0.1 (DNS rebinding) cannot send requests from a user's browser.
     """
     if settings.http_allowed_hosts:
         return frozenset(name.lower() for name in settings.http_allowed_hosts) | _LOOPBACK_NAMES

@@ -49,9 +49,8 @@ def _pod_bound(state: PodSpecState | None, event: PodBound | PodBindFailed, at: 
 
 
 def bound_pod(pod: Pod, event: PodBound) -> Pod:
-    """Return the pod as the API server has it after a binding; unchanged if the event does not tell what was set.
-
-    If the API server has set anything else, the gateway observes another object, and a `PodSpecChanged` follows.
+    """Return the pod as the API server has it after a binding; unchanged if the event does not tell what was set. If
+    the API server has set anything else, the gateway observes another object, and a `PodSpecChanged` follows.
 
     Source: Kubernetes 1.35, pkg/registry/core/pod/storage (setPodNodeAndMetadata).
     """
