@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from obstore.store import LocalStore, S3Store
 
-CHUNK: Final = 256 * 1024
-"""Bytes of a part of a file, at least."""
+CHUNK: Final = 256 * 1024  # Bytes of a part of a file, at least
 _S3: Final = "s3://"
 _RETRY_SECONDS: Final = 30
 _RETRIES: Final = 5
-_NO_BUCKET: Final = "NoSuchBucket"
-"""Code of the answer of a store that has no such bucket."""
+_NO_BUCKET: Final = "NoSuchBucket"  # Code of the answer of a store that has no such bucket
 
 
 class PlaceTrouble(Exception):

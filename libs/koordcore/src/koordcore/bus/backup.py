@@ -131,13 +131,11 @@ async def _check(place: Place, copy: StreamCopy) -> None:
         raise InvalidBackup(f"{place.path_of(name)}: sha256: must be {copy.sha256}, got {digest.hexdigest()}")
 
 
-_ANSWER_SECONDS: Final = 60.0
-"""Time in which the server must send the next chunk, or accept one."""
-_COMPLETE: Final = ("", "204")
-"""Status codes of the message without payload that ends a copy without an error."""
+_ANSWER_SECONDS: Final = 60.0  # Time in which the server must send the next chunk, or accept one
+_COMPLETE: Final = ("", "204")  # Status codes of the message without payload that ends a copy without an error
 
+# Called with the name of a stream and the number of bytes that were copied since the last call.
 Progress = Callable[[str, int], None]
-"""Called with the name of a stream and the number of bytes that were copied since the last call."""
 
 
 class StreamExists(Exception):
@@ -271,8 +269,7 @@ def _require_accepted(reply: Reply) -> None:
 HEADER_BATCH: Final = "Nats-Batch-Id"
 _DELETES_AT_ONCE: Final = 200
 _DELETE_SECONDS: Final = 60.0
-_NO_MESSAGE: Final = (10043, 10057)
-"""Error codes of the server when it deletes a position without a message."""
+_NO_MESSAGE: Final = (10043, 10057)  # Error codes of the server when it deletes a position without a message
 
 
 class NotInBackup(Exception):

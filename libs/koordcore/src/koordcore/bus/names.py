@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from koordcore.events.envelope import AggregateRef
 
 _CLUSTER = re.compile(r"[A-Za-z0-9-]{1,40}")
-_TOKEN = re.compile(r"[!-)+\-/-=?-~]+")
-"""Pattern of a subject token: printable ASCII without space, `.`, `*` and `>`."""
+_TOKEN = re.compile(r"[!-)+\-/-=?-~]+")  # Pattern of a subject token: printable ASCII without space, `.`, `*` and `>`
 
 
 class InvalidName(ValueError):

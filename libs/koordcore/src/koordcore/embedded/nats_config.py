@@ -18,8 +18,7 @@ import nkeys
 from koordcore.embedded.ports import LOOPBACK
 
 GIB = 1024**3
-ACCOUNT = "KOORD"
-"""Name of the one account with users."""
+ACCOUNT = "KOORD"  # Name of the one account with users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,11 +18,10 @@ LOOPBACK = "127.0.0.1"
 FIRST_PORT = 15_000
 LAST_PORT = 32_000
 ATTEMPTS = 500
-BLOCK_PORTS = 200
-"""Number of ports in a block."""
+BLOCK_PORTS = 200  # Number of ports in a block
+# Largest number of blocks that one process claims. When it has given out all their ports, it begins again with the
+# first one.
 MOST_BLOCKS = 8
-"""Largest number of blocks that one process claims. When it has given out all their ports, it begins again with the
-first one."""
 
 _claims: list[socket.socket] = []
 _unused: list[int] = []

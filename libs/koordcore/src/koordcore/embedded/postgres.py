@@ -28,8 +28,8 @@ from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.server import EmbeddedServer, postgres_installation
 from koordcore.values.override import override
 
+# Text that Postgres logs if backends of a killed server still hold its shared memory.
 BACKENDS_STILL_THERE = "is still in use"
-"""Text that Postgres logs if backends of a killed server still hold its shared memory."""
 MAX_SOCKET_PATH = 100
 
 HOST_BASED_AUTHENTICATION = """\

@@ -154,8 +154,8 @@ LOG_TAIL_LINES = 15
 LOG_TAIL_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 
+# Readiness check of a child: a URL that answers 200, or a coroutine function that returns True.
 Ready = str | Callable[[], Awaitable[bool]]
-"""Readiness check of a child: a URL that answers 200, or a coroutine function that returns True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

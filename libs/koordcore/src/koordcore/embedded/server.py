@@ -23,8 +23,7 @@ from koordcore.embedded.process import POLL_SECONDS, ChildProcess, ProcessSpec
 
 PORT_ATTEMPTS = 5
 PORT_RELEASE_SECONDS = 5.0
-C = TypeVar("C")
-"""Type of the configuration of a server."""
+C = TypeVar("C")  # Type of the configuration of a server
 
 
 class EmbeddedServer(ABC, Generic[C]):
@@ -120,8 +119,8 @@ class EmbeddedServer(ABC, Generic[C]):
         await asyncio.shield(self.stop())
 
 
+# Oldest supported nats-server: it has atomic batches, and not the data-loss bugs of 2.10.20 to 2.10.22.
 MINIMUM_NATS_VERSION = (2, 12, 0)
-"""Oldest supported nats-server: it has atomic batches, and not the data-loss bugs of 2.10.20 to 2.10.22."""
 
 POSTGRES_PROGRAMS = ("initdb", "postgres", "psql")
 

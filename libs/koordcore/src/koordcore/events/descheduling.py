@@ -41,8 +41,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: int | float | None = None  # The limit, threshold or other bound; None if there is none, or if it is invalid
 
 
-Inputs: TypeAlias = dict[str, Number]
-"""Code of a limit, or name of a measure -> its number."""
+Inputs: TypeAlias = dict[str, Number]  # Code of a limit, or name of a measure -> its number
 
 
 def plan_inputs(*, gpus: int, moves: int, fragment_before: float, fragment_after: float) -> Inputs:
@@ -65,8 +64,7 @@ ROUNDS: Final = AggregateRef("descheduling", "rounds")
 COSTS: Final = AggregateRef("descheduling", "costs")
 DRY_RUNS: Final = AggregateRef("descheduling", "dry-runs")
 REFUSALS: Final = AggregateRef("descheduling", "refusals")
-MOST_COSTS: Final = 200
-"""Largest number of pods in one fact about deletion costs."""
+MOST_COSTS: Final = 200  # Largest number of pods in one fact about deletion costs
 
 
 class DetectorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -24,8 +24,7 @@ import msgspec
 
 from koordcore.values import codec
 
-StreamSeq = NewType("StreamSeq", int)
-"""Position in a stream, from 1. 0 means "before the first event"."""
+StreamSeq = NewType("StreamSeq", int)  # Position in a stream, from 1. 0 means "before the first event".
 
 HEADER_ID = "Nats-Msg-Id"
 _ID_LINE: Final = b"\r\nNats-Msg-Id: %b\r\n"
@@ -339,6 +338,11 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
+# Kinds of aggregates that a service drops from its memory when their object is deleted. With such an aggregate, the
+# service also forgets the position of its last fact. If it later appends a fact about a new object of the same name, it
+# expects position 0, which means "no fact yet". The log still has the facts about the deleted object.
+# `koordcore.bus.write.append` says when the log stores the new fact all the same. Every service drops the kinds up to
+# `drift`, at the fact that ends the object. Only the scheduler drops the last four, many at a time.
 RETURNING: Final = frozenset(
     (
         "nodespec",
@@ -357,12 +361,3 @@ RETURNING: Final = frozenset(
         "scheduleexplanation",
     )
 )
-"""Kinds of aggregates that a service drops from its memory when their object is deleted.
-
-With such an aggregate, the service also forgets the position of its last fact. If it later appends a fact about a new
-object of the same name, it expects position 0, which means "no fact yet". The log still has the facts about the deleted
-object. `koordcore.bus.write.append` says when the log stores the new fact all the same.
-
-Every service drops the kinds up to `drift`, at the fact that ends the object. Only the scheduler drops the last four,
-many at a time.
-"""

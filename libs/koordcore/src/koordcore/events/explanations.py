@@ -14,8 +14,7 @@ from koordcore.events.envelope import Event
 from koordcore.events.pod import DecisionBasis, PlacementExplanation, Victim, merge_turn
 from koordcore.events.registry import CATALOGUE
 
-MOST_NODES_NAMED = 100
-"""Largest number of node names in a group; `count` is the number of all its nodes."""
+MOST_NODES_NAMED = 100  # Largest number of node names in a group; `count` is the number of all its nodes
 
 
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

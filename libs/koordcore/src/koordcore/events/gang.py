@@ -12,8 +12,8 @@ import msgspec
 from koordcore.events.envelope import AggregateRef, Event, namespaced_token
 from koordcore.events.registry import CATALOGUE
 
+# Characters and length of the name of an object, which become a token of a subject that no other name has.
 _NAME: Final = re.compile(r"[0-9A-Za-z.-]{1,253}")
-"""Characters and length of the name of an object, which become a token of a subject that no other name has."""
 
 
 def gang_ref(namespace: str, name: str) -> AggregateRef:

@@ -11,8 +11,7 @@ from koordcore.events.descheduling import Inputs
 from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.registry import CATALOGUE
 
-GENESIS = AggregateRef("genesis", "cluster")
-"""The aggregate of the cluster's epoch."""
+GENESIS = AggregateRef("genesis", "cluster")  # The aggregate of the cluster's epoch
 
 
 @CATALOGUE.register(kind="podspec")
@@ -98,10 +97,10 @@ class PodEvictionFailed(Event, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""  # Explanation, for example the message of the API server
 
 
+# The end of an eviction that was a dry run.
 ONLY_TRIED: Final = PodEvictionFailed(
     reason="DryRun", message="the pod could be evicted; it stays, because deleteOptions ask for a dry run"
 )
-"""The end of an eviction that was a dry run."""
 
 
 @CATALOGUE.register(kind="drift")

@@ -28,12 +28,12 @@ from koordcore.events.descheduling import ChangedField, Inputs
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
+# Code of a job that waits because the jobs of the descheduler evict as many pods as evictQPS and evictBurst allow.
 TOO_MANY_EVICTIONS: Final = "TooManyEvictions"
-"""Code of a job that waits because the jobs of the descheduler evict as many pods as evictQPS and evictBurst allow."""
+# Code of a job that waits because the API server refuses the annotation that asks for a soft eviction.
 SOFT_EVICTION_REFUSED: Final = "SoftEvictionRefused"
-"""Code of a job that waits because the API server refuses the annotation that asks for a soft eviction."""
+# Codes of jobs whose call of the eviction failed, so that they call again.
 FAILED_CALLS: Final = (TOO_MANY_EVICTIONS, SOFT_EVICTION_REFUSED)
-"""Codes of jobs whose call of the eviction failed, so that they call again."""
 
 
 class MigratedPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

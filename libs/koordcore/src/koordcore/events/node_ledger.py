@@ -18,10 +18,11 @@ from koordcore.protocol.priority import priority_class
 from koordcore.protocol.qos import kube_qos, qos
 from koordcore.values.allocation import NOTHING, Allocation
 
+# Pod annotation: how a simulated host lets the pod use what it requests.
 USAGE_PROFILE = "simulation.koordstream.io/usage"
-"""Pod annotation: how a simulated host lets the pod use what it requests."""
 
 AGENT_LABELS = (keys.EVICTION_ENABLED, keys.SUB_PRIORITY)
+# Annotations of pods that agents read, besides the classes.
 AGENT_ANNOTATIONS = (
     keys.CPU_BURST,
     keys.CPU_QOS,
@@ -32,7 +33,6 @@ AGENT_ANNOTATIONS = (
     keys.EVICTION_PRIORITY,
     keys.RESCTRL,
 )
-"""Annotations of pods that agents read, besides the classes."""
 
 
 class PodOnNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

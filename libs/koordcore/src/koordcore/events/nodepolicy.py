@@ -139,8 +139,7 @@ class NodeSloRendered(Event, frozen=True, kw_only=True, omit_defaults=True):
     fault: str = ""
 
 
-SLO_ADJUST = AggregateRef("controller", "slo-adjust")
-"""The aggregate of the cluster-wide guard."""
+SLO_ADJUST = AggregateRef("controller", "slo-adjust")  # The aggregate of the cluster-wide guard
 
 
 @CATALOGUE.register(kind="nodepolicy")

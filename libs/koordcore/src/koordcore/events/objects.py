@@ -149,8 +149,7 @@ class ConfigDeleted(Event, frozen=True, kw_only=True, omit_defaults=True):
     name: str
 
 
-SCALES: Final = "scales"
-"""Plural name in the ids of Scales."""
+SCALES: Final = "scales"  # Plural name in the ids of Scales
 
 
 @CATALOGUE.register(kind="customspec")

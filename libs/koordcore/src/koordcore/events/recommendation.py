@@ -12,8 +12,8 @@ import msgspec
 from koordcore.events.envelope import Event
 from koordcore.events.registry import CATALOGUE
 
+# Largest recommended amount. As an upper bound, it means that there is none yet, because there is no history.
 NO_BOUND: Final = 10**14
-"""Largest recommended amount. As an upper bound, it means that there is none yet, because there is no history."""
 
 
 class RecommendedAmounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -14,8 +14,7 @@ from koordcore.events.envelope import Draft, Event, NewEvent, Origin, StoredEven
 from koordcore.values import codec
 
 Body = dict[str, Any]
-Upcaster = Callable[[Body], Body]
-"""Pure function from a body of version v to a body of version v + 1."""
+Upcaster = Callable[[Body], Body]  # Pure function from a body of version v to a body of version v + 1
 
 E = TypeVar("E", bound=Event)
 
@@ -157,5 +156,4 @@ class Catalogue:
             raise UnreadableEvent(stored.seq, name, f"body: {cause}") from cause
 
 
-CATALOGUE = Catalogue()
-"""The catalogue of the process. Import it from `koordcore.events`, where it is complete."""
+CATALOGUE = Catalogue()  # The catalogue of the process. Import it from `koordcore.events`, where it is complete.

@@ -41,8 +41,7 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class DomainOutlook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Part of the answer to a ScheduleExplanation: the outlook on the nodes that share one value of its topology key.
-    """
+    """Part of the answer to a ScheduleExplanation: the outlook on the nodes with one value of its topology key."""
 
     # Value of the topology key. It is "" for nodes without the label, and if there is no key.
     topology_domain: str = ""

@@ -16,8 +16,7 @@ from koordcore.fragmentation.nodes import NO_GPU, Bools, GpuColumns, Ints
 from koordcore.fragmentation.pods import GpuPod
 from koordcore.fragmentation.policies import NodeTags, Policy, affinity_tag
 
-_MOST_PODS: Final = 1000
-"""A node with more pods takes none."""
+_MOST_PODS: Final = 1000  # A node with more pods takes none
 _NO_ROOM: Final = np.iinfo(np.int64).min
 
 

@@ -22,15 +22,12 @@ from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
 SEQUENCES: Final = 32
 OFFERS: Final = 60
+# Losses that differ by less are equal. Equal nodes are filled in a fixed order, which keeps the others empty.
 STEP_MILLI: Final = 40
-"""Losses that differ by less are equal. Equal nodes are filled in a fixed order, which keeps the others empty."""
-NO_ROOM: Final = int(np.iinfo(np.int64).min)
-"""Stands for the score of a share on a GPU without room for it."""
-_MOST_KNOWN: Final = 400_000
-"""Values that are remembered. A value takes some 200 bytes."""
+NO_ROOM: Final = int(np.iinfo(np.int64).min)  # Stands for the score of a share on a GPU without room for it
+_MOST_KNOWN: Final = 400_000  # Values that are remembered. A value takes some 200 bytes.
 
-_Offer: TypeAlias = tuple[int, int, int]
-"""Milli-cores, GPU milli on each GPU, number of GPUs."""
+_Offer: TypeAlias = tuple[int, int, int]  # Milli-cores, GPU milli on each GPU, number of GPUs
 
 
 class ExpectedFilling:

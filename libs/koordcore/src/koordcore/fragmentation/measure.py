@@ -38,11 +38,11 @@ class Category(StrEnum):
     NO_ACCESS = "no_access"  # The pod may not use the GPU model of the node
 
 
+# By whether the CPU fits, then by whether the GPUs fit.
 _GPU_CATEGORIES: Final = (
     (Category.Q1_LACK_BOTH, Category.Q4_LACK_CPU),
     (Category.Q2_LACK_GPU, Category.Q3_SATISFIED),
 )
-"""By whether the CPU fits, then by whether the GPUs fit."""
 
 
 class Measure:
@@ -137,12 +137,9 @@ class Measure:
         return unusable
 
 
+# Differences of fragmentation are rounded to so many decimals. Sums of the same terms in another order differ in the
+# last bits. Without rounding, an unchanged fragmentation could give a score of 49 instead of 50.
 _SAME: Final = 6
-"""Differences of fragmentation are rounded to so many decimals.
-
-Sums of the same terms in another order differ in the last bits. Without rounding, an unchanged fragmentation could give
-a score of 49 instead of 50.
-"""
 
 
 def gradient_score(fallen: Floats) -> Ints:

@@ -18,8 +18,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-NO_GPU: Final = -1
-"""The index of the chosen GPU of a pod that does not share one."""
+NO_GPU: Final = -1  # The index of the chosen GPU of a pod that does not share one
 
 
 class NodeGpus(NamedTuple):

@@ -18,8 +18,7 @@ from koordcore.protocol.pod_resources import pod_requests
 from koordcore.protocol.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO
 from koordcore.values.invalid import InvalidInput
 
-WHOLE_GPU: Final = 1000
-"""GPU milli of one whole GPU."""
+WHOLE_GPU: Final = 1000  # GPU milli of one whole GPU
 
 
 class GpuPod(NamedTuple):

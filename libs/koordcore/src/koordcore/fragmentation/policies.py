@@ -185,6 +185,7 @@ def _equal(nodes: GpuColumns, pod: GpuPod, tags: NodeTags) -> Ints:
     return np.zeros(len(nodes.model), dtype=np.int64)
 
 
+# The policies that need no typical pods. Random scores all nodes alike; `Arrivals` then chooses at random.
 BASELINES: Final[Mapping[PolicyName, Baseline]] = {
     PolicyName.RANDOM: Baseline(_equal),
     PolicyName.DOT_PRODUCT: Baseline(lambda nodes, pod, _: dot_product_scores(nodes, pod)),
@@ -192,7 +193,6 @@ BASELINES: Final[Mapping[PolicyName, Baseline]] = {
     PolicyName.GPU_PACKING: Baseline(lambda nodes, pod, _: packing_scores(nodes, pod)),
     PolicyName.BEST_FIT: Baseline(lambda nodes, pod, _: best_fit_scores(nodes, pod), is_normalized=True),
 }
-"""The policies that need no typical pods. Random scores all nodes alike; `Arrivals` then chooses at random."""
 
 
 def policy_of(name: PolicyName, typical: Sequence[TypicalPod], models: Sequence[str]) -> Policy:

@@ -17,8 +17,7 @@ from koordcore.fragmentation.nodes import Bools, GpuColumns, Ints
 from koordcore.fragmentation.pods import WHOLE_GPU, GpuPod
 from koordcore.fragmentation.policies import NodeTags, Policy
 
-_MOST_TRIED = 400
-"""Number of candidates that are tried for one kind of waiting pods."""
+_MOST_TRIED = 400  # Number of candidates that are tried for one kind of waiting pods
 
 
 class Running(NamedTuple):
@@ -66,8 +65,8 @@ class Repacker:
     # Whether no moved pod may land on a node where the plan makes room. Then Reservations for the moved pods cannot
     # take the room before the old pods have left.
     is_apart: bool = False
+    # Node -> indexes of the pods there that have not moved yet. A plan moves a pod at most once.
     _on_node: dict[int, set[int]] = field(init=False)
-    """Node -> indexes of the pods there that have not moved yet. A plan moves a pod at most once."""
     _rooms: set[int] = field(default_factory=set[int], init=False)
     _targets: set[int] = field(default_factory=set[int], init=False)
 

@@ -13,8 +13,7 @@ from koordcore.fragmentation.measure import Measure, after_whole_gpus, gradient_
 from koordcore.fragmentation.nodes import GpuColumns, Ints
 from koordcore.fragmentation.pods import GpuPod, TypicalPod
 
-NO_SCORE: Final = 50
-"""Score of a placement that changes nothing."""
+NO_SCORE: Final = 50  # Score of a placement that changes nothing
 _MOST: Final = 100
 
 ScoringName: TypeAlias = Literal["FGD", "ExpectedFilling"]

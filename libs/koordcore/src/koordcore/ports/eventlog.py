@@ -16,8 +16,7 @@ import msgspec
 
 from koordcore.events.envelope import AggregateRef, Event, NewEvent, Origin, StoredEvent
 
-MOST_AT_ONCE: Final = 1000
-"""Largest number of events in one atomic append (event-bus spec, 1: a limit of the server)."""
+MOST_AT_ONCE: Final = 1000  # Largest number of events in one atomic append (event-bus spec, 1: a limit of the server)
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):

@@ -11,8 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-KEPT_SNAPSHOTS: Final = 5
-"""Number of snapshots that a store keeps of each fold."""
+KEPT_SNAPSHOTS: Final = 5  # Number of snapshots that a store keeps of each fold
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

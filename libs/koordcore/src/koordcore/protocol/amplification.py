@@ -78,8 +78,7 @@ def _parse_bool(text: str) -> bool:
     return _BOOLEANS[text]
 
 
-NO_RATIO: Final = -1.0
-"""Ratio of a resource that is not amplified."""
+NO_RATIO: Final = -1.0  # Ratio of a resource that is not amplified
 LOWEST_NORMALIZATION: Final = 1.0
 HIGHEST_NORMALIZATION: Final = 5.0
 REWRITE_ABOVE: Final = 0.01

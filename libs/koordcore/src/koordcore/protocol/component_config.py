@@ -288,11 +288,11 @@ Positive = Annotated[StrictInt, within(1, INT64_MAX)]
 Percent = Annotated[StrictInt, within(0, 100)]
 Weight = Annotated[StrictInt, within(1, 100)]
 TenthScore = Annotated[StrictInt, within(0, 10)]
+# Seconds, at least 0. In a document it is a Go duration as text; a bare number is refused as in Go.
 Duration = Annotated[float, BeforeValidator(_seconds), PlainSerializer(_duration_text, return_type=str)]
-"""Seconds, at least 0. In a document it is a Go duration as text; a bare number is refused as in Go."""
 
+# As `Duration`, but it may be negative. The range is checked later.
 SignedDuration = Annotated[float, BeforeValidator(_signed_seconds), PlainSerializer(_duration_text, return_type=str)]
-"""As `Duration`, but it may be negative. The range is checked later."""
 
 Amount = Annotated[
     Quantity, BeforeValidator(_quantity), PlainSerializer(lambda quantity: quantity.canonical(), return_type=str)

@@ -17,15 +17,14 @@ from koordcore.values.duration import NANOS_PER_SECOND, parse_duration
 from koordcore.values.invalid import InvalidInput
 
 PREFIX: Final = "drain.descheduler.koordinator.sh/"
+# Key of the taint of a node that is drained, with the DrainNode as value; label of its reservations and jobs.
 DRAIN_NODE: Final = f"{PREFIX}drain-node"
-"""Key of the taint of a node that is drained, with the DrainNode as value; label of its reservations and jobs."""
 NODE_NAME: Final = f"{PREFIX}node-name"
 POD_NAMESPACE: Final = f"{PREFIX}pod-namespace"
 POD_NAME: Final = f"{PREFIX}pod-name"
+# Label of a node that a DrainNode works on, with the DrainNode as value.
 NODE_PLANNING: Final = f"{PREFIX}node-planning"
-"""Label of a node that a DrainNode works on, with the DrainNode as value."""
-NODE_GROUP: Final = f"{PREFIX}node-group"
-"""Label of a node that belongs to a DrainNodeGroup, with the group as value."""
+NODE_GROUP: Final = f"{PREFIX}node-group"  # Label of a node that belongs to a DrainNodeGroup, with the group as value
 ABORT: Final = f"{PREFIX}abort"
 CLEAN_TAINT: Final = f"{PREFIX}clean-taint"
 PAUSED_AFTER_CONFIRMED: Final = f"{PREFIX}paused-after-confirmed"

@@ -75,8 +75,8 @@ RESERVATION_CURRENT_OWNER: Final = "scheduling.koordinator.sh/reservation-curren
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 SOFT_EVICTION: Final = "scheduling.koordinator.sh/soft-eviction"
 LOAD_ESTIMATED_SCALING_FACTORS: Final = "scheduling.koordinator.sh/load-estimated-scaling-factors"
+# Usage that the recommender expects of a pod: a JSON resource list (manager spec, 15.7).
 RECOMMENDED_USAGE: Final = "scheduling.koordinator.sh/recommended-usage"
-"""Usage that the recommender expects of a pod: a JSON resource list (manager spec, 15.7)."""
 LOAD_ESTIMATED_SECONDS_AFTER_POD_SCHEDULED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 )
@@ -130,8 +130,7 @@ MID_STATIC_MEMORY_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-memory
 CPU_NORMALIZATION_ENABLED: Final = "node.koordinator.sh/cpu-normalization-enabled"
 SLO_ADJUST: Final = "node.koordinator.sh/slo-adjust"
 GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
-NVIDIA: Final = "nvidia"
-"""Value of `GPU_VENDOR`, and vendor in allocations."""
+NVIDIA: Final = "nvidia"  # Value of `GPU_VENDOR`, and vendor in allocations
 GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
 GPU_DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
 DEVICE_DISCOVERY_TIMESTAMP: Final = "node.koordinator.sh/device-discovery-timestamp"

@@ -11,8 +11,8 @@ from importlib.resources import files
 
 from koordcore.values import codec
 
+# JSON name of a field -> type of its value or list items; "" for text, numbers, maps and any JSON.
 FieldTypes = Mapping[str, str]
-"""JSON name of a field -> type of its value or list items; "" for text, numbers, maps and any JSON."""
 
 
 @cache

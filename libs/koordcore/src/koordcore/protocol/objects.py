@@ -21,8 +21,8 @@ import msgspec
 
 from koordcore.values import codec
 
+# Resource list as written: name -> quantity text or JSON number (protocol spec, 1.1).
 Quantities = dict[str, str | int | float]
-"""Resource list as written: name -> quantity text or JSON number (protocol spec, 1.1)."""
 
 
 class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
@@ -31,8 +31,7 @@ class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     """
 
 
-POD_SCHEDULED: Final = "PodScheduled"
-"""Type of the condition that tells whether a pod has a node."""
+POD_SCHEDULED: Final = "PodScheduled"  # Type of the condition that tells whether a pod has a node
 
 
 class ContainerStateWaiting(KubeStruct):

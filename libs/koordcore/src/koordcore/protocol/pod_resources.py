@@ -15,10 +15,9 @@ from koordcore.values.quantity import NANO_PER_MILLI, NANO_PER_UNIT, parse_quant
 from koordcore.values.resources import CPU, Amounts
 
 MEMORY: Final = "memory"
-DEFAULT_CPU_MILLI: Final = 100
-"""Milli-cores that `pod_requests_non_zero` assumes for a container without a cpu request."""
+DEFAULT_CPU_MILLI: Final = 100  # Milli-cores that `pod_requests_non_zero` assumes for a container without a cpu request
+# Bytes that `pod_requests_non_zero` assumes for a container without a memory request.
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
-"""Bytes that `pod_requests_non_zero` assumes for a container without a memory request."""
 
 _ALWAYS: Final = "Always"
 _NON_ZERO: Final = {CPU: DEFAULT_CPU_MILLI * NANO_PER_MILLI, MEMORY: DEFAULT_MEMORY_BYTES * NANO_PER_UNIT}

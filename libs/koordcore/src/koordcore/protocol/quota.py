@@ -13,8 +13,8 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, amount_of, parse_resources
 
 BUILT_IN: Final = frozenset((keys.ROOT_QUOTA, keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
+# Quotas outside of the quota tree. Their usage is subtracted from the total before it is divided.
 BESIDE_THE_TREE: Final = frozenset((keys.SYSTEM_QUOTA, keys.DEFAULT_QUOTA))
-"""Quotas outside of the quota tree. Their usage is subtracted from the total before it is divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

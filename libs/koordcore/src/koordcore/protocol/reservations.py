@@ -20,8 +20,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import format_resources, parse_amounts, quantity_of
 
 PLURAL: Final = "reservations"
-NEVER_A_VICTIM: Final = 2_147_483_647
-"""Priority of a reserve pod whose template and label state none."""
+NEVER_A_VICTIM: Final = 2_147_483_647  # Priority of a reserve pod whose template and label state none
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _FAKE_CONTAINER: Final = "__internal_fake_container__"
 _OWNER_KEYS: Final = ("namespace", "name", "uid")

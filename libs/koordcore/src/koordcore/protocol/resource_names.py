@@ -59,11 +59,11 @@ DEPRECATED_DEVICE: Final[Mapping[str, str]] = {
     "kubernetes.io/gpu-memory-ratio": GPU_MEMORY_RATIO,
 }
 DEPRECATED: Final[Mapping[str, str]] = {**DEPRECATED_BATCH, **DEPRECATED_DEVICE}
+# Priority class -> native resource -> extended resource. Prod and free pods keep native resources.
 NATIVE_TO_EXTENDED: Final[Mapping[PriorityBand, Mapping[str, str]]] = {
     PriorityBand.BATCH: {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY},
     PriorityBand.MID: {CPU: MID_CPU, MEMORY: MID_MEMORY},
 }
-"""Priority class -> native resource -> extended resource. Prod and free pods keep native resources."""
 
 
 @dataclass(frozen=True, slots=True)

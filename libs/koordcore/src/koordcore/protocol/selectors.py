@@ -62,8 +62,7 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-EVERYTHING: Final = Selector()
-"""The selector without requirements."""
+EVERYTHING: Final = Selector()  # The selector without requirements
 
 
 def compile_selector(selector: LabelSelector) -> Selector:

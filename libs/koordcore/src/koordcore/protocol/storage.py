@@ -15,24 +15,23 @@ import msgspec
 
 from koordcore.protocol.objects import KubeStruct, LabelSelector, NodeSelector, ObjectMeta, Pod, Quantities
 
+# Annotation of a claim: its binding is complete. The value does not matter.
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-"""Annotation of a claim: its binding is complete. The value does not matter."""
+# Annotation of a volume or claim that no user bound, so that the binding may be undone.
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
-"""Annotation of a volume or claim that no user bound, so that the binding may be undone."""
+# Annotation of a claim: the node for which a provisioner makes the volume.
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim: the node for which a provisioner makes the volume."""
+# Annotation of a claim or volume with the name of its storage class. It takes precedence over the field.
 BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
-"""Annotation of a claim or volume with the name of its storage class. It takes precedence over the field."""
+# Annotations of claims and volumes that decide.
 KEPT_ANNOTATIONS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, BETA_STORAGE_CLASS})
-"""Annotations of claims and volumes that decide."""
 
+# Provisioner of a storage class whose volumes nobody makes on demand, such as that of local volumes.
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-"""Provisioner of a storage class whose volumes nobody makes on demand, such as that of local volumes."""
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 FILESYSTEM: Final = "Filesystem"
-STORAGE: Final = "storage"
-"""Resource name of the size of a volume in `requests` and `capacity`."""
+STORAGE: Final = "storage"  # Resource name of the size of a volume in `requests` and `capacity`
 
 
 class StorageRequests(KubeStruct):

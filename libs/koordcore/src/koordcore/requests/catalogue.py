@@ -102,11 +102,11 @@ ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
     MANAGER_CHANGE_OBJECTS,
     DESCHEDULER_DRY_RUN,
 )
+# Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.bootstrap`). A new one also needs its
+# worker (`koordcore.bus.work.effect_worker`) in a service, and the right `works_on` in `koordcore.bus.setup.manifest`.
 WORK_QUEUES: Final[tuple[WorkQueue[Any], ...]] = (
     DESCHEDULER_RUN_ROUND,
     DESCHEDULER_DRAIN,
     DESCHEDULER_ABORT_MIGRATION,
     DESCHEDULER_NOTE_DRY_RUN,
 )
-"""Work queues with a worker. Each has a durable consumer (`koordcore.bus.setup.bootstrap`). A new one also needs its
-worker (`koordcore.bus.work.effect_worker`) in a service, and the right `works_on` in `koordcore.bus.setup.manifest`."""

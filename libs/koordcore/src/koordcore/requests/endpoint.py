@@ -6,19 +6,15 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-Q = TypeVar("Q", bound=msgspec.Struct)
-"""Type of the body of a request."""
-A = TypeVar("A", bound=msgspec.Struct)
-"""Type of the body of an answer."""
+Q = TypeVar("Q", bound=msgspec.Struct)  # Type of the body of a request
+A = TypeVar("A", bound=msgspec.Struct)  # Type of the body of an answer
 
+# Header with the idempotency key: requests with the same key are carried out once and get the same answer.
 REQUEST_ID: Final = "Koord-Request-Id"
-"""Header with the idempotency key: requests with the same key are carried out once and get the same answer."""
+# Header with the name of the NATS user that asks, for the audit. Only users with the right to ask can set it.
 SUBJECT: Final = "Koord-Subject"
-"""Header with the name of the NATS user that asks, for the audit. Only users with the right to ask can set it."""
-TIMEOUT: Final = "Koord-Timeout"
-"""Header with the seconds that the caller waits for the answer, e.g. `2.5`."""
-ERROR: Final = "Koord-Error"
-"""Header of an error reply: its `ErrorCode`. The body is an `ErrorReply`."""
+TIMEOUT: Final = "Koord-Timeout"  # Header with the seconds that the caller waits for the answer, e.g. `2.5`.
+ERROR: Final = "Koord-Error"  # Header of an error reply: its `ErrorCode`. The body is an `ErrorReply`.
 
 
 class ErrorCode(StrEnum):

@@ -11,8 +11,8 @@ from koordcore.runtime_api.hooks import LINUX_RESOURCES, Fields, message_classes
 
 PACKAGE: Final = "runtime.v1"
 RUNTIME_SERVICE: Final = f"{PACKAGE}.RuntimeService"
+# Largest message in bytes, in both directions; the kubelet has the same limit.
 LARGEST_MESSAGE: Final = 16 * 1024 * 1024
-"""Largest message in bytes, in both directions; the kubelet has the same limit."""
 
 _MESSAGES: Final[dict[str, Fields]] = {
     **LINUX_RESOURCES,

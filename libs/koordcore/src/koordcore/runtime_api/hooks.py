@@ -11,12 +11,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+# Name of a field -> (number, kind). A kind is string, bytes, bool, int32, uint32, int64, uint64 or the name of a
+# message; `repeated ` before it for a list; `map` for a map from string to string.
 Fields = Mapping[str, tuple[int, str]]
-"""Name of a field -> (number, kind).
-
-A kind is string, bytes, bool, int32, uint32, int64, uint64 or the name of a message; `repeated ` before it for a list;
-`map` for a map from string to string.
-"""
 
 _REPEATED: Final = "repeated "
 _MAP: Final = "map"
@@ -70,6 +67,7 @@ CONTAINER_CALLS: Final = (
     "PreUpdateContainerResourcesHook",
 )
 
+# Resources of a container. CRI v1 has the same messages with the same numbers.
 LINUX_RESOURCES: Final[dict[str, Fields]] = {
     "HugepageLimit": {"page_size": (1, "string"), "limit": (2, "uint64")},
     "LinuxContainerResources": {
@@ -85,7 +83,6 @@ LINUX_RESOURCES: Final[dict[str, Fields]] = {
         "memory_swap_limit_in_bytes": (10, "int64"),
     },
 }
-"""Resources of a container. CRI v1 has the same messages with the same numbers."""
 
 _MESSAGES: Final[dict[str, Fields]] = {
     **LINUX_RESOURCES,

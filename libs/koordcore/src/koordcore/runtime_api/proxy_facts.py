@@ -19,12 +19,10 @@ from koordcore.ports.eventlog import AppendOutcome
 SERVICE: Final = "koordstream.ProxyFacts"
 APPEND: Final = "Append"
 LAST_OF: Final = "LastOf"
-KIND: Final = "criproxy"
-"""Kind of the only aggregate whose facts can be appended."""
-LARGEST_FACT: Final = 1024 * 1024
-"""Largest request in bytes."""
+KIND: Final = "criproxy"  # Kind of the only aggregate whose facts can be appended
+LARGEST_FACT: Final = 1024 * 1024  # Largest request in bytes
+# Socket of the agent in an installation on Kubernetes.
 HOST_SOCKET: Final = Path("/var/run/koordlet/criproxy-facts.sock")
-"""Socket of the agent in an installation on Kubernetes."""
 
 
 class AppendAnswer(msgspec.Struct, frozen=True):

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-Check = Callable[[], str | None]
-"""Function that returns None if everything is well, else the reason in one sentence."""
+Check = Callable[[], str | None]  # Function that returns None if everything is well, else the reason in one sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,10 @@ class Condition:
         return self._reason
 
 
-LONGEST_INTERVALS: Final = 3
-"""Intervals of a loop that one piece of its work may take."""
-LEAST_SECONDS: Final = 120.0
-"""Seconds that a piece of work may take at least, however short the interval is."""
+LONGEST_INTERVALS: Final = 3  # Intervals of a loop that one piece of its work may take
+LEAST_SECONDS: Final = 120.0  # Seconds that a piece of work may take at least, however short the interval is
+# How many times as long the first piece of work may take: caches are empty, and a first look may find much to do.
 FIRST_FACTOR: Final = 3
-"""How many times as long the first piece of work may take: caches are empty, and a first look may find much to do."""
 
 
 class WorkWatch:

@@ -50,8 +50,7 @@ create table if not exists fact (
     id integer primary key autoincrement, kind text, token text, headers blob, body blob);
 """
 
-SealedFact = tuple[AggregateRef, dict[str, str], bytes]
-"""Aggregate, headers and encoded body of a fact."""
+SealedFact = tuple[AggregateRef, dict[str, str], bytes]  # Aggregate, headers and encoded body of a fact
 
 
 def sealed(ref: AggregateRef, event: Event, origin: Origin) -> SealedFact:
@@ -201,8 +200,7 @@ def _fact(row: Any) -> QueuedFact:
 MAX_BATCH = 200
 READS_AT_ONCE = 32
 APPEND_SECONDS = 10.0
-PAUSE_SECONDS = 2.0
-"""Delay after an outcome that only changes with time."""
+PAUSE_SECONDS = 2.0  # Delay after an outcome that only changes with time
 
 
 @dataclass(slots=True)

@@ -37,8 +37,7 @@ from koordcore.values.invalid import InvalidInput
 S = TypeVar("S", bound=ServiceSettings)
 
 EXIT_USAGE: Final = 2
-_COLLECT_AFTER: Final = (10_000, 5, 200)
-"""Thresholds of the garbage collector's three generations."""
+_COLLECT_AFTER: Final = (10_000, 5, 200)  # Thresholds of the garbage collector's three generations
 _OLDEST: Final = 2
 _LAG_LOOK_SECONDS: Final = 1.0
 

@@ -58,11 +58,11 @@ def _texts(value: object) -> object:
     return value
 
 
+# A duration: a Go duration as text (`15s`, `1m30s`), or a number of seconds in a file.
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-"""A duration: a Go duration as text (`15s`, `1m30s`), or a number of seconds in a file."""
 
+# A list of texts: separated by commas in flags and environment, a list in a file. Repeated flags add up.
 TextList = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-"""A list of texts: separated by commas in flags and environment, a list in a file. Repeated flags add up."""
 
 
 class InvalidSettings(ValueError):
@@ -80,14 +80,10 @@ class ServiceSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, validate_default=True)
 
-    service: ClassVar[str] = "service"
-    """Name of the service, used in environment variables, logs, metrics and traces."""
-    about: ClassVar[str] = ""
-    """Paragraph about the service for `--help`."""
-    known_gates: ClassVar[Sequence[Gate]] = ()
-    """Feature gates of the service."""
-    idle_flags: ClassVar[Sequence[FlagSpec]] = ()
-    """Flags that are accepted without effect."""
+    service: ClassVar[str] = "service"  # Name of the service, used in environment variables, logs, metrics and traces
+    about: ClassVar[str] = ""  # Paragraph about the service for `--help`
+    known_gates: ClassVar[Sequence[Gate]] = ()  # Feature gates of the service
+    idle_flags: ClassVar[Sequence[FlagSpec]] = ()  # Flags that are accepted without effect
     _idle: tuple[FlagSpec, ...] = PrivateAttr(())
 
     settings_file: Path | None = Field(None, description="YAML file with settings, one key per field.")

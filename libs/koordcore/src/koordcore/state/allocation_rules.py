@@ -35,8 +35,8 @@ from koordcore.values.cpuset import EMPTY, CpuSet, parse_cpuset
 from koordcore.values.invalid import InvalidInput
 
 WHOLE_DEVICE: Final = 100
+# Device resources that are percentages: a device has 100 of each.
 PERCENTAGES: Final = (GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA, HUAWEI_NPU_DVPP)
-"""Device resources that are percentages: a device has 100 of each."""
 _FINISHED: Final = ("Succeeded", "Failed")
 
 

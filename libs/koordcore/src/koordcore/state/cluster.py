@@ -20,11 +20,9 @@ from koordcore.values.codec import mapping_pieces, object_pieces, schema_digest
 S = TypeVar("S", bound=AggregateState)
 
 _MODULUS = 1 << 128
+# Version of the evolve functions. Increment it if the same events give another state of the same class. Version 1 kept
+# deleted aggregates whose names may return.
 _EVOLUTION = 2
-"""Version of the evolve functions. Increment it if the same events give another state of the same class.
-
-Version 1 kept deleted aggregates whose names may return.
-"""
 
 
 def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:

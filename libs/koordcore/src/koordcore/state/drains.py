@@ -33,8 +33,7 @@ class DrainState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DrainGroupState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """Progress of a DrainNodeGroup: the drain of a group of nodes, which are planned and drained one after the other.
-    """
+    """Progress of a DrainNodeGroup, whose nodes are planned and drained one after the other."""
 
     object_uid: str = ""  # Uid of the DrainNodeGroup
     phase: str = "Pending"  # Pending, Planning, Waiting, Running, Succeeded, Failed or Aborted

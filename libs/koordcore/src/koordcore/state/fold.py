@@ -18,8 +18,8 @@ class AggregateState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seq: int
 
 
+# (state or None, event, stored event) -> new state; None drops the aggregate.
 Evolve = Callable[[Any, Any, StoredEvent], AggregateState | None]
-"""(state or None, event, stored event) -> new state; None drops the aggregate."""
 
 
 def dropped(_: AggregateState | None, __: Event, ___: StoredEvent) -> None:

@@ -43,6 +43,7 @@ def _log_restored(_: LogState | None, event: LogRestored, at: StoredEvent) -> Lo
     return LogState(seq=at.seq, restored_to=event.position)
 
 
+# Event type -> evolve function. A test checks that every type of the facts stream has one.
 EVOLVE: Final[dict[type[Event], Evolve]] = {
     **OF_OBJECTS,
     **OF_SCHEDULERS,
@@ -57,9 +58,9 @@ EVOLVE: Final[dict[type[Event], Evolve]] = {
     EventSkipped: _event_skipped,
     LogRestored: _log_restored,
 }
-"""Event type -> evolve function. A test checks that every type of the facts stream has one."""
 
 
+# Aggregate kind -> type of its state.
 STATE_TYPES: Final[dict[str, type[AggregateState]]] = {
     "podspec": aggregates.PodSpecState,
     "nodespec": aggregates.NodeSpecState,
@@ -94,4 +95,3 @@ STATE_TYPES: Final[dict[str, type[AggregateState]]] = {
     "fold": FoldControlState,
     "log": LogState,
 }
-"""Aggregate kind -> type of its state."""

@@ -19,10 +19,9 @@ from koordcore.events.pod import PodReleased
 from koordcore.protocol.objects import Pod
 from koordcore.stories.pod import Moment
 
-DRAIN_TRIGGER: Final = "Drain"
-"""Trigger of evictions that a drain requests."""
+DRAIN_TRIGGER: Final = "Drain"  # Trigger of evictions that a drain requests
+# Condition of a pod that is about to leave; its reason names who takes the pod.
 DISRUPTION_TARGET: Final = "DisruptionTarget"
-"""Condition of a pod that is about to leave; its reason names who takes the pod."""
 
 
 class Cause(StrEnum):
@@ -48,6 +47,7 @@ _BY_INITIATOR: Final = {
     "agent": Cause.AGENT,
     "recommender": Cause.RECOMMENDATION,
 }
+# Reason of the condition DisruptionTarget -> cause, for pods that no component of Koordstream takes.
 _BY_CONDITION: Final = {
     "EvictionByEvictionAPI": Cause.API_EVICTION,
     "PreemptionByScheduler": Cause.PREEMPTION,
@@ -55,7 +55,6 @@ _BY_CONDITION: Final = {
     "DeletionByPodGC": Cause.NODE_LOSS,
     "TerminationByKubelet": Cause.KUBELET,
 }
-"""Reason of the condition DisruptionTarget -> cause, for pods that no component of Koordstream takes."""
 
 
 class Disruption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

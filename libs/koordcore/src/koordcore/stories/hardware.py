@@ -37,8 +37,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import CPU, Amounts, parse_amounts
 from koordcore.values.topology import CpuPlace, CpuTopology
 
-UNKNOWN: Final = -1
-"""Id of the socket or zone of hardware whose place is not reported."""
+UNKNOWN: Final = -1  # Id of the socket or zone of hardware whose place is not reported
 _MOST_PROBLEMS: Final = 50
 
 T = TypeVar("T")

@@ -106,14 +106,14 @@ def _counts(**counts: int) -> Inputs:
 
 
 _P = ParamSpec("_P")
+# Aggregate kinds whose facts the audit reads.
 KINDS: Final = (
     *("descheduler", "descheduling", "migration", "repack", "eviction", "drain", "draingroup"),
     *("customspec", "nodespec"),
 )
-"""Aggregate kinds whose facts the audit reads."""
 DESCHEDULER: Final = "descheduler"
+# Aggregate with the configuration of the descheduler that is in force.
 CONFIGURATION: Final = AggregateRef("descheduler", "default")
-"""Aggregate with the configuration of the descheduler that is in force."""
 _FORBIDDEN: Final = "ForbiddenMigratePod"
 
 

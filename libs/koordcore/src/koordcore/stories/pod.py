@@ -74,6 +74,7 @@ class Step(StrEnum):
     OTHER = "other"
 
 
+# Event type -> step. `AdmissionDecided` is missing, because it is either admitted or denied.
 STEPS: Final = {
     "PodSpecAdded": Step.SUBMITTED,
     "PodSpecChanged": Step.CHANGED,
@@ -107,7 +108,6 @@ STEPS: Final = {
     "DeletionCostsDecided": Step.DELETION_COST,
     "DeletionCostsCarriedOut": Step.DELETION_COST,
 }
-"""Event type -> step. `AdmissionDecided` is missing, because it is either admitted or denied."""
 
 
 class Moment(NamedTuple):

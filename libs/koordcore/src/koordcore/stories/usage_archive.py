@@ -8,8 +8,7 @@ import msgspec
 from koordcore.events.observation import NodeUsageReported
 from koordcore.values.timestamps import rfc3339
 
-LONGEST_TIME: Final = 64
-"""Characters of a time that are read; a valid time has fewer."""
+LONGEST_TIME: Final = 64  # Characters of a time that are read; a valid time has fewer
 
 
 def report_time(report: NodeUsageReported) -> str | None:

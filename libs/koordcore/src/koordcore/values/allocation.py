@@ -56,8 +56,8 @@ class ReservationUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     amounts: dict[str, int] = {}
 
 
+# Seconds within which the claims of a placed pod must be bound, if the scheduler's configuration does not differ.
 DEFAULT_BIND_TIMEOUT_SECONDS: Final = 600
-"""Seconds within which the claims of a placed pod must be bound, if the scheduler's configuration does not differ."""
 
 
 class ClaimBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -112,8 +112,8 @@ def is_reservation(uid: str, allocation: Allocation) -> bool:
     return allocation.reservation is not None and allocation.reservation.uid == uid
 
 
+# The allocation of a plain pod. Use this object: a field that holds it is left out of JSON.
 NOTHING: Final = Allocation()
-"""The allocation of a plain pod. Use this object: a field that holds it is left out of JSON."""
 
 
 class ContributedTwice(Exception):

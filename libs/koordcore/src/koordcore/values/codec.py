@@ -20,8 +20,8 @@ import msgspec
 
 T = TypeVar("T")
 
+# The bytes are not JSON, or the JSON does not match the type. ValidationError is a subclass.
 DecodeError = msgspec.DecodeError
-"""The bytes are not JSON, or the JSON does not match the type. ValidationError is a subclass."""
 
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="sorted")
@@ -65,8 +65,7 @@ def to_builtins(value: object) -> Any:
     return msgspec.to_builtins(value)
 
 
-PIECE: Final = 200
-"""Number of values in a piece; encoding a piece of pods takes about a millisecond."""
+PIECE: Final = 200  # Number of values in a piece; encoding a piece of pods takes about a millisecond
 
 
 def array_pieces(values: Iterable[object], size: int = PIECE) -> Iterator[bytes]:

@@ -24,12 +24,10 @@ import msgspec
 
 from koordcore.values.invalid import InvalidInput
 
+# 0001-01-01 UTC in unix seconds. The reference moves in multiples of the half life counted from here.
 _YEAR_ONE: Final = -62_135_596_800
-"""0001-01-01 UTC in unix seconds. The reference moves in multiples of the half life counted from here."""
-_MAX_EXPONENT: Final = 100
-"""Largest distance between reference and sample, in half lives, before the reference moves."""
-_CHECKPOINT_SCALE: Final = 10_000
-"""Weight of the heaviest bucket in a checkpoint."""
+_MAX_EXPONENT: Final = 100  # Largest distance between reference and sample, in half lives, before the reference moves
+_CHECKPOINT_SCALE: Final = 10_000  # Weight of the heaviest bucket in a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +93,7 @@ class ExponentialBuckets:
         return math.log(value * (self.ratio - 1) / self.first_bucket_size + 1) / math.log(self.ratio)
 
 
-Buckets = LinearBuckets | ExponentialBuckets
-"""Division of a range of values into numbered buckets."""
+Buckets = LinearBuckets | ExponentialBuckets  # Division of a range of values into numbered buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,8 +26,7 @@ _MAX: Final = 2**63 - 1
 _RULE: Final = "a duration such as 30s, 1h5m or 0 (units ns us ms s m h)"
 
 NANOS_PER_SECOND: Final = 10**9
-MAX_LENGTH: Final = 256
-"""Longest accepted text. It limits the work that a text can cause."""
+MAX_LENGTH: Final = 256  # Longest accepted text. It limits the work that a text can cause.
 
 
 @lru_cache(maxsize=1024)

@@ -11,8 +11,7 @@ _DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
 _PREFIXED: Final = re.compile(
     r"([+-]?)(?:0[xX]((?:_?[0-9a-fA-F])+)|0[bB]((?:_?[01])+)|0[oO]((?:_?[0-7])+)|0((?:_?[0-7])+)|(0|[1-9](?:_?[0-9])*))"
 )
-MAX_LENGTH: Final = 256
-"""Longest accepted text. It limits the work that a text can cause."""
+MAX_LENGTH: Final = 256  # Longest accepted text. It limits the work that a text can cause.
 
 _BASES: Final = (16, 2, 8, 8, 10)
 

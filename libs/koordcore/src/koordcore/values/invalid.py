@@ -6,8 +6,7 @@ turns it into a refusal. A controller turns it into a condition and an event, an
 
 from __future__ import annotations
 
-_SHOWN = 120
-"""Longest part of an invalid value that a message repeats."""
+_SHOWN = 120  # Longest part of an invalid value that a message repeats
 
 
 class InvalidInput(ValueError):

@@ -17,11 +17,9 @@ from koordcore.values.invalid import InvalidInput
 
 NANO_PER_UNIT: Final = 10**9
 NANO_PER_MILLI: Final = 10**6
-MAX_EXPONENT: Final = 400
-"""Largest absolute exponent accepted in `1e400`. It limits the work that a text can cause."""
+MAX_EXPONENT: Final = 400  # Largest absolute exponent accepted in `1e400`. It limits the work that a text can cause.
 
-MAX_LENGTH: Final = 256
-"""Longest accepted text. It limits the work that a text can cause."""
+MAX_LENGTH: Final = 256  # Longest accepted text. It limits the work that a text can cause.
 
 _RULE: Final = "a Kubernetes quantity (digits with one of n u m k M G T P E Ki Mi Gi Ti Pi Ei or an exponent)"
 

@@ -118,8 +118,8 @@ def _names(a: Mapping[str, Quantity], b: Mapping[str, Quantity]) -> Iterable[str
     return a.keys() if a.keys() == b.keys() else [*a, *(name for name in b if name not in a)]
 
 
+# Upper limit of amounts (4 PiB, or 4.5e12 cores), so that sums over a node and products with 1000 fit into int64.
 MAX_AMOUNT: Final = 1 << 52
-"""Upper limit of amounts (4 PiB, or 4.5e12 cores), so that sums over a node and products with 1000 fit into int64."""
 
 
 def clamped(amount: int) -> int:

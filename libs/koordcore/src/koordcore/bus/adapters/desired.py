@@ -21,11 +21,10 @@ from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.values import codec
 
+# Number of nodes from which a process uses one wildcard subscription per kind instead of one per node.
 WILDCARD_FROM_NODES = 16
-"""Number of nodes from which a process uses one wildcard subscription per kind instead of one per node."""
 QUEUE = 50_000
-CONFIRM_SECONDS = 10
-"""Time in which the server must confirm the subscriptions of pushes."""
+CONFIRM_SECONDS = 10  # Time in which the server must confirm the subscriptions of pushes
 
 
 class BucketRefused(Exception):

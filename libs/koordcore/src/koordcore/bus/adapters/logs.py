@@ -84,8 +84,8 @@ class JetStreamEventLog:
 log = logging.getLogger("koordcore.bus")
 
 RING = 10_000
+# If more bytes than this are unsent in the socket, observations wait in the ring, so that facts are sent first.
 UNSENT_BYTES = 4 * 1024 * 1024
-"""If more bytes than this are unsent in the socket, observations wait in the ring, so that facts are sent first."""
 _READS_AT_ONCE = 32
 
 

@@ -27,8 +27,8 @@ from koordcore.ports.snapshots import KEPT_SNAPSHOTS, Snapshot, is_usable
 
 log = logging.getLogger("koordcore.bus")
 
+# Time without a byte after which a read is given up. The library itself waits without end.
 SILENT_SECONDS: Final = 15.0
-"""Time without a byte after which a read is given up. The library itself waits without end."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Snapshot).decode

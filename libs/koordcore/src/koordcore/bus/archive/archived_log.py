@@ -123,8 +123,8 @@ def _parts(archive: Archive, after: int, end: int) -> list[Part]:
 
 
 FACTS_OF_PART: Final = 100_000
+# Folds that need a snapshot behind every trimmed fact, so that their next start finds the rest in the stream.
 FOLDS: Final = ("manager", "scheduler")
-"""Folds that need a snapshot behind every trimmed fact, so that their next start finds the rest in the stream."""
 
 
 class NotTrimmable(Exception):

@@ -32,10 +32,8 @@ from koordcore.ports.eventlog import EventLog, HistoryGone
 from koordcore.ports.snapshots import Snapshot, SnapshotStore, state_digest
 from koordcore.values.timestamps import rfc3339
 
-SNAPSHOT_FACTS: Final = 50_000
-"""Number of facts between two snapshots of a fold."""
-DENSE_FACTS: Final = 10_000_000
-"""Number of newest facts in which no snapshot is dropped."""
+SNAPSHOT_FACTS: Final = 50_000  # Number of facts between two snapshots of a fold
+DENSE_FACTS: Final = 10_000_000  # Number of newest facts in which no snapshot is dropped
 
 
 class FoldVersion(NamedTuple):
@@ -104,8 +102,7 @@ def kept_positions(positions: Iterable[int], last: int, *, every: int, dense: in
 
 SNAPSHOT_LIST: Final = "snapshots.json"
 SNAPSHOT_FOLDER: Final = "snapshots/"
-_LEVEL: Final = 1
-"""Level of compression. Level 6 takes three times as long and saves a quarter of the space."""
+_LEVEL: Final = 1  # Level of compression. Level 6 takes three times as long and saves a quarter of the space.
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -193,8 +190,7 @@ def _packed(pieces: Iterable[bytes]) -> bytes:
 
 _log = logging.getLogger("koordcore.bus")
 
-_OUT_OF_ORDER: Final = timedelta(minutes=10)
-"""Difference of the clocks of two writers that may be in the log."""
+_OUT_OF_ORDER: Final = timedelta(minutes=10)  # Difference of the clocks of two writers that may be in the log
 
 
 def _warn(sentence: str) -> None:

@@ -61,8 +61,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     stored_at_ns: int
     headers: dict[str, str]
     body: str = ""
-    raw: bytes = b""
-    """The body if it is not valid UTF-8."""
+    raw: bytes = b""  # The body if it is not valid UTF-8
 
 
 _encode = msgspec.json.Encoder().encode

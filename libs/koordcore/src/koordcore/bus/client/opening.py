@@ -31,8 +31,8 @@ from koordcore.bus.client.connection import (
 from koordcore.retry import Backoff
 
 _WORDS: Final = ("authorization", "authentication", "permissions")
+# Error of the server if the client sent its credentials too late, because the client or its machine is busy.
 _TOO_SLOW: Final = "authentication timeout"
-"""Error of the server if the client sent its credentials too late, because the client or its machine is busy."""
 
 
 def is_refusal(error: Exception) -> bool:
@@ -100,8 +100,8 @@ def _text_of(setting: str, file: Path) -> str:
 
 
 FIRST_SECONDS: Final = 1.0
+# Nominal limits of the delays after which `open_connection` says again that no server answers.
 MOST_SECONDS: Final = 30.0
-"""Nominal limits of the delays after which `open_connection` says again that no server answers."""
 
 
 async def connect(settings: ConnectionSettings) -> BusConnection:

@@ -19,11 +19,9 @@ from nats.errors import ProtocolError, StaleConnectionError
 from nats.protocol.parser import PONG, Parser
 
 _PING = b"PING"
+# Errors that asyncio with TLS (AttributeError) and uvloop (RuntimeError) raise for a write to a closed connection.
+# nats-py expects an OSError. Any other error ends its attempts to connect or to reconnect, for ever.
 _GONE = (AttributeError, RuntimeError)
-"""Errors that asyncio with TLS (AttributeError) and uvloop (RuntimeError) raise for a write to a closed connection.
-
-nats-py expects an OSError. Any other error ends its attempts to connect or to reconnect, for ever.
-"""
 
 
 class BusTransport(TcpTransport):
@@ -61,8 +59,8 @@ class BusTransport(TcpTransport):
 # This file extends nats-py's client below its public surface; nats-py is only partly annotated.
 
 
+# Function that receives (subject, reply, header block or b"", payload). It must be fast, and not raise or block.
 Sink = Callable[[bytes, bytes, bytes, bytes], None]
-"""Function that receives (subject, reply, header block or b"", payload). It must be fast, and not raise or block."""
 
 HEADER_LINE = b"NATS/1.0\r\n"
 

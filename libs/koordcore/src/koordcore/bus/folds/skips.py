@@ -14,8 +14,7 @@ from koordcore.events.log import EventSkipped
 from koordcore.events.registry import UnreadableEvent
 from koordcore.ports.eventlog import EventLog
 
-KIND: Final = "fold"
-"""Kind of the aggregates that record skips, one aggregate per fold."""
+KIND: Final = "fold"  # Kind of the aggregates that record skips, one aggregate per fold
 
 
 async def recorded_skips(log: EventLog, fold: str, *, halted_at: int | None = None) -> set[int]:

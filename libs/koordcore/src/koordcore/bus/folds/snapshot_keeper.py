@@ -14,12 +14,9 @@ _log = logging.getLogger("koordcore.bus")
 
 SNAPSHOT_EVENTS = 100_000
 SNAPSHOT_SECONDS = 15 * 60.0
-WORTH_A_SNAPSHOT_EVENTS = 5_000
-"""Number of events below which folding is faster than saving and loading a snapshot."""
-SLICE_SECONDS = 0.004
-"""Longest time of encoding without yielding to other tasks, in host time."""
-LAST_SNAPSHOT_SECONDS = 5.0
-"""Longest time that a stopping fold waits for a snapshot that is being saved."""
+WORTH_A_SNAPSHOT_EVENTS = 5_000  # Number of events below which folding is faster than saving and loading a snapshot
+SLICE_SECONDS = 0.004  # Longest time of encoding without yielding to other tasks, in host time
+LAST_SNAPSHOT_SECONDS = 5.0  # Longest time that a stopping fold waits for a snapshot that is being saved
 
 
 class _Taken(NamedTuple):

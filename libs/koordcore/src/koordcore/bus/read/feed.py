@@ -37,6 +37,7 @@ _SEALED: Final = {
     envelope.HEADER_OCCURRED_AT: _TEXT,
     envelope.HEADER_BASED_ON: "([0-9]{1,18})",
 }
+# The headers that `envelope.seal` writes, in its order, and the one that an append adds.
 _LAYOUT: Final = re.compile(
     r"NATS/1\.0\r\n"
     + "".join(f"{name}: {value}\r\n" for name, value in _SEALED.items())
@@ -44,7 +45,6 @@ _LAYOUT: Final = re.compile(
     + f"(?:{envelope.HEADER_TRACEPARENT}: {_TEXT}\r\n(?:{envelope.HEADER_TRACESTATE}: [^\r\n]*\r\n)?)?"
     + f"(?:{envelope.HEADER_EXPECTED_LAST}: [0-9]*\r\n)?\r\n"
 )
-"""The headers that `envelope.seal` writes, in its order, and the one that an append adds."""
 
 
 class EventHeaders(DeferredHeaders):

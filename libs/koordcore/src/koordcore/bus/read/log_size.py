@@ -17,8 +17,7 @@ from koordcore.bus.metrics import BusMetrics
 from koordcore.bus.names import BusNames
 from koordcore.bus.read.stream_reader import ApiError, api
 
-SHORT_FROM: Final = 0.9
-"""Part of the largest size from which no new work is accepted."""
+SHORT_FROM: Final = 0.9  # Part of the largest size from which no new work is accepted
 _PAUSE_SECONDS: Final = 30.0
 
 

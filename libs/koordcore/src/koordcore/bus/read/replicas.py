@@ -18,15 +18,13 @@ from koordcore.bus.read.feed import DEFAULTS, Feed
 from koordcore.bus.read.stream_reader import StreamReader, patient_api
 from koordcore.events.envelope import StoredEvent
 
+# Number of positions whose messages have one digest. A difference is located up to so many positions.
 BLOCK: Final = 1000
-"""Number of positions whose messages have one digest. A difference is located up to so many positions."""
 _BATCH: Final = 500
+# Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks.
 _ATTEMPTS_PER_COPY: Final = 30
-"""Consumers that are created for each copy. With five copies, one is missed in less than one of 100 million checks."""
-_SILENT_SECONDS: Final = 30.0
-"""Time after which a copy that sends no further message counts as incomplete."""
-_RETRY_SECONDS: Final = 0.2
-"""Pause after a consumer that failed, for example because its server has just started."""
+_SILENT_SECONDS: Final = 30.0  # Time after which a copy that sends no further message counts as incomplete
+_RETRY_SECONDS: Final = 0.2  # Pause after a consumer that failed, for example because its server has just started
 _SECOND: Final = 1_000_000_000
 
 

@@ -17,10 +17,8 @@ from koordcore.bus.client.wire import Reply, decode_headers
 from koordcore.events.envelope import AggregateRef, StoredEvent
 from koordcore.ports.eventlog import LogHead, Misconfigured
 
-NOT_FOUND = (10037, 10059)
-"""Error codes: no message found, stream not found."""
-_DEFINITE = (*NOT_FOUND, 10023, 10047)
-"""Error codes of 503 answers for which a repetition does not help."""
+NOT_FOUND = (10037, 10059)  # Error codes: no message found, stream not found
+_DEFINITE = (*NOT_FOUND, 10023, 10047)  # Error codes of 503 answers for which a repetition does not help
 _ANSWER_SECONDS = 2.0
 
 

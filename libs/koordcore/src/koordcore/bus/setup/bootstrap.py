@@ -24,11 +24,11 @@ from koordcore.retry import Backoff
 
 MINIMUM_VERSION = (2, 12, 0)
 
+# Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again. A new
+# `compression` concerns new files; the server reads both kinds.
 SAFE_FIELDS = frozenset(
     {"compression", "description", "max_bytes", "duplicate_window", "num_replicas", "max_msgs_per_subject"}
 )
-"""Fields that may change on an existing stream. `max_bytes` only grows: a full stream then accepts messages again. A
-new `compression` concerns new files; the server reads both kinds."""
 
 _ABSENT_MEANS: dict[str, Any] = {"compression": "none", "description": ""}
 

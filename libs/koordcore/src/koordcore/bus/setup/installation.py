@@ -50,8 +50,7 @@ from koordcore.embedded.nats_config import (
 )
 from koordcore.events.envelope import name_from_token, name_token
 
-SPARES: Final = 3
-"""Rotations of a user that need a reload only. The one after them needs a restart of the servers."""
+SPARES: Final = 3  # Rotations of a user that need a reload only. The one after them needs a restart of the servers.
 LIST: Final = "exempt.json"
 
 
@@ -99,16 +98,14 @@ def _spares(authority: Path, user: str) -> list[Path]:
 SERVERS: Final = "nats"
 AUTHORITY: Final = "authority"
 POSTGRES: Final = "postgres"
+# Folder of the access file of the services' HTTP servers (`koordcore.service.access.static_tokens`).
 ACCESS: Final = "access"
-"""Folder of the access file of the services' HTTP servers (`koordcore.service.access.static_tokens`)."""
+# Users with an HTTP server, each with a certificate for `koord-<user>`, `<user>` and loopback names. That of the
+# auditor serves the results of `koord nightly`.
 SERVING: Final = ("manager", "scheduler", "descheduler", "projector", "agent", "criproxy", "auditor")
-"""Users with an HTTP server, each with a certificate for `koord-<user>`, `<user>` and loopback names.
-
-That of the auditor serves the results of `koord nightly`.
-"""
 SEED: Final = "nats.seed"
+# File in the folder of the issuer: the key that signs the credentials of agents. It could make any user.
 ACCOUNT_SEED: Final = "account.seed"
-"""File in the folder of the issuer: the key that signs the credentials of agents. It could make any user."""
 CA: Final = "ca.crt"
 CLIENT_PORT: Final = 4222
 MONITOR_PORT: Final = 8222

@@ -138,8 +138,7 @@ def _base64(data: bytes) -> str:
 
 log = logging.getLogger("koordcore.bus")
 
-SESSION_SECONDS: Final = 3600
-"""Longest time of a connection until its token is checked again."""
+SESSION_SECONDS: Final = 3600  # Longest time of a connection until its token is checked again
 QUEUE: Final = "issuers"
 
 
@@ -154,8 +153,7 @@ class Refused(Exception):
     """A token is not valid. The message is for the log of server and issuer, and repeats no secret."""
 
 
-Check = Callable[[str], Awaitable[NodeToken]]
-"""Returns the node of a token; raises Refused."""
+Check = Callable[[str], Awaitable[NodeToken]]  # Returns the node of a token; raises Refused
 
 
 class CredentialIssuer:
@@ -223,8 +221,8 @@ class CredentialIssuer:
 LONGEST: Final = datetime.timedelta(hours=24)
 AUDIENCE: Final = "koordstream-log"
 KEY_FILE: Final = "node-tokens.pem"
+# File: node -> time in seconds since 1970. Tokens that were issued until then are refused.
 REVOKED_FILE: Final = "revoked.json"
-"""File: node -> time in seconds since 1970. Tokens that were issued until then are refused."""
 _ALGORITHMS: Final = ["Ed25519"]
 _LEEWAY_SECONDS: Final = 60
 

@@ -40,8 +40,7 @@ class ServiceManifest:
     streams: str = ""
 
 
-AUDIT = ("audit", "request")
-"""The audit records of requests to a service."""
+AUDIT = ("audit", "request")  # The audit records of requests to a service
 
 MANAGER = ServiceManifest(
     name="manager",
@@ -121,6 +120,7 @@ PROJECTOR = ServiceManifest(
 
 AUDITOR = ServiceManifest(name="auditor", follows=("ev", "explanations", "audit"))
 
+# The `koord` command of an administrator: reads everything, records skips, handles parked items.
 OPERATOR = ServiceManifest(
     name="operator",
     appends=("fold",),
@@ -134,8 +134,8 @@ OPERATOR = ServiceManifest(
     inspects=True,
     parks=True,
 )
-"""The `koord` command of an administrator: reads everything, records skips, handles parked items."""
 
+# `koord bus genesis`: begins a new log with the objects of the API server.
 GENESIS = ServiceManifest(
     name="genesis",
     appends=(
@@ -151,21 +151,19 @@ GENESIS = ServiceManifest(
     ),
     follows=("ev",),
 )
-"""`koord bus genesis`: begins a new log with the objects of the API server."""
 
 RETENTION = ServiceManifest(name="retention", follows=("ev",), snapshots=True, streams="purge")
 
+# Creates the streams and restores backups. It may delete messages that a stream does not protect.
 BOOTSTRAP = ServiceManifest(name="bootstrap", appends=("log",), snapshots=True, streams="create")
-"""Creates the streams and restores backups. It may delete messages that a stream does not protect."""
 
+# `koord keys issue`: decides which agent a client without a key is, and reads and writes nothing.
 ISSUER = ServiceManifest(name="issuer", answers=True, issues=True)
-"""`koord keys issue`: decides which agent a client without a key is, and reads and writes nothing."""
 
+# The server of a mirror (`koordcore.bus.setup.mirror`): reads facts, and writes nothing.
 MIRROR = ServiceManifest(name="mirror", mirrors=True)
-"""The server of a mirror (`koordcore.bus.setup.mirror`): reads facts, and writes nothing."""
 
-BACKUP = ServiceManifest(name="backup", streams="copy")
-"""`koord backup`: reads whole streams, and writes nothing."""
+BACKUP = ServiceManifest(name="backup", streams="copy")  # `koord backup`: reads whole streams, and writes nothing
 
 
 def agent_name(node: str) -> str:
@@ -189,6 +187,7 @@ def criproxy(node: str = "*", *, name: str = "criproxy") -> ServiceManifest:
     return ServiceManifest(name=name, proxy_nodes=node)
 
 
+# The principals of an embedded stack. Its agent process has all simulated nodes and this host.
 EMBEDDED: tuple[ServiceManifest, ...] = (
     BOOTSTRAP,
     MANAGER,
@@ -203,8 +202,8 @@ EMBEDDED: tuple[ServiceManifest, ...] = (
     BACKUP,
     RETENTION,
 )
-"""The principals of an embedded stack. Its agent process has all simulated nodes and this host."""
 
+# The principals of an installation on compose or Kubernetes, without the agents: each node's agent is one more.
 INSTALLED: tuple[ServiceManifest, ...] = (
     BOOTSTRAP,
     MANAGER,
@@ -217,4 +216,3 @@ INSTALLED: tuple[ServiceManifest, ...] = (
     BACKUP,
     RETENTION,
 )
-"""The principals of an installation on compose or Kubernetes, without the agents: each node's agent is one more."""

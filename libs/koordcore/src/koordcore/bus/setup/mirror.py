@@ -15,8 +15,8 @@ from koordcore.bus.setup.bootstrap import require_version
 from koordcore.bus.setup.principals import MAIN_DOMAIN, MIRROR_DELIVERY
 from koordcore.bus.setup.streams import StreamSpec
 
+# A mirror that has heard of the first servers within this time is not promoted. It hears of them every second.
 ALIVE_SECONDS: Final = 5.0
-"""A mirror that has heard of the first servers within this time is not promoted. It hears of them every second."""
 _NO_MIRROR_HAS: Final = ("subjects", "republish", "allow_atomic")
 
 

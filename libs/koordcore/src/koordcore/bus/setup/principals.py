@@ -15,12 +15,10 @@ from koordcore.bus.setup.manifest import EMBEDDED, ServiceManifest
 from koordcore.bus.setup.streams import streams
 from koordcore.embedded.nats_config import NatsUser, UserPermissions, ensure_user_key
 
-MAIN_DOMAIN: Final = "main"
-"""JetStream domain of the servers that services use, if they have a mirror."""
-MIRROR_DELIVERY: Final = "koord.mirror"
-"""First tokens of the subjects on which facts travel to a mirror."""
+MAIN_DOMAIN: Final = "main"  # JetStream domain of the servers that services use, if they have a mirror
+MIRROR_DELIVERY: Final = "koord.mirror"  # First tokens of the subjects on which facts travel to a mirror
+# Subject on which the server asks who a client without a key is. Clients cannot publish on it.
 CALLOUT_SUBJECT: Final = "$SYS.REQ.USER.AUTH"
-"""Subject on which the server asks who a client without a key is. Clients cannot publish on it."""
 
 
 def permissions(manifest: ServiceManifest, names: BusNames) -> UserPermissions:

@@ -22,8 +22,7 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.requests.parked import Parked, encoded_within
 from koordcore.values import codec
 
-_HEADERS_BYTES: Final = 1024
-"""Room for the headers of a dead letter in a message of the largest size."""
+_HEADERS_BYTES: Final = 1024  # Room for the headers of a dead letter in a message of the largest size
 
 
 class ParkedItem(msgspec.Struct, frozen=True):

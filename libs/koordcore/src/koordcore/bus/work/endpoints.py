@@ -31,17 +31,15 @@ log = logging.getLogger("koordcore.bus")
 Q = TypeVar("Q", bound=msgspec.Struct)
 A = TypeVar("A", bound=msgspec.Struct)
 
-MOST_SECONDS: Final = 60.0
-"""Longest time for a request, even if the caller allows more."""
-REMEMBERED: Final = 256
-"""Number of answers that are kept for repeated requests."""
+MOST_SECONDS: Final = 60.0  # Longest time for a request, even if the caller allows more
+REMEMBERED: Final = 256  # Number of answers that are kept for repeated requests
+# Room in a reply for its headers, which count against the largest message that the server accepts.
 _REPLY_HEADERS_BYTES: Final = 1024
-"""Room in a reply for its headers, which count against the largest message that the server accepts."""
 
 
-Audit = Callable[[RequestAudited], Awaitable[None]]
-"""Takes the audit record of a request."""
+Audit = Callable[[RequestAudited], Awaitable[None]]  # Takes the audit record of a request
 
+# Error code of a reply -> the HTTP status that its audit record has.
 _STATUS: Final = {
     "": 200,
     ErrorCode.INVALID: 400,
@@ -49,7 +47,6 @@ _STATUS: Final = {
     ErrorCode.DEADLINE: 504,
     ErrorCode.INTERNAL: 500,
 }
-"""Error code of a reply -> the HTTP status that its audit record has."""
 
 
 class Refusal(Exception):

@@ -76,8 +76,7 @@ PUBLISH_SECONDS = 2.0
 BACKOFF_SECONDS = (0.05, 2.0)
 IN_FLIGHT_WAIT_SECONDS = (0.005, 0.05)
 _EXPECTATION: Final = HEADER_EXPECTED_LAST.encode() + b": %d\r\n"
-_BATCH_HEADERS_BYTES = 256
-"""Largest number of bytes that sending in a batch adds to the headers of a message."""
+_BATCH_HEADERS_BYTES = 256  # Largest number of bytes that sending in a batch adds to the headers of a message
 _READS_AT_ONCE = 32
 _UNEXPLAINED_DUPLICATES = 5
 

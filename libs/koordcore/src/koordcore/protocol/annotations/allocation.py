@@ -32,8 +32,8 @@ from koordcore.values.cpuset import parse_cpuset
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import Amounts, parse_amounts, quantity_of
 
+# Annotations that only the binding of a pod may set.
 ALLOCATION_KEYS: Final = (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED, keys.RESERVATION_ALLOCATED)
-"""Annotations that only the binding of a pod may set."""
 _DEFAULT_POLICY: Final = "Default"
 _NOT_EXCLUSIVE: Final = "None"
 

@@ -153,8 +153,7 @@ def parse_system_qos_resource(annotations: Mapping[str, str]) -> SystemQosResour
     return parse_present(annotations, keys.SYSTEM_QOS_RESOURCE, decode)
 
 
-HIGHEST_CPU: Final = 16_383
-"""Twice as many CPUs as Linux supports. Limits bound the work that one document can cause."""
+HIGHEST_CPU: Final = 16_383  # Twice as many CPUs as Linux supports. Limits bound the work that one document can cause.
 HIGHEST_ZONE: Final = 63
 HIGHEST_CORE: Final = (1 << 16) - 1
 HIGHEST_SOCKET: Final = 255

@@ -25,8 +25,8 @@ REQUESTS_AS_COUNT: Final = "RequestsAsCount"
 DEVICE_LEVEL: Final = "DeviceLevel"
 PCIE_LEVEL: Final = "PCIeLevel"
 SAME_PCIE: Final = "SamePCIe"
+# Topology scope -> strictness; a larger number is stricter.
 SCOPE_LEVELS: Final[Mapping[str, int]] = {"Device": 4, "PCIe": 3, "NUMANode": 2, "Node": 1}
-"""Topology scope -> strictness; a larger number is stricter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +124,7 @@ ALLOCATE_BEST_EFFORT: Final = "BestEffort"
 ALLOCATE_RESTRICTED: Final = "Restricted"
 PARTITION_HONOR: Final = "Honor"
 PARTITION_PREFER: Final = "Prefer"
-_MOST_DIGITS: Final = 9
-"""Most digits of a number of GPUs."""
+_MOST_DIGITS: Final = 9  # Most digits of a number of GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +180,8 @@ class GpuPartition:
     score: int = 0  # Allocation score; higher is better
 
 
+# Number of GPUs -> partitions with this number of GPUs, in the order of the table.
 GpuPartitionTable = Mapping[int, tuple[GpuPartition, ...]]
-"""Number of GPUs -> partitions with this number of GPUs, in the order of the table."""
 
 
 class _Partition(msgspec.Struct, rename="camel"):

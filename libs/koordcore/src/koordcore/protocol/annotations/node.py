@@ -27,8 +27,8 @@ from koordcore.values.topology import CpuTopology, take_packed
 
 POLICY_DEFAULT: Final = "Default"
 POLICY_RESERVED_CPUS_ONLY: Final = "ReservedCPUsOnly"
+# Resources that are not reduced, because batch resources are already computed without the reservation.
 _NEVER_TRIMMED: Final = frozenset({BATCH_CPU, BATCH_MEMORY})
-"""Resources that are not reduced, because batch resources are already computed without the reservation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

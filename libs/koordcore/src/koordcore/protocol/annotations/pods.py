@@ -64,8 +64,7 @@ def is_quota_non_preemptible(labels: Mapping[str, str]) -> bool:
     return labels.get(keys.QUOTA_PREEMPTIBLE) == FALSE
 
 
-NEVER_EVICT: Final = 2**31 - 1
-"""Eviction cost of a pod that the descheduler must not evict."""
+NEVER_EVICT: Final = 2**31 - 1  # Eviction cost of a pod that the descheduler must not evict
 
 _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 

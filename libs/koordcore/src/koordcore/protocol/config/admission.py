@@ -25,8 +25,8 @@ from koordcore.protocol.objects import LabelSelector
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import Quantity, parse_quantity
 
+# Largest number of hypothetical nodes per entry. It limits the work that one text can cause.
 _MAX_VIRTUAL_NODES: Final = 10_000
-"""Largest number of hypothetical nodes per entry. It limits the work that one text can cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,7 @@ def _matching(entries: Sequence[WrittenEntry], labels: Mapping[str, str]) -> lis
     return [entry for entry in entries if entry.selector is not None and entry.selector.matches(labels)]
 
 
+# Sections in the order of the checks; other keys are not checked.
 CHECKED_SECTIONS: Final = (
     SectionName.COLOCATION,
     SectionName.RESOURCE_THRESHOLD,
@@ -90,7 +91,6 @@ CHECKED_SECTIONS: Final = (
     SectionName.SYSTEM,
     SectionName.CPU_BURST,
 )
-"""Sections in the order of the checks; other keys are not checked."""
 
 _NETWORK_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 _DIRECTIONS: Final = ("ingress", "egress")

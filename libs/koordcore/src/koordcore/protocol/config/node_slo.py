@@ -66,6 +66,7 @@ def render_node_slo(
     return RenderedNodeSlo(spec=spec, fault=fault)
 
 
+# Values of a disabled feature. They replace everything that was written for it.
 _OFF: Final[dict[str, JsonObject]] = {
     "cpuQOS": {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False},
     "resctrlQOS": {"enable": False, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
@@ -82,7 +83,6 @@ _OFF: Final[dict[str, JsonObject]] = {
         "oomKillGroup": 0,
     },
 }
-"""Values of a disabled feature. They replace everything that was written for it."""
 
 _RESET_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 
@@ -110,6 +110,7 @@ def _class(
     }
 
 
+# Recommended values per QoS class, with every feature disabled.
 AGENT_QOS_DEFAULTS: Final[JsonObject] = {
     "policies": {"cpuPolicy": "groupIdentity", "netQOSPolicy": "tc"},
     "lsrClass": _class(
@@ -126,7 +127,6 @@ AGENT_QOS_DEFAULTS: Final[JsonObject] = {
     ),
     "cgroupRoot": {"blkioQOS": {"enable": False}},
 }
-"""Recommended values per QoS class, with every feature disabled."""
 
 
 def complete_strategy(name: SectionName, received: Strategy | None) -> Strategy:

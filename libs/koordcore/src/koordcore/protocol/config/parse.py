@@ -85,8 +85,8 @@ def _representable(value: JsonValue, path: str) -> JsonValue:
     return value
 
 
+# List that collects invalid fields, which are then left out. None: raise the first error instead.
 Faults: TypeAlias = list[InvalidInput] | None
-"""List that collects invalid fields, which are then left out. None: raise the first error instead."""
 
 
 def parse_value(field: Field, value: JsonValue, path: str, faults: Faults = None) -> JsonValue:

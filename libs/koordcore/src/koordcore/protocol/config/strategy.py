@@ -22,16 +22,15 @@ from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, Sec
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
 
-Strategy: TypeAlias = Mapping[str, JsonValue]
-"""A strategy as JSON values. Nodes share it: never change it in place."""
+Strategy: TypeAlias = Mapping[str, JsonValue]  # A strategy as JSON values. Nodes share it: never change it in place.
 
+# Node label -> field that it overrides.
 RATIO_LABELS: Final = (
     (keys.CPU_RECLAIM_RATIO, "cpuReclaimThresholdPercent"),
     (keys.MEMORY_RECLAIM_RATIO, "memoryReclaimThresholdPercent"),
     (keys.MID_STATIC_CPU_RESERVED_RATIO, "midStaticCPUReservedPercent"),
     (keys.MID_STATIC_MEMORY_RESERVED_RATIO, "midStaticMemoryReservedPercent"),
 )
-"""Node label -> field that it overrides."""
 
 _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 

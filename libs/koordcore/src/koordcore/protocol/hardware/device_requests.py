@@ -28,13 +28,11 @@ from koordcore.values.invalid import InvalidInput
 GPU_TYPE: Final = "gpu"
 RDMA_TYPE: Final = "rdma"
 FPGA_TYPE: Final = "fpga"
-WHOLE: Final = 100
-"""Percent of a whole device."""
+WHOLE: Final = 100  # Percent of a whole device
 
+# Default namespace and name of the ConfigMap with the templates of shared GPU resources.
 GPU_TEMPLATES: Final = ("koordinator-system", "gpu-shared-resource-templates")
-"""Default namespace and name of the ConfigMap with the templates of shared GPU resources."""
-WHOLE_CARDS: Final = frozenset({NVIDIA_GPU, AMD_GPU, DCU_GPU})
-"""Names of vendors' device plugins: whole cards."""
+WHOLE_CARDS: Final = frozenset({NVIDIA_GPU, AMD_GPU, DCU_GPU})  # Names of vendors' device plugins: whole cards
 _PERCENTAGE_FORMS: Final = frozenset(
     {
         frozenset({GPU_MEMORY_RATIO}),
@@ -54,6 +52,7 @@ _SHARED_FORMS: Final = frozenset(
 )
 _SLICE: Final = frozenset({GPU_SHARED, HUAWEI_NPU_CORE, HUAWEI_NPU_CPU, GPU_MEMORY})
 _SLICE_FORMS: Final = frozenset({_SLICE, _SLICE | {HUAWEI_NPU_DVPP}})
+# Resource names that make a GPU request.
 GPU_NAMES: Final = (
     *sorted(WHOLE_CARDS),
     GPU,
@@ -65,13 +64,12 @@ GPU_NAMES: Final = (
     HUAWEI_NPU_CPU,
     HUAWEI_NPU_DVPP,
 )
-"""Resource names that make a GPU request."""
+# Resource names that make a device request.
 DEVICE_NAMES: Final = frozenset({*GPU_NAMES, RDMA, FPGA, *DEPRECATED_DEVICE})
-"""Resource names that make a device request."""
 _NAME_OF_TYPE: Final[Mapping[str, str]] = {RDMA_TYPE: RDMA, FPGA_TYPE: FPGA}
 
+# Larger requests in bytes are capped, so that their percentage is a float. No card is as large.
 _MOST_MEMORY: Final = 1 << 60
-"""Larger requests in bytes are capped, so that their percentage is a float. No card is as large."""
 _INVALID_COMBINATION: Final = "invalid resource device requests"
 _INVALID_UNIT: Final = "invalid resource unit"
 

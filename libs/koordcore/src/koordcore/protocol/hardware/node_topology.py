@@ -17,8 +17,7 @@ from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
 _ZONE_ID = re.compile(r".*-0*([0-9]{1,10})", re.DOTALL)
-_HIGHEST_ID: Final = (1 << 31) - 1
-"""The zones in the annotation of an allocation are int32."""
+_HIGHEST_ID: Final = (1 << 31) - 1  # The zones in the annotation of an allocation are int32
 
 
 class ZoneResource(KubeStruct):

@@ -31,8 +31,8 @@ LOCK_SECONDS: Final = 300
 _MIB: Final = 1 << 20
 _CAMBRICON_UNIT: Final = 256 * _MIB
 _LOCK_OF: Final = {CAMBRICON_PROFILE: keys.CAMBRICON_DSMLU_LOCK, METAX_DEVICES: keys.HAMI_MUTEX_LOCK}
+# Keys that `vendor_annotations` returns and that are labels of the pod instead of annotations.
 POD_LABELS: Final = frozenset({keys.HAMI_VGPU_NODE})
-"""Keys that `vendor_annotations` returns and that are labels of the pod instead of annotations."""
 
 
 def vendor_annotations(

@@ -14,12 +14,11 @@ import yaml
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+# Longest text in one request. It equals the body limit of the services' HTTP servers; a test compares both.
 MAX_BYTES = 16 * 1024 * 1024
-"""Longest text in one request. It equals the body limit of the services' HTTP servers; a test compares both."""
-MAX_DEPTH = 64
-"""Deepest nesting of a YAML document."""
+MAX_DEPTH = 64  # Deepest nesting of a YAML document
+# Largest number of scalars, list items and entries of all documents; each use of an alias counts.
 MAX_VALUES = 2_000_000
-"""Largest number of scalars, list items and entries of all documents; each use of an alias counts."""
 
 
 class _ManifestLoader(yaml.CSafeLoader):

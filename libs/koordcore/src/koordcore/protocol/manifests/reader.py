@@ -146,6 +146,7 @@ class CustomObject:
 
 KubeObject = kube.Pod | kube.Node | kube.ConfigMap | kube.Namespace | kube.PriorityClass | kube.Workload | CustomObject
 
+# (apiVersion, kind) -> type of the mirrored object.
 KINDS: dict[tuple[str, str], type[Any]] = {
     ("v1", "Pod"): kube.Pod,
     ("v1", "Node"): kube.Node,
@@ -155,10 +156,9 @@ KINDS: dict[tuple[str, str], type[Any]] = {
     ("apps/v1", "Deployment"): kube.Workload,
     ("batch/v1", "Job"): kube.Workload,
 }
-"""(apiVersion, kind) -> type of the mirrored object."""
 
+# Kinds that have a namespace ("default" if the manifest states none).
 NAMESPACED = {"Pod", "ConfigMap", "Deployment", "Job"}
-"""Kinds that have a namespace ("default" if the manifest states none)."""
 
 
 class InvalidManifest(Exception):

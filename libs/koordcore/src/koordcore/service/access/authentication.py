@@ -77,8 +77,7 @@ def set_cookie(name: str, value: str, *, seconds: float, secure: bool) -> str:
     return "; ".join([*parts, "Secure"] if secure else parts)
 
 
-MARK: Final = 16
-"""Digits of a token's hash in a session's cookie: the session ends when the token is replaced."""
+MARK: Final = 16  # Digits of a token's hash in a session's cookie: the session ends when the token is replaced
 
 
 class Authentication:

@@ -22,8 +22,8 @@ from koordcore.service.access.gate import IDENTITY, LOGIN_PATH, AuditTrail, reco
 from koordcore.service.access.needs import Identity, Need, Unauthenticated, need_of
 from koordcore.service.telemetry.logging import logger
 
+# Buckets that are kept. The one that was used longest ago is dropped, which makes it full again.
 MOST_BUCKETS: Final = 10_000
-"""Buckets that are kept. The one that was used longest ago is dropped, which makes it full again."""
 
 
 @dataclass(slots=True)

@@ -28,8 +28,7 @@ from koordcore.values.invalid import InvalidInput
 
 _log: Final = logger("service.access")
 
-LOOK_SECONDS: Final = 1.0
-"""Least time between two looks at the files."""
+LOOK_SECONDS: Final = 1.0  # Least time between two looks at the files
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 LEAST_KEY_BYTES: Final = 32
 

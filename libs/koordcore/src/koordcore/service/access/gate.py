@@ -31,14 +31,13 @@ from koordcore.values.timestamps import rfc3339
 
 _log: Final = logger("service.audit")
 
+# Key of a request's scope under which a handler stores what the request concerns, for example `Pod default/web`.
 OBJECTS: Final = "koord.objects"
-"""Key of a request's scope under which a handler stores what the request concerns, for example `Pod default/web`."""
+# Key of a request's scope under which a handler stores the id that its facts have as causation.
 REQUEST: Final = "koord.request"
-"""Key of a request's scope under which a handler stores the id that its facts have as causation."""
-MOST_OBJECTS: Final = 20
-"""Objects that a record names."""
+MOST_OBJECTS: Final = 20  # Objects that a record names
+# Services that ask each other. Their decisions are facts with reasons, so their requests leave no record.
 _DECIDERS: Final = frozenset(("bus:manager", "bus:scheduler", "bus:descheduler"))
-"""Services that ask each other. Their decisions are facts with reasons, so their requests leave no record."""
 
 
 class AuditTrail:
@@ -86,8 +85,7 @@ class AuditTrail:
             await self._stream.publish(self._ref, record, origin)
 
 
-IDENTITY: Final = "koord.identity"
-"""Key of a request's scope under which handlers find its `Identity`."""
+IDENTITY: Final = "koord.identity"  # Key of a request's scope under which handlers find its `Identity`
 LOGIN_PATH: Final = "/auth/login"
 _NOT_FOUND: Final = 404
 

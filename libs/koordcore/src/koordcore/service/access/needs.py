@@ -48,8 +48,8 @@ def _operate(method: str, *paths: str, cost: float = 10.0) -> list[Need]:
     return [Need(path=path, methods=(method,), role=Role.OPERATE, is_audited=True, cost=cost) for path in paths]
 
 
+# The access rule of a request whose method and path have no entry in the table.
 UNLISTED: Final = Need(path="", role=Role.OPERATE)
-"""The access rule of a request whose method and path have no entry in the table."""
 
 NEEDS: Final[Sequence[Need]] = (
     # Every service. Kubelet and Prometheus send no credentials; the pages hold numbers and no objects.
@@ -108,8 +108,7 @@ class Identity:
     groups: tuple[str, ...] = ()  # Groups that the issuer named; () for tokens
 
 
-ANONYMOUS: Final = Identity(subject="anonymous", roles=frozenset(Role))
-"""Everybody, where access is open."""
+ANONYMOUS: Final = Identity(subject="anonymous", roles=frozenset(Role))  # Everybody, where access is open
 
 
 class Unauthenticated(Exception):

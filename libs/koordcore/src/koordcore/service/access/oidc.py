@@ -26,6 +26,7 @@ from koordcore.service.telemetry.logging import logger
 
 _log: Final = logger("service.access")
 
+# Accepted signatures: asymmetric ones only. `none` and HMAC are refused, whatever a token's header says.
 ALGORITHMS: Final = (
     "RS256",
     "RS384",
@@ -39,7 +40,6 @@ ALGORITHMS: Final = (
     "Ed25519",
     "EdDSA",
 )
-"""Accepted signatures: asymmetric ones only. `none` and HMAC are refused, whatever a token's header says."""
 KEYS_SECONDS: Final = 3600.0
 REFRESH_SECONDS: Final = 30.0
 STALE_SECONDS: Final = 86_400.0

@@ -29,8 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from koordcore.service.access.needs import Identity, Role, Unauthenticated, with_included
 from koordcore.values.invalid import InvalidInput
 
-PREFIX: Final = "koord_"
-"""Beginning of every token, by which scanners for secrets find it."""
+PREFIX: Final = "koord_"  # Beginning of every token, by which scanners for secrets find it
 
 
 class StaticToken(BaseModel):

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 _WRONG_SEQUENCE: Final = frozenset((10071, 10164))
 _TTL_DISABLED: Final = 10166
-_PUBLISH_REAL_SECONDS: Final = 2.0
-"""Time after which a write without an answer is given up."""
+_PUBLISH_REAL_SECONDS: Final = 2.0  # Time after which a write without an answer is given up
 _FIRST_PAUSE_REAL_SECONDS: Final = 0.005
+# Nominal pauses between reads until a release that was heard is stored: the first one, and the longest.
 _LONGEST_PAUSE_REAL_SECONDS: Final = 0.2
-"""Nominal pauses between reads until a release that was heard is stored: the first one, and the longest."""
 
 
 class _Body(msgspec.Struct, frozen=True):

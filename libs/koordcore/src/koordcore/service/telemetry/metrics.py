@@ -159,8 +159,8 @@ class _Collected(Collector):
 
 K = TypeVar("K", bound=Hashable)
 
+# Time for which series are kept after their object is gone, so that Prometheus reads the last values.
 KEPT_SECONDS: Final = 300.0
-"""Time for which series are kept after their object is gone, so that Prometheus reads the last values."""
 
 
 class SeriesLifetime(Generic[K]):

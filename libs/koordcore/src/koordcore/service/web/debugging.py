@@ -28,8 +28,7 @@ from koordcore.values.invalid import InvalidInput
 
 _EVERY_SECONDS: Final = 0.01
 _DEFAULT_SECONDS: Final = 30.0
-_MOST_SECONDS: Final = 50.0
-"""An answer must have begun after 60 seconds."""
+_MOST_SECONDS: Final = 50.0  # An answer must have begun after 60 seconds
 _INDEX: Final = f"""\
 /debug/pprof/profile?seconds={_DEFAULT_SECONDS:.0f}  samples of all threads: one line per stack, for flame graphs
 /debug/pprof/stacks              the present stacks of all threads and tasks
@@ -107,8 +106,7 @@ PROFILING: Final = (
 )
 
 
-DEBUG_VERBOSITY: Final = 4
-"""Least verbosity at which everything is logged."""
+DEBUG_VERBOSITY: Final = 4  # Least verbosity at which everything is logged
 
 
 def level_of(verbosity: str) -> Literal["debug", "info"]:
@@ -129,5 +127,5 @@ async def _set_verbosity(request: Request) -> Response:
     return PlainTextResponse(f"successfully set v to {verbosity.strip()}")
 
 
+# For services that have no other debug flags.
 VERBOSITY: Final = Route("/debug/flags/v", _set_verbosity, methods=["PUT"])
-"""For services that have no other debug flags."""

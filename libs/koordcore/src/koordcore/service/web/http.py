@@ -44,8 +44,8 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 ANSWER_SECONDS: Final = 60.0
 MAX_CONNECTIONS: Final = 1024
 CERTIFICATE_LOOK_SECONDS: Final = 10.0
+# Time for which the start waits for a port that is in use, for example by the process before this one.
 PORT_SECONDS: Final = 10.0
-"""Time for which the start waits for a port that is in use, for example by the process before this one."""
 _SUITES_OF_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 _LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 

@@ -27,8 +27,8 @@ _log: Final = logger("service.http")
 PROBES: Final = frozenset(("/healthz", "/livez", "/readyz", "/metrics"))
 _JSON: Final = b"application/json"
 
+# Function from a JSON document to the body of the answer (200). It may raise InvalidInput (400) or HTTPException.
 JsonPost = Callable[[bytes], Awaitable[bytes]]
-"""Function from a JSON document to the body of the answer (200). It may raise InvalidInput (400) or HTTPException."""
 
 
 class _Limits:

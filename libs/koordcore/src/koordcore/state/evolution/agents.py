@@ -27,10 +27,9 @@ from koordcore.events.nodestate import (
 from koordcore.state.aggregates import CriProxyState, NodeAgentState
 from koordcore.state.fold import Evolve
 
+# Maximum number of evictions in the state of an agent; the manager reads those of the last ten minutes.
 MAX_EVICTIONS: Final = 32
-"""Maximum number of evictions in the state of an agent; the manager reads those of the last ten minutes."""
-_OF_BEST_EFFORT: Final = "BE"
-"""Begin of the names of the features that evict best-effort pods."""
+_OF_BEST_EFFORT: Final = "BE"  # Begin of the names of the features that evict best-effort pods
 
 
 def _agent_started(state: NodeAgentState | None, event: AgentStarted, at: StoredEvent) -> NodeAgentState:
