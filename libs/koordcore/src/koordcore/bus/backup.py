@@ -1,19 +1,13 @@
-"""The files of a backup: one for each stream, and a manifest with their hashes.
+"""Back up the streams of a NATS server, and restore them on an empty one, also the log as it was at a position or time.
 
-    backup.json                        the manifest (`Backup`)
+    backup.json                        the manifest (`Backup`), written last: a place without one is no complete backup
     KOORD_EV_<cluster>.tar.s2 ...      the streams, in the format of the NATS server
-
-The manifest is written last, so a place without one is not a complete backup.
-
-Copy streams between a NATS server and files, with the server's own snapshot and restore requests.
 
     server -> chunks of a compressed archive -> file          `take_backup`, while writers go on
     file -> chunks -> an empty server                         `restore_stream`
 
 Positions stay the same, also those of gaps. So snapshots, explanations and causes in the log still refer to the right
-facts. Read `restoring` next.
-
-Restore a backup on an empty server: everything, or the log as it was at an earlier position or time.
+facts. A restore up to an earlier moment:
 
     1. the streams, as they were copied          3. later facts, explanations and snapshots are deleted
     2. the position of the wanted moment         4. `LogRestored` tells readers which facts are missing

@@ -1,11 +1,7 @@
-"""Configuration of an embedded nats-server as values, and the file that is rendered from them.
+"""Configuration of an embedded nats-server as values, its file, and the NKEY pairs of its users.
 
 `nats` writes the file and runs the server. The file is JSON, which nats-server accepts, so subjects and paths are
-escaped by the JSON encoder.
-
-NKEY pairs of NATS users: the server knows the public key, the seed file of a service holds the secret.
-
-`nats_config.NatsUser` takes the public key.
+escaped by the JSON encoder. The server knows a user's public key, the seed file of a service holds the secret.
 """
 
 import json

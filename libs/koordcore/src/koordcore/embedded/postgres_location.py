@@ -1,12 +1,8 @@
-"""Decide where the data of an embedded Postgres is stored and which user runs the server.
+"""Decide where the data of an embedded Postgres is stored and which user runs the server, and find a running one there.
 
 Postgres refuses to run as root. If we are root, it runs as an unprivileged user. That user must be able to reach the
 data and the binaries. It cannot if the checkout is below a private folder such as /root. Then the data and a copy of
 the binaries are stored below /var/tmp, and a pointer file in the requested place names the data.
-
-Read the pid file of a Postgres data directory, and check whether its process still runs.
-
-`postgres` uses it before a start and while it waits for readiness, `postgres_location` before it deletes data.
 """
 
 import hashlib

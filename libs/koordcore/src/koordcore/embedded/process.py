@@ -4,14 +4,9 @@
 stack use them. Children are watched by polling and not by signals. So the same object works with any event loop (uvloop
 cannot change the user of a child) and without one.
 
-Identify a process by its pid and its start time.
-
-The kernel reuses pids. Therefore a signal is sent only if the start time of the pid still equals the recorded one.
-
-Find the last error in the log of a child process, which explains why the process ended.
-
-Our services log JSON lines. Servers, and an interpreter that fails to start, log plain text. `process` calls this after
-a child has ended.
+The kernel reuses pids. So a signal is sent only if the start time of the pid equals the recorded one
+(`ProcessIdentity`). When a child has ended, the last error in its log explains why: a JSON line of our services, or
+plain text of servers and of an interpreter that fails to start.
 """
 
 import asyncio

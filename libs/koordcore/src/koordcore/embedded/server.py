@@ -1,7 +1,4 @@
-"""An embedded server as one object: nats-server and Postgres start, stop and restart in the same way.
-
-Find the programs of nats-server and Postgres, which Python wheels contain, and check their versions.
-"""
+"""An embedded server as one object: nats-server and Postgres, from wheels, start, stop and restart in the same way."""
 
 import asyncio
 import functools

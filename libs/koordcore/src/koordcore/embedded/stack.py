@@ -1,12 +1,8 @@
-"""Status of the processes of a stack, as a value and as the state file `stack.json`.
+"""Status of the processes of a stack, as a value and as the state file `stack.json`, and the start of a stack.
 
 The `supervisor` writes the file. Another process, such as `koord down`, reads it to find and stop the stack. The file
-has the start time of each process, so a reused pid is never signalled.
-
-Start a program that runs a supervisor, detached from the terminal.
-
-The program that is started calls `Supervisor.run_until_stopped`; this side only waits for the state
-file to say ready. It is stopped with `stack.stop_stack`.
+has the start time of each process, so a reused pid is never signalled. A stack in the background is a detached program
+that calls `Supervisor.run_until_stopped`; who started it waits until the file says ready.
 """
 
 import asyncio

@@ -1,13 +1,11 @@
-"""Explanations of admission: one for each request that admission changed or denied.
+"""What happened to requests. Neither is a fact: no state follows from them.
 
-Subject `explanations.admission.<resource>=<ns>=<name>`. An explanation is not a fact: the event of the accepted object
-has the result. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the
+`AdmissionDecided` (stream explanations, `explanations.admission.<resource>=<ns>=<name>`): a request that admission
+changed or denied. Dry runs are never recorded. The envelope's `based_on` names the facts that it used. With them, the
 object and the settings, the decision can be repeated.
 
-Audit records: who requested what from a service, and the result. Stream: audit. Aggregate: `request.<service>`.
-
-Writers: every service that answers requests of people and programs, and `koord` for computations that it makes itself.
-A record is not a fact: no state follows from it.
+`RequestAudited` (stream audit, `request.<service>`): who requested what, and the result. Writers: every service that
+answers requests of people and programs, and `koord` for computations that it makes itself.
 
 Source: manager spec, 17.3.
 """

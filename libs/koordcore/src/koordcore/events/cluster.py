@@ -1,8 +1,6 @@
-"""Network domains of the cluster's nodes. Writer: schedulers. Aggregate: `clustertopology.default`.
+"""What schedulers learn about the cluster as a whole: network domains of its nodes, and its typical pods.
 
-Typical pods: CPU and GPU requests that many pods of the cluster have. Writer: schedulers.
-
-Aggregate: `gpuworkload.default`.
+Aggregates: `clustertopology.default`, `gpuworkload.default`. Writer: schedulers.
 
 Source: scheduler-core spec, 9; protocol spec, 9.8; gpu-fragmentation spec, 3 and 6.
 """

@@ -1,29 +1,16 @@
-"""Decisions of the descheduler's rounds. The next leader reads them and continues in the same state.
+"""Decisions and explanations of the descheduler's rounds, and its configuration. Writer: the leading descheduler.
 
-Writer: the leading descheduler. Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods,
-`descheduling.dry-runs` for pods that would leave without dry run, and `descheduling.refusals` for pods that stay.
+Aggregates: `descheduling.rounds`, `descheduling.costs` for deletion costs of pods, `descheduling.dry-runs` for pods
+that would leave without dry run, `descheduling.refusals` for pods that stay, and `descheduler.default`.
 
     RoundDecided ─► RoundMovesAdded ... ─► RoundCarriedOut
     DeletionCostsDecided ─► DeletionCostsCarriedOut ─► DeletionCostsDecided ...
 
-The decision is stored before its effects. If the leader is killed in between, the next one carries them out. A round
-that chooses no pod and changes no detector has no fact. `koordcore.events.descheduling.rounds` has the explanations of
-all rounds.
+The decision is stored before its effects. If the leader is killed in between, the next one carries them out and
+continues in the same state. A round that chooses no pod and changes no detector has no fact. Each round has the
+explanation `RoundEnded` (`explanations.round.descheduler`), which is not a fact.
 
-The numbers of a decision of the descheduler, by name.
-
-Explanation of a round of the descheduler: the usage of nodes, the chosen pods and the limits.
-
-Writer: the leading descheduler.
-
-The subject is `explanations.round.descheduler`. An explanation is not a fact. The evictions and jobs that a round
-causes have facts of their own.
-
-Actions of users on the descheduler: changes of its configuration, and dry runs. Writer: the leading descheduler.
-
-Aggregate: `descheduler.default`.
-
-Source: descheduler spec, 4, 8.6, 14; descheduler spec, 4, 12; descheduler spec, 12 (config_change, decision dry_run).
+Source: descheduler spec, 4, 8.6, 12, 14.
 """
 
 from typing import Any, Final, TypeAlias

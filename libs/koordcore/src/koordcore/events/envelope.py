@@ -5,12 +5,6 @@ An event is decided as a `Draft` (pure code), sealed into a `NewEvent` by the sh
 
     Draft --seal(Origin)--> NewEvent --append--> log --follow--> StoredEvent --CATALOGUE.read--> Event
 
-The kinds of aggregates that are forgotten with their object, and whose id a later object may have again.
-
-If somebody deletes the node `worker-1` and later registers another node with this name, the facts about both nodes
-belong to the aggregate `nodespec.worker-1`. Of the other kinds, the id contains the uid of the object, which is never
-used again, or the aggregate is never forgotten.
-
 Source: event-bus spec, 2 (subjects), 3.1 (envelope).
 """
 

@@ -1,11 +1,9 @@
-"""Explanations of scheduling attempts: events of the stream `KOORD_EXPLANATIONS_<cluster>`. Writer: schedulers.
+"""Explanations of scheduling attempts, with the diagnosis of one that found no node. Writer: schedulers.
 
-The subject is `explanations.pod.<uid>`. An explanation is not a fact: no state follows from it. The stream keeps only
-the newest explanations of each pod.
+Stream `KOORD_EXPLANATIONS_<cluster>`, subject `explanations.pod.<uid>`. An explanation is not a fact: no state follows
+from it. The stream keeps only the newest explanations of each pod.
 
-Diagnosis of an attempt that found no node. Explanations contain it; `koord explain` shows it.
-
-Source: event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13; scheduler-core spec, 13.1 and 13.2.
+Source: event-bus spec, 2 (KOORD_EXPLANATIONS); scheduler-core spec, 1.4 and 13.
 """
 
 import msgspec

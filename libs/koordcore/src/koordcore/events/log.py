@@ -1,12 +1,8 @@
-"""Facts about the log itself: it was restored up to an earlier position.
+"""Facts of operators about the log itself: it was restored (`log.cluster`), or a fold skips an event (`fold.<name>`).
 
-Aggregate: `log.cluster`. Writer: `koord restore --to`.
+Writers: `koord restore --to`, `koord bus skip`.
 
-Orders of operators to folds: to continue behind an event that a fold cannot apply. Writer: `koord bus skip`.
-
-Aggregate: `fold.<name>`.
-
-Source: event-bus spec, 7; event-bus spec, 8.
+Source: event-bus spec, 7 and 8.
 """
 
 from koordcore.events.envelope import AggregateRef, Event

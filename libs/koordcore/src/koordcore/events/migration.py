@@ -1,20 +1,15 @@
-"""Progress of the migration of a pod: a PodMigrationJob reserves resources elsewhere, then evicts the pod.
+"""Migrations of pods, and the plans that move pods so that a waiting gang finds whole GPUs.
 
-Writer: the leading descheduler. Aggregate: `migration.<uid of the PodMigrationJob>`.
+Writer: the leading descheduler. Aggregates: `migration.<uid of the PodMigrationJob>`, `repack.<id of the plan>`.
 
     MigrationHeld ─► MigrationArbitrated ─► MigrationAdvanced ... ─► MigrationEnded ─► MigrationForgotten
-
-A plugin, a drain or a user creates the job as an object. The job's Reservation, and the eviction of its pod, have facts
-of their own.
-
-Plans that move pods so that a waiting gang finds whole GPUs. All pods of a plan move, or none.
-
-Writer: the leading descheduler. Aggregate: `repack.<id of the plan>`.
 
     RepackPlanned ─► RepackCommitted ─► RepackMoved ─► RepackEnded ─► RepackForgotten
           └───────────────── rolled back ─────────────────┘
 
-Each move is a PodMigrationJob. None of them evicts its pod before the Reservations of all of them are available. From
+A PodMigrationJob reserves resources elsewhere, then evicts the pod. A plugin, a drain or a user creates the object. Its
+Reservation, and the eviction of its pod, have facts of their own. Each move of a plan is such a job. None of them
+evicts its pod before the Reservations of all of them are available: all pods of a plan move, or none. From
 `RepackPlanned` to `RepackEnded`, the scheduler holds the GPUs of the plan's nodes for the gang.
 
 Source: descheduler spec, 7.4, 7.5, 14.

@@ -1,13 +1,9 @@
-"""Decisions of the manager for a node: overcommitted resources and the effective NodeSLO, with their inputs.
+"""Decisions of the manager for a node, with their inputs: overcommitted resources, the effective NodeSLO, its health.
 
-Aggregate: `nodepolicy.<name>`. Writer: manager.
+Aggregates: `nodepolicy.<name>`, `controller.slo-adjust` (the cluster's guard), `config.<ns=name>` (warnings about the
+configuration). Writer: manager.
 
-Facts about the health of nodes, and warnings about the configuration.
-
-Aggregates: `nodepolicy.<node>` (its health), `controller.slo-adjust` (the cluster's guard), `config.<ns=name>`.
-Writer: manager.
-
-Source: event-bus spec, 2.1; manager spec, 5 and 6; manager spec, 16, 17.2, 18.
+Source: event-bus spec, 2.1; manager spec, 5, 6, 16, 17.2, 18.
 """
 
 from typing import Any

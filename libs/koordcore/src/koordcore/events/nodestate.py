@@ -1,10 +1,8 @@
-"""Facts about the work of a node's agent. Aggregate: `nodestate.<name>`. Writer: the agent of the node.
+"""Facts about the work of a node's agent, with the values that runtime hooks changed. Writer: the agent of the node.
 
-Facts about runtime hooks: the values of pods and containers that the agent changed. Aggregate: `nodestate.<name>`.
+Aggregate: `nodestate.<name>`.
 
-Writer: the agent of the node. Source: runtime spec, 10.
-
-Source: event-bus spec, 2.1; agent spec, 11 and 19.
+Source: event-bus spec, 2.1; agent spec, 11 and 19; runtime spec, 10.
 """
 
 import msgspec

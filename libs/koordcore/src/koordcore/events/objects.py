@@ -3,16 +3,12 @@
 Aggregates: `podspec.<uid>`, `nodespec.<name>`, `namespace.<name>`, `priorityclass.<name>`, `workloadspec.<uid>`,
 `config.<ns=name>`. Objects are reduced to the fields that Koordstream reads (`koordcore.protocol.objects`).
 
-Mirrored custom resources, as the API server stores them: without unknown fields and with defaults.
+Custom resources: `customspec.<plural>=<name>`, namespaced `customspec.<plural>=<ns>=<name>`. They are mirrored as the
+API server stores them, without unknown fields and with defaults. A reader decodes the fields that it needs when it
+folds the event. `customspec.scales=<ns>=<uid of a controller of pods>` is the Scale of a controller that is not
+mirrored itself: its metadata with the controller as owner, and `spec.replicas`.
 
-One aggregate per object: `customspec.<plural>=<name>`, namespaced `customspec.<plural>=<ns>=<name>`. Writer: the
-leading manager. A reader decodes the fields that it needs when it folds the event.
-
-`customspec.scales=<ns>=<uid of a controller of pods>` is the Scale of a controller that is not mirrored itself: its
-metadata with the controller as owner, and `spec.replicas`.
-
-Source: event-bus spec, 2.1; event-bus spec, 2.1 (the `...spec` twins of what schedulers and controllers write);
-    protocol spec, 9.
+Source: event-bus spec, 2.1; protocol spec, 9.
 """
 
 from typing import Any, Final

@@ -5,11 +5,10 @@
     PodPlaced -> PodDeviceUnhealthy -> PodDeviceUnhealthy (without devices: all are healthy again)
     PodNominated (with a PodEvictionRequested for each victim, one atomic batch) -> victims are deleted -> PodPlaced
 
-The reason why a node, or no node, was chosen for a pod: a value in placement events and in explanations.
+The counts of a `PlacementExplanation` add up: feasible + sum of excluded = considered. They are recorded during the
+decision.
 
-The counts add up: feasible + sum of excluded = considered. They are recorded during the decision.
-
-Source: event-bus spec, 2.1 and 4.2; scheduler-core spec, 6; scheduler-core spec, 1.4 and 13.
+Source: event-bus spec, 2.1 and 4.2; scheduler-core spec, 1.4, 6 and 13.
 """
 
 from typing import Any

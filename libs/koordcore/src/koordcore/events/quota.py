@@ -1,8 +1,7 @@
-"""Status of a quota: the amounts that its pods use and may use. Writer: schedulers. Aggregate: `quota.<name>`.
+"""Quotas: amounts that pods use and may use (`quota.<name>`, by schedulers), and root quotas of ElasticQuotaProfiles.
 
-The root quota that an ElasticQuotaProfile defines. Aggregate: `quotaprofile.<ns=name>` of the profile.
-
-Writer: manager. The gateway, or the manager itself without a gateway, then changes the quota object.
+The latter are in `quotaprofile.<ns=name>` of the profile. Writer: manager. The gateway, or the manager itself without a
+gateway, then changes the quota object.
 
 Source: event-bus spec, 2.1; scheduler-core spec, 10.9; manager spec, 14.
 """

@@ -3,13 +3,9 @@
     F(node) = sum over typical pods of frequency x unusable GPU milli
 
 For one typical pod, all free GPU milli are unusable, unless the pod fits. If it fits, those on GPUs that are too small
-for it are unusable. Next module to read: `gradient`.
+for it are unusable. Fragmentation Gradient Descent (FGD) places a pod where the fragmentation falls most.
 
-Fragmentation Gradient Descent (FGD): place a pod where the fragmentation falls most.
-
-Next module to read: `policies`.
-
-Source: gpu-fragmentation spec, 2; gpu-fragmentation spec, 4.2.
+Next module to read: `policies`. Source: gpu-fragmentation spec, 2, 4.2.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,6 @@
 """Pods as the fragmentation measure sees them, and the typical pods of a workload.
 
-Next module to read: `nodes`.
-
-CPU and GPU requests of a pod, in the form that the fragmentation measure reads.
-
-Source: gpu-fragmentation spec, 1 and 3; gpu-fragmentation spec, 6 (2).
+Next module to read: `nodes`. Source: gpu-fragmentation spec, 1, 3, 6 (2).
 """
 
 from collections import Counter

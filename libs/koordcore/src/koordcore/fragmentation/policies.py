@@ -1,12 +1,8 @@
-"""The placement policies of the benchmark, behind one interface.
+"""The placement policies of the benchmark, behind one interface: FGD, and those that it is compared with.
 
-Next module to read: `arrivals`.
+`R` is the free GPU milli of a node, `G` its number of GPUs.
 
-Scores of the policies that FGD is compared with.
-
-`R` is the free GPU milli of a node, `G` its number of GPUs. Next module to read: `policies`.
-
-Source: gpu-fragmentation spec, 4; gpu-fragmentation spec, 4.3.
+Next module to read: `arrivals`. Source: gpu-fragmentation spec, 4.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,12 +1,9 @@
-"""The log of facts: append events with an expected position, and read them in order.
+"""The log of facts: append events with an expected position, read them in order. And streams that may lose messages.
 
-Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.event_log`.
+Adapters: `koordcore.bus.adapters.memory`, `koordcore.bus.adapters.logs`. The contract tests in
+`tests/contract/eventlog/` check every method of every adapter.
 
-The contract tests in `tests/contract/eventlog/` check every method of every adapter.
-
-Observations and explanations: streams whose messages may be lost. Adapters in `koordcore.bus`.
-
-Source: event-bus spec, 3.2, 4.1, 4.3; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3.
+Source: event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.2, 3.3, 4.1, 4.3.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,9 +1,7 @@
 """CPU normalization and resource amplification: their ratios, and their effect on allocatable and requests.
 
 The manager writes the two annotations, admission scales allocatable (truncating), the scheduler scales requests
-(rounding up). Source: protocol spec, 8.
-
-CPU normalization of a node: the ratio (an annotation of the manager) and the switch (a label of the user).
+(rounding up). Users switch normalization by a label of the node. Source: protocol spec, 8.
 """
 
 from __future__ import annotations

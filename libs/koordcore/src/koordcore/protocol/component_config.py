@@ -2,14 +2,8 @@
 
 A model is frozen. Like the strict decoding of Kubernetes, it refuses unknown fields. It can be written back with the
 field names of the file. Python code creates models by attribute names; `read` accepts only the field names of the file.
-
-The spelling of field names in configuration files of components: camelCase, with Kubernetes' acronyms.
-
-Collect all problems of a configuration file, each with field, rule and value, instead of only the first one.
-
-Settings of a configuration file that are accepted and have no effect, with the reason.
-
-Keys that occur twice in one object of a YAML or JSON text. Decoders silently keep the last one.
+All problems of a file are reported, each with field, rule and value. Decoders of YAML and JSON silently keep the last
+of two equal keys, so these are found in the text.
 """
 
 import json

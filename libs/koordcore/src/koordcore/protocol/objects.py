@@ -4,14 +4,6 @@ They are msgspec structs that decode in microseconds and drop all other fields. 
 volumes' secrets and managed fields never enter the log. `koordcore.protocol.manifests` validates the documents of users
 and produces these types. JSON names are those of Kubernetes (camelCase).
 
-Base class of the structs for Kubernetes objects, and the type of resource lists as written.
-
-Object `status` of a pod: phase, conditions, and the states of its containers.
-
-The descheduler selects pods by the reasons, exit codes and restarts of their containers.
-
-Names that an API server generates from `generateName`: the truncated prefix and five characters.
-
 Source: Kubernetes, metadata.generateName (names of at most 63 letters; vowels and what looks like them left out).
 """
 

@@ -1,8 +1,6 @@
-"""Node selector terms of Kubernetes, evaluated for one node or one object with labels and a name.
+"""Node selector terms, taints and tolerations of Kubernetes, evaluated for one node or one object.
 
-Taints and tolerations of Kubernetes.
-
-Source: scheduler-core spec, 5.5; scheduler-core spec, 5.4.
+Source: scheduler-core spec, 5.4 and 5.5.
 """
 
 import re

@@ -1,7 +1,5 @@
 """Recommendation objects, which ask for recommended requests of pods: selected pods, and how results are applied.
 
-The pods of a workload that a user names as KIND/NAMESPACE/NAME, such as Deployment/web/shop.
-
 Source: manager spec, 15.1; protocol spec, 9.
 """
 

@@ -1,8 +1,8 @@
 """The Reservation object (resources of a node that only its owners may use), and annotations about Reservations.
 
-Pods in operating mode Reservation: a running pod whose resources another pod may use, once.
+A running pod in operating mode Reservation lends its resources to another pod, once.
 
-Source: protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5; scheduler-fine-grained spec, 3.12.
+Source: protocol spec, 9.4; scheduler-fine-grained spec, 3.1, 3.2, 3.5, 3.12.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
 """Rename resources, and translate cpu and memory of batch and mid pods into `kubernetes.io/batch-cpu` and the like.
 
 There are three operations: `rename_resources` (deprecated or mapped names), `translate_resources` (native to batch or
-mid), and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values.
-
-Format amounts for people: cpu in cores, memory and storage in GiB, anything else as a plain number.
+mid), and `refresh_extended_resource_spec` (the annotation that the agent reads). All return new values. For people,
+amounts of cpu are in cores, of memory and storage in GiB:
 
 cpu 1500 -> 1.5    kubernetes.io/batch-cpu 1500 -> 1.5    memory 3 << 29 -> 1.5Gi    pods 110 -> 110
 """

@@ -2,10 +2,8 @@
 
 The log contains exactly these fields, and the annotations of `KEPT_ANNOTATIONS`.
 
-The PersistentVolumeClaims that a pod uses.
-
-Source: scheduler-core spec, 5.9; https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/;
-    https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/.
+Source: scheduler-core spec, 5.9; https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/ and
+    https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/
 """
 
 from collections.abc import Iterator

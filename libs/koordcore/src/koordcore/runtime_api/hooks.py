@@ -1,8 +1,7 @@
 """RuntimeHookService: the calls by which a CRI proxy asks the agent what to change in pods and containers.
 
-Create protobuf message classes from tables of field numbers, for the few messages of CRI and hooks that are used.
-
-protobuf is imported with the first table, so a process that speaks to no such interface does not load it.
+Message classes are made from tables of field numbers, for the few messages of CRI and hooks that are used. protobuf is
+imported with the first table, so a process that speaks to no such interface does not load it.
 
 Source: runtime spec, 4.
 """

@@ -1,13 +1,10 @@
-"""Flags of services that stand for a component of Kubernetes, such as a scheduler: addresses, and flags without effect.
+"""Parts of services that use the log, and of those that stand for a component of Kubernetes, such as a scheduler.
 
-A Deployment that was written for such a component starts the service unchanged.
-
-The component of a service that connects to the log.
-
+A Deployment that was written for such a component starts the service unchanged: its flags without effect are accepted.
 The compose function of a service calls `add_bus` before it adds what uses the log. Because the HTTP server is the first
 component of every service, it answers while this one waits for the NATS server.
 
-Source: descheduler spec, 2 scheduler-core spec, 14.
+Source: descheduler spec, 2; scheduler-core spec, 14.
 """
 
 from collections.abc import Sequence

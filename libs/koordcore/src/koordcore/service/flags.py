@@ -1,13 +1,10 @@
-"""Parse command lines in Go's style: `-x v`, `--x v`, `-x=v`, `--bool`, `--bool=false`.
+"""Parse command lines in Go's style (`-x v`, `--x v`, `-x=v`, `--bool`, `--bool=false`), and feature gates.
 
-An unknown flag is an error. The result is texts by flag. `koordcore.service.configuration.settings` defines the flags
-and parses the texts.
+An unknown flag or gate is an error, so that a misspelled one is not ignored. The result is texts by flag.
+`koordcore.service.settings` defines the flags and parses the texts. Gates are `--feature-gates=A=true,B=false` and the
+groups `AllAlpha` and `AllBeta`; each service declares its gates.
 
-Feature gates: `--feature-gates=A=true,B=false` and the groups `AllAlpha` and `AllBeta`.
-
-Each service declares its gates. An unknown gate is an error, so that a misspelled gate is not ignored.
-
-Source: protocol spec, 11; protocol spec, 11.5.
+Source: protocol spec, 11.
 """
 
 import textwrap

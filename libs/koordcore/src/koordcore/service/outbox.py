@@ -1,16 +1,12 @@
-"""Queue of facts of a process that must work while the log is unavailable: on disk, and sent to the log in order.
+"""Queue of facts of a process on a node that must work while the log is unavailable: on disk, and sent in order.
 
     fact file --send--> log, up to 200 aggregates in one atomic batch, one by one after a conflict
 
 While the log is unavailable, facts wait. The expected position is the last event of each aggregate, which is read once.
-A fact that the log never accepts, because it is too large, is replaced by a small fact that says so.
+A fact that the log never accepts, because it is too large, is replaced by a small fact that says so. The file is an
+SQLite database. A process may keep its own tables in it, so that a fact and related rows are stored in one transaction.
 
-A file with facts that are not in the log yet, for processes on a node that must work while the log is unavailable.
-
-It is an SQLite database. A process may keep its own tables in the same file, so that a fact and related rows are stored
-in one transaction.
-
-Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3; event-bus spec, 3.3 (bounded on-disk queue).
+Source: event-bus spec, 3.3 (bounded on-disk queue), 4.3.
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 A state depends on the events of its own subject alone, so any object can be rebuilt as of any position from few events.
 
-Resources and annotations that a node policy (the manager's decisions for a node) sets on the Node object.
-
 Source: event-bus spec, 2.1 and 4.1; manager spec, 5.5 to 5.12, 16.4.
 """
 

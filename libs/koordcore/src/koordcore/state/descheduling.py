@@ -1,14 +1,6 @@
-"""State of the aggregate of the descheduler's rounds: what one round leaves to the next, whoever leads.
+"""What one round of the descheduler leaves to the next, whoever leads, and the configuration with which it leads.
 
-The events are in `koordcore.events.descheduling.decisions`.
-
-Apply events of the descheduler's rounds: what they decided, and what one round leaves to the next.
-
-State of the descheduler itself: the configuration with which it leads.
-
-The events are in `koordcore.events.descheduling.operation`.
-
-Apply events about the descheduler itself: its configuration, and dry runs.
+The events are in `koordcore.events.descheduling`.
 """
 
 from collections.abc import Iterable

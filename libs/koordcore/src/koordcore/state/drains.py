@@ -1,9 +1,4 @@
-"""States of the aggregates of drains: how far the descheduler has emptied a node or a group of nodes.
-
-The events are in `koordcore.events.descheduling.drain`.
-
-Apply events of drains: how the descheduler empties nodes and groups of nodes.
-"""
+"""How far the descheduler has emptied a node or a group of nodes. The events are in `koordcore.events.drain`."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -1,6 +1,6 @@
-"""The base class of the states of aggregates, each of which is a fold of the aggregate's events.
+"""The base class of the states of aggregates, and the type of evolve functions.
 
-The type of evolve functions. They record facts, accept every valid event, and read no clock.
+Evolve functions record facts, accept every valid event, and read no clock.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,6 @@
-"""State of the aggregate of a migration: how far a PodMigrationJob has moved its pod to another node.
+"""How far a PodMigrationJob has moved its pod, and how far a plan is that makes room for a waiting gang.
 
-The events are in `koordcore.events.descheduling.migration`.
-
-Apply events of migrations: how PodMigrationJobs move pods to other nodes.
-
-State of a plan that moves pods to make room for a waiting gang.
-
-The events are in `koordcore.events.descheduling.repack`.
-
-Apply events of plans that make room for waiting gangs.
+The events are in `koordcore.events.migration`.
 """
 
 from typing import Final

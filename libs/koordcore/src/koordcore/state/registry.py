@@ -1,8 +1,4 @@
-"""Every event type of the facts stream with its evolve function.
-
-The kinds of aggregates, with the types of their states.
-
-States of the aggregates about the log itself: orders to folds, and restores.
+"""Every event type of the facts stream with its evolve function, and the kinds of aggregates with their states.
 
 Source: event-bus spec, 2.1 and 4.1.
 """

@@ -1,17 +1,9 @@
-"""Decisions of the descheduler's rounds for the audit: jobs to create, nodes to close, and what was refused.
+"""What the audit of the descheduler shows: decisions of rounds, closed nodes, deletion costs, objects.
 
-The facts of the jobs, evictions and nodes themselves are the outcomes.
+The facts of the jobs, evictions and nodes themselves are the outcomes of a round. `koord cordon` and CustomPriority set
+`spec.unschedulable`; a drain sets a taint and a label.
 
-Nodes that were closed for new pods or opened again, read from the facts of their objects.
-
-`koord cordon` and CustomPriority set `spec.unschedulable`. A drain sets a taint and a label.
-
-Changes of the deletion costs of pods by rounds of the descheduler, and what became of them, for the audit.
-
-Created and deleted objects that the audit of the descheduler shows: migration jobs, and the Reservations it makes.
-
-Source: descheduler spec, 5.1, 7.2, 12; descheduler spec, 11.2 (3), 12; descheduler spec, 9.2 (4), 12; descheduler
-    spec, 7.2, 7.5, 7.10, 12.
+Source: descheduler spec, 5.1, 7.2, 7.5, 7.10, 9.2 (4), 11.2 (3), 12.
 """
 
 from collections.abc import Iterator

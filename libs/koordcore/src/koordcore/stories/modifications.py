@@ -1,12 +1,9 @@
 """The audit of the descheduler: each change of the cluster that it allowed, delayed or refused, read from the facts.
 
-If a user closes or opens a node, that is a record, too. So one list explains why a node gets no pods.
+If a user closes or opens a node, that is a record, too. So one list explains why a node gets no pods. There is no
+separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
 
-There is no separate audit log: a fact already has its actor, term, cause, and the position that it was based on.
-
-The numbers on which decisions of the descheduler rest, for the audit: the field `inputs` of a fact, or its counts.
-
-Source: descheduler spec, 12; descheduler spec, 12 (inputs).
+Source: descheduler spec, 12.
 """
 
 import functools

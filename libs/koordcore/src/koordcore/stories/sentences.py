@@ -2,8 +2,6 @@
 
 The functions never fail: bodies may have older schemas, in which fields are missing.
 
-Sentences from events of the descheduler's rounds about one pod: its rank, and why it stays on its node.
-
 Source: descheduler spec, 9.2 (4), 12.
 """
 

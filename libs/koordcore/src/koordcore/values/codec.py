@@ -1,14 +1,12 @@
 """The JSON codec of the log: encode and decode bodies, states and digests with msgspec.
 
-`koordcore.events` uses it for event bodies, `koordcore.state` for canonical bytes.
-
-Encode the JSON of large values in pieces of a few values each; joined, the pieces are the document.
-
-A piece is encoded when it is consumed, so the consumer can run other tasks between two pieces.
+`koordcore.events` uses it for event bodies, `koordcore.state` for canonical bytes. Large values are encoded in pieces
+of a few values each, which joined are the document. A piece is encoded when it is consumed, so the consumer can run
+other tasks between two pieces.
 
     object_pieces({"position": [b"7"], "pods": array_pieces(pods)})  ->  {"position":7,"pods":[...]}
 
-Digest of the schemas of stored classes. A snapshot with another digest was written by a different version.
+A snapshot with another digest of its schemas was written by a different version.
 """
 
 import hashlib

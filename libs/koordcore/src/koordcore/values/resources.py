@@ -2,8 +2,6 @@
 
 There are two forms. A `ResourceList` has exact quantities, for values that are written back to objects. `Amounts` are
 integers for computing: milli-cores for `cpu`, whole units for everything else. In both, an absent resource equals zero.
-
-The largest amount of a resource with which services compute in arrays.
 """
 
 from __future__ import annotations

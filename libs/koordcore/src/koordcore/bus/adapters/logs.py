@@ -1,10 +1,10 @@
-"""`EventLog` on JetStream, made of appender, stream reader and follower over one connection.
+"""`EventLog` and `ObservationLog` on JetStream.
 
-Streams for observations and explanations on JetStream, published without waiting for storage.
+Facts: appender, stream reader and follower over one connection. Observations and explanations are published without
+waiting for storage. While the server is unavailable, a ring buffer keeps the newest ones, which are sent after the
+reconnect.
 
-While the server is unavailable, a ring buffer keeps the newest messages. They are sent after the reconnect.
-
-Source: event-bus spec, 3.2, 4; event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.3, 8 (what is shed first).
+Source: event-bus spec, 2 (KOORD_OBS, KOORD_EXPLANATIONS), 3.2, 3.3, 4, 8 (what is shed first).
 """
 
 import asyncio

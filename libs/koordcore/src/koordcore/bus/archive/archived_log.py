@@ -1,10 +1,7 @@
 """The log with its archive: reads begin in the archive where the stream has dropped its oldest facts.
 
-Copy the oldest facts of the log to an archive, and trim them from the stream.
-
-    1. archive_facts     copies parts of facts, and reads each back to compare it; a later run continues at the end of
-      the last
-    2. trim              lets the stream drop the facts that the archive has and no fold needs any more
+    archive_facts     copies parts of facts, and reads each back to compare it; a later run continues at the end
+    trim              lets the stream drop the facts that the archive has and no fold needs any more
 
 Source: event-bus spec, 7.
 """

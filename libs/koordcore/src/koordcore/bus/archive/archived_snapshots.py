@@ -1,15 +1,10 @@
 """Snapshots of an archive as starts of folds: the nearest one at or before a position that fits and is intact.
 
-From which archived snapshot a fold starts, and which snapshots an archive keeps.
-
-Both are pure functions of the list of the archive (`koordcore.bus.archive.snapshot_files`).
-
-The files of archived snapshots: compressed states of folds, and a list of them with their hashes.
-
     snapshots.json                                                   the list (`SnapshotList`)
     snapshots/manager/000000050000-3f9a0c51d2e7.json.gz ...          a state; the name ends with the hash of the file
 
-A snapshot is listed after its file was written, and its file is deleted after it has left the list.
+A snapshot is listed after its file was written, and its file is deleted after it has left the list. Which snapshot is
+used, and which are kept, are pure functions of the list.
 
 Source: event-bus spec, 6.
 """

@@ -2,10 +2,6 @@
 
 All adapters of a process share one `BusConnection`, which uses `wire`. `opening` connects it.
 
-TLS of a client's connection to the NATS server.
-
-Repeat a read of the log while the NATS server does not answer.
-
 Source: event-bus spec, 10, 11.
 """
 

@@ -1,8 +1,6 @@
 """Open the connection to the NATS server: at once for a command, or whenever the server answers for a service.
 
-Tells an error that a person has to mend from one that passes, while a connection to the NATS server is opened.
-
-The secrets of a connection to the NATS server, from their files: the seed of a key, or a token.
+An error that a person has to mend ends the attempts. The secrets (the seed of a key, or a token) come from files.
 
 Source: event-bus spec, 10, 11.
 """

@@ -2,9 +2,8 @@
 
 nats-py spends about 25 us on each message (two regular expressions, a task switch, an e-mail style header parser).
 `BusClient` keeps its connection handling (reconnects, pings, TLS, NKEYs). It replaces the parser, delivers messages to
-a plain function, and sends commands that the caller has encoded. Next modules: `transport`, `connection`.
-
-The TCP connection below the NATS client: nats-py's own, without the cases in which nats-py never recovers.
+a plain function, and sends commands that the caller has encoded. `BusTransport` is nats-py's TCP connection without the
+cases in which nats-py never recovers. Next module: `connection`.
 """
 
 import asyncio

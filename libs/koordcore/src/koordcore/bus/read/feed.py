@@ -1,11 +1,7 @@
 """Buffer of a NATS consumer's messages between the parser of the connection and the follower (event-bus spec, 3.2).
 
 The parser passes messages directly to `Feed`, which checks their order and keeps them in a bounded list. Pull requests
-overlap, so that the server never waits for a request.
-
-Headers of the events that a NATS server delivers, parsed at the first access.
-
-Time limits and buffer size of followers, which read a stream in order (event-bus spec, 3.2).
+overlap, so that the server never waits for a request. Headers are parsed at the first access.
 """
 
 import asyncio

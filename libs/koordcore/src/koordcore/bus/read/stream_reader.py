@@ -1,9 +1,7 @@
 """Read single messages of a stream, and its bounds. The leader of the stream answers, so the answer is never stale.
 
-Direct gets are not used. A follower that is behind may answer them, and an expected position from it would be stale
-(event-bus spec, 13).
-
-Read the newest message of a subject from any replica of its stream, for processes that may not ask the leader.
+Only `newest_of` uses direct gets, for processes that may not ask the leader. A follower that is behind may answer them,
+and an expected position from it would be stale (event-bus spec, 13).
 """
 
 from collections.abc import Awaitable, Callable

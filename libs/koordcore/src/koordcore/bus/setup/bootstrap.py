@@ -1,11 +1,9 @@
-"""Create and change streams, buckets and stores on the NATS server. No other code does this.
+"""Create and change streams, buckets, stores and consumers of work queues on the NATS server. No other code does this.
 
 It is idempotent and runs at every start of the stack. Of an existing stream only fields are changed that lose no data.
-Any other difference is an error that a person has to resolve.
+Any other difference is an error that a person has to resolve. Services only bind to the consumers.
 
-Durable NATS consumers of work queues, as values. `bootstrap_consumers` creates them; services only bind to them.
-
-Source: event-bus spec, 2 (rules), 9.2 (versions); event-bus spec, 2 (rules), 3.2.
+Source: event-bus spec, 2 (rules), 3.2, 9.2 (versions).
 """
 
 import json

@@ -4,21 +4,18 @@ Each principal gets a folder of its own, so that a service can be given its own 
 
     nats/nats-0.conf, tls.crt, tls.key, ca.crt    for the servers
     authority/ca.crt, ca.key                      to renew certificates; keep it offline
+    authority/spare-scheduler-0.seed              the key that the scheduler gets by the next rotation
+    authority/exempt.json                         the keys that the server does not pass to the issuer
     mirror/nats-mirror.conf, tls.crt, tls.key     for a second server with a mirror of the log
     scheduler/nats.seed, ca.crt                   for one service
     scheduler/tls.crt, tls.key                    for its HTTP server; also in postgres/ for the database
     jaeger/tls.crt, tls.key, ca.crt               for a server that is not ours
 
-`koord keys` is the command for it. Next module to read: `principals`.
-
-Keys in reserve for installations with an issuer, so that a rotation needs a reload only.
-
 The server passes every client to the issuer whose key is not in the list `auth_users`, and refuses to reload another
-list. So the list has the keys that users will get by later rotations, too. The list grows only. A key in the list that
-no user has is refused.
+list. So the list has the keys that users will get by later rotations, too, and a rotation needs a reload only. The list
+grows only. A key in the list that no user has is refused.
 
-    authority/spare-scheduler-0.seed     the key that the scheduler gets by the next rotation
-    authority/exempt.json                the list
+`koord keys` is the command for it. Next module to read: `principals`.
 
 Source: event-bus spec, 9.2, 10.
 """

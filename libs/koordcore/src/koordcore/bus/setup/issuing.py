@@ -6,17 +6,11 @@ The issuer checks the token, and answers with a JWT that has the permissions of 
 The server closes the connection when the JWT expires; the agent connects again, with the token in its file. If a token
 was revoked, this is refused. The issuer has no right to read or write the log. `koord keys issue` runs it.
 
-JWTs of NATS: a user with permissions and an expiry, and the answer to a server that asks who a client is.
+`koord keys token` makes tokens, at most 24 hours valid. On Kubernetes, the token of the pod's service account is one,
+too. No kept library for Python makes JWTs of NATS: their algorithm is `ed25519-nkey`, the signature of an NKEY over
+header and claims.
 
-No kept library for Python makes them. The format is a JWT whose algorithm is `ed25519-nkey`: the signature of an NKEY
-over header and claims.
-
-Tokens of nodes, at most 24 hours valid, with which an agent proves to the issuer which node it is on.
-
-`koord keys token` makes one; `issuing` checks it. On Kubernetes, the token of the pod's service account is one, too.
-
-Source: event-bus spec, 10; NATS ADR-26 (auth callout); NATS ADR-14 (JWT libraries), ADR-26 (auth callout); event-bus
-    spec, 10 (expiry of at most 24 h for agents).
+Source: event-bus spec, 10; NATS ADR-14 (JWT libraries), ADR-26 (auth callout).
 """
 
 import asyncio

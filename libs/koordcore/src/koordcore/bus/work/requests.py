@@ -1,6 +1,6 @@
-"""Send requests to endpoints. It does not import FastStream, so commands start fast and agents stay small.
+"""Send requests to endpoints, and add requests to work queues.
 
-Add requests to work queues. It does not import FastStream, so commands start fast.
+It does not import FastStream, so commands start fast and agents stay small.
 """
 
 import asyncio

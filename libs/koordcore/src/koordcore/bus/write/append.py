@@ -5,10 +5,8 @@
        conflict, or id known     -> read back at the leader: our event -> Appended, another event -> Conflict
        unknown, overload         -> the same bytes again after a delay, until the deadline -> Unavailable
 
-Expected positions that differ from the log, although the writer knows the last fact of the aggregate.
-
 The log refuses an append if the last position of an aggregate is not the expected one. In two cases, this happens to a
-writer that has folded the last fact, so that its decision is not outdated:
+writer that has folded the last fact, so that its decision is not outdated (`expecting`):
 
 - The fold has dropped the aggregate, because its object was deleted. The writer expects 0, the log has a position.
 - The log has dropped the facts of the aggregate (`koord bus archive --trim`). The writer expects a position, the log 0.

@@ -1,17 +1,15 @@
 """The Kubernetes form of an allocation: annotations of a pod or of a Reservation.
 
-The gateway renders them when it binds a pod. If another scheduler bound a pod, they are parsed; the agent parses them
-for its hooks. No other module decodes or encodes these annotations.
+The gateway renders them when it binds a pod, with its gang and the annotations of installed plugins. If another
+scheduler bound a pod, they are parsed; the agent parses them for its hooks. No other module decodes or encodes these
+annotations.
 
     resource-status       CPUs and amounts per NUMA zone
     resource-spec         the bind policy that was applied, unless the user's own annotation says the same
     device-allocated      devices
     reservation-allocated the reservation, without the amounts taken from it
 
-Annotations that binding a pod sets: its allocation, its gang, and those of installed plugins.
-
-Source: scheduler-fine-grained spec, 1.8 (7), 2.9, 3.1; protocol spec, 4.2 and 5; scheduler-fine-grained spec, 1.8
-    (7), 2.9; scheduler-core spec, 8.7.
+Source: scheduler-fine-grained spec, 1.8 (7), 2.9, 3.1; scheduler-core spec, 8.7; protocol spec, 4.2 and 5.
 """
 
 from __future__ import annotations

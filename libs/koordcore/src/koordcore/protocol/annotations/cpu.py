@@ -1,6 +1,6 @@
 """CPU labels and annotations of pods and nodes: bind policy, cpuQOS, core scheduling, CPUs of system QoS.
 
-Annotations of a NodeResourceTopology about its CPUs: where each CPU is, and the CPUs that the kubelet gave to pods.
+NodeResourceTopology states where each CPU is, and which CPUs the kubelet gave to pods.
 
 Source: scheduler-fine-grained spec, 1.1.
 """

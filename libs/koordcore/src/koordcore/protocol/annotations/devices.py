@@ -1,6 +1,4 @@
-"""Annotations of a pod that control the choice of its devices: `device-allocate-hint` and `device-joint-allocate`.
-
-GPU partition annotations and labels: the request of a pod, and the partition table and policy of a node.
+"""Annotations and labels about devices: how a pod's devices are chosen, and GPU partitions of pods and nodes.
 
 Source: scheduler-fine-grained spec, 2.4; protocol spec, 5.
 """

@@ -1,9 +1,7 @@
-"""Node reservation: resources and CPUs that the annotation `node.koordinator.sh/reservation` of a node keeps from pods.
+"""Annotations of a node with amounts: its reservation, network bandwidth, and overcommitted resources of third parties.
 
-The scheduler reduces allocatable by it. The manager and the agent deduct it. The agent chooses CPUs for a reserved
-quantity.
-
-Node annotations with amounts: network bandwidth, and overcommitted resources that third parties use.
+Pods do not get what `node.koordinator.sh/reservation` keeps: the scheduler reduces allocatable by it, the manager and
+the agent deduct it, and the agent chooses CPUs for a reserved quantity.
 
 Source: protocol spec, 7.
 """

@@ -1,7 +1,4 @@
-"""Scheduling labels of a pod: its scheduler and its preemption policy.
-
-Annotations that control which pods may be evicted and in which order, by the agent and the descheduler.
-"""
+"""Labels and annotations of a pod: its scheduler, its preemption policy, if and in which order it may be evicted."""
 
 from __future__ import annotations
 

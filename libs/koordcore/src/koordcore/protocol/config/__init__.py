@@ -1,6 +1,6 @@
 """The ConfigMap slo-controller-config: parse, apply defaults, merge, validate, and give each node its strategies.
 
-Reading order: kinds.py (types of fields), tables.py (fields of every section), sections.py (list of sections), parse.py
-(text to values), strategy.py (effective strategy of a node), config_map.py (all sections), typed.py (the typed
-colocation strategy), agent.py and node_slo.py (NodeSLO of a node), admission.py and overlap.py (the webhook).
+Reading order: fields.py (what a field is), sections.py and node_strategies.py (a struct per section), parse.py (text to
+values), strategy.py (effective strategy of a node), config_map.py (all sections), node_slo.py (NodeSLO of a node),
+admission.py (the webhook).
 """

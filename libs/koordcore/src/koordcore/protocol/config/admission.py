@@ -1,11 +1,10 @@
 """Admission of the ConfigMap slo-controller-config: a webhook refuses an invalid configuration as a whole.
 
 Admission is stricter than the controllers (parse.py, strategy.py). Controllers use the valid part of a configuration.
-Admission refuses the whole ConfigMap and reports field, rule and value. Rules over several entries are in overlap.py.
+Admission refuses the whole ConfigMap and reports field, rule and value. No two entries of a section may match the same
+node, existing or hypothetical.
 
-Find entries of a section of slo-controller-config that match the same node, hypothetical or existing.
-
-Source: protocol spec, 6.11; manager spec, 12; protocol spec, 6.11 rules 6 and 7; manager spec, 12.2.
+Source: protocol spec, 6.11; manager spec, 12.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The custom resource definitions that Koordstream installs, read from files of this package.
+"""The custom resource definitions that Koordstream installs, read from files of this package, and their schemas.
 
 The source files are `schemas/<group>_<plural>.yaml` beside this module. `python -m koordcore.protocol.crd DIR` writes
-the copy in `schemas/crds/` of the repository for kubectl; a test compares both. Next module: admit.py.
-
-Structural schemas as values: the subset of OpenAPI v3 that the custom resource definitions use.
-
-catalogue.py reads them from YAML. admit.py uses them to prune, default and validate. An unknown keyword is an error at
-load time, so no rule of a definition is silently ignored.
+the copy in `schemas/crds/` of the repository for kubectl; a test compares both. Schemas are structural: the subset of
+OpenAPI v3 that the definitions use. An unknown keyword is an error at load time, so no rule of a definition is silently
+ignored. Next module: admit.py, which prunes, defaults and validates.
 """
 
 from __future__ import annotations

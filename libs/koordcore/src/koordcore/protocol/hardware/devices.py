@@ -1,6 +1,4 @@
-"""The Device object: GPUs, RDMA adapters and FPGAs of a node, as its agent reports them.
-
-Location of a PCI function (NUMA node and PCIe root), read from its files in sysfs.
+"""The Device object: GPUs, RDMA adapters and FPGAs of a node, as its agent reports them; and where a PCI function is.
 
 Source: protocol spec, 9 (Device); manager spec, 5.10, 5.11; runtime spec, 9.3.
 """

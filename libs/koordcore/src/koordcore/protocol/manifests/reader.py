@@ -1,14 +1,9 @@
-"""Convert one decoded document to one typed object, or report every violation.
+"""Convert one decoded document to one typed object, or report every violation with field, rule and value.
 
-The structs of `koordcore.protocol.objects` define the types. This module turns a wrong type into an error with field,
-rule and value. `rules` validates objects with correct types.
+The structs of `koordcore.protocol.objects` define the types. `rules` validates objects with correct types.
 
-Turn an error of the JSON decoder about a wrong type in a manifest into an error with field, rule and value.
-
-Validation rules of Reservations that their schema does not state: the pod template, owners, times and taints.
-
-The schema keeps every field of the template, and accepts any text as `ttl`. An API server therefore stores Reservations
-that no scheduler can place. `koord apply` and `koord lint` refuse them.
+The schema of Reservations keeps every field of the pod template, and accepts any text as `ttl`. An API server therefore
+stores Reservations that no scheduler can place. `koord apply` and `koord lint` refuse them here.
 
 Source: scheduler-fine-grained spec, 3.1, 3.2, 3.4.
 """

@@ -1,11 +1,8 @@
 """Find out who sends a request: from a bearer token, or from the cookie of a session.
 
-`gate` uses it for every request, and `login` for the beginning of sessions.
-
-Signed cookies: the session of a browser, and the state of a login that is under way.
-
-A cookie is a JWT with HMAC-SHA-256. It contains who the browser is, never a token of the issuer. Roles are not in it:
-they follow from the access file at each request, so a change of roles needs no new login.
+`gate` uses it for every request, and `login` for the beginning of sessions. A cookie is a JWT with HMAC-SHA-256. It
+contains who the browser is, never a token of the issuer. Roles are not in it: they follow from the access file at each
+request, so a change of roles needs no new login.
 """
 
 import secrets

@@ -1,8 +1,6 @@
 """The gate of every installation outside of the embedded stack: it admits known subjects with the needed role.
 
-Next module to read: `authentication`.
-
-Limits on the rate of requests: one token bucket per subject.
+Each subject has a token bucket for its requests. Next module to read: `authentication`.
 """
 
 import math

@@ -2,16 +2,12 @@
 
     1. what does the route need?        `needs`
     2. who sends the request?           `authentication`
-    3. has the subject sent too much?   `rate_limits`
+    3. has the subject sent too much?   `TokenBuckets`
     4. has the subject the role?        `needs`
-    5. who asked what?                  `audit`, when the answer has begun
+    5. who asked what?                  `AuditTrail`, when the answer has begun
 
-`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4, `closed_gate` has all.
-
-Audit records of requests: who asked what, and what came of it.
-
-Each record is a line of the service's log, and an event of the stream `audit`. Records hold no header, no token and no
-body.
+`http_guard` calls it after its own checks. `OpenGate` leaves out the steps 1 to 4, `closed_gate` has all. An audit
+record is a line of the service's log, and an event of the stream `audit`. It holds no header, no token and no body.
 """
 
 import uuid

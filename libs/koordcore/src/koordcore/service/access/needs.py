@@ -1,9 +1,7 @@
-"""The role that each HTTP route of every service needs: none, `view` or `operate`.
+"""The role that each HTTP route of every service needs: none, `view` or `operate`; and the sender of a request.
 
-This table is the only place with these roles. A route that it does not list needs `operate`. A test compares the table
+The table is the only place with these roles. A route that it does not list needs `operate`. A test compares the table
 with the routes in the source of all services. Next module to read: `gate`.
-
-The sender of a request, its roles, and the reasons for which a request is refused.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,7 @@
       - {name: alice, roles: [operate], sha256: ..., expires: 2027-01-01T00:00:00Z}
 
 A token has 256 random bits, so its plain SHA-256 cannot be guessed; a slow hash is for passwords, which people choose.
-`koord tokens` writes the file.
-
-The first access file of an installation: one static token for `koord`, and a key for the sessions of browsers.
+`koord tokens` writes the file. The first files of an installation:
 
     access/access.yaml, tokens.yaml, session.key     for every service that serves HTTP
     operator/token                                   for `koord`

@@ -1,6 +1,6 @@
 """The lease of a leader election: its content, the protocol of its storage, and its durations.
 
-Leadership without an election, for a service with one instance. Appends stay safe even if there are several.
+A service with one instance leads without an election (`SoleLeader`). Appends stay safe even if there are several.
 """
 
 import asyncio

@@ -5,9 +5,7 @@
 
 Every line carries `time` (of the run's clock), `level`, `event`, `logger`, `service`, `instance`, `cluster`, and inside
 a span its `trace_id`. Lines of libraries that use the standard logging take the same way. Configured once, by
-`koordcore.service.run`.
-
-Redaction of secrets in logs: values under secret names, key seeds, passwords in URLs, bearer tokens.
+`koordcore.service.run`. Hidden are values under secret names, key seeds, passwords in URLs, and bearer tokens.
 """
 
 import logging

@@ -1,9 +1,7 @@
 """Metrics of a process: a Prometheus registry, process metrics, and metrics of the log.
 
 Metrics use base units and few labels, never pod names. Counters end with `_total`. Bus adapters use `BusMetrics`.
-Services create their own metrics on `Metrics.registry`.
-
-Forget the series of a metric whose labels name objects that are gone.
+Services create their own metrics on `Metrics.registry`, and forget series of objects that are gone (`SeriesLifetime`).
 
 Source: event-bus spec, 12 (names of the bus metrics, exact).
 """

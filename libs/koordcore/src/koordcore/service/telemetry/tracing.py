@@ -5,13 +5,7 @@
 
 The scheduler continues thousands of traces a second, so contexts and spans are small own classes: continuing a trace
 without recording costs a few microseconds. Finished spans are exported with the OpenTelemetry SDK if an endpoint is
-set, or as JSON lines to a file (`koordcore.service.telemetry.span_sinks`).
-
-Spans always use the host's clock, also in a scaled run.
-
-A trace span that has ended, and the protocol of the sinks that export such spans.
-
-Destinations of finished spans: a file of JSON lines, and OTLP over HTTP by the OpenTelemetry SDK.
+set, or as JSON lines to a file. Spans always use the host's clock, also in a scaled run.
 
 Source: W3C Trace Context level 1 (traceparent, tracestate); event-bus spec, 3.1; STYLE 3.9 (links, not parents, for
     fan-in).

@@ -1,11 +1,10 @@
-"""Profile and stacks of the running process, below `/debug/pprof/` as in Kubernetes' components.
+"""Profile and stacks of the running process, and the verbosity of its log, as in Kubernetes' components.
 
 A thread samples the stacks of all threads, so the event loop and, for example, the thread of a round are both in the
-profile, and both go on. The standard library's profiler sees one thread only, and slows it down.
+profile below `/debug/pprof/`, and both go on. The standard library's profiler sees one thread only, and slows it down.
+`PUT /debug/flags/v` changes the verbosity.
 
-`PUT /debug/flags/v` changes the verbosity of a running process's log, as Kubernetes' components do.
-
-Source: descheduler spec, 2 (HTTP) scheduler-core spec, 14.
+Source: descheduler spec, 2 (HTTP); scheduler-core spec, 14.
 """
 
 import asyncio

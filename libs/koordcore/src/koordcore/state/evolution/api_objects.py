@@ -1,7 +1,4 @@
-"""Apply events of the gateway: answers of the API server, evictions, and drift.
-
-Apply events of mirrored API objects: pods, nodes, namespaces, workloads, ConfigMaps and custom resources.
-"""
+"""Apply events of mirrored API objects, and of the gateway: answers of the API server, evictions, and drift."""
 
 from typing import Final
 
