@@ -144,7 +144,6 @@ async def take_backup(
 
     Args:
         connection: Connection of the user `backup`.
-        names: Names of the cluster's streams.
         place: An empty place.
         taken_at: RFC 3339 time at which the backup begins.
         progress: Called after each chunk.
@@ -221,8 +220,6 @@ async def restore_stream(
 
     Args:
         connection: Connection of the user `bootstrap`.
-        copy: Entry of the manifest.
-        place: Place of the backup.
         progress: Called after each chunk.
         config: Configuration of the stream, as JSON of the JetStream API.
 

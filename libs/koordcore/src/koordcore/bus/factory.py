@@ -114,12 +114,8 @@ def unconnected_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) 
 
 
 async def connect_bus(bus: Bus, settings: BusSettings, waits: Callable[[str], None] = lambda _: None) -> None:
-    """Open the connection of an unconnected bus. If the call raises or is cancelled, the connection is closed.
-
-    Args:
-        bus: The adapters.
-        settings: The settings with which the adapters were created.
-        waits: Called with the reason, again and again, while there is no server or stream. The delays grow.
+    """Open the connection of an unconnected bus. If the call raises or is cancelled, the connection is closed. `waits`:
+    Called with the reason, again and again, while there is no server or stream. The delays grow.
 
     Raises:
         ConnectRefused: The server refuses the user or the TLS settings, or a file with a secret cannot be read.
@@ -159,12 +155,8 @@ async def open_bus(settings: BusSettings, *, metrics: BusMetrics = NO_METRICS) -
 
 
 def with_archive(bus: Bus, archive: str, refused: Callable[[str], None] | None = None) -> Bus:
-    """Return adapters whose history of facts begins in an archive, and which find its snapshots.
-
-    Args:
-        bus: The adapters.
-        archive: Place of the archive.
-        refused: Called with one sentence about each archived snapshot that is not usable; None: log it.
+    """Return adapters whose history of facts begins in an archive, and which find its snapshots. `refused`: called with
+    one sentence about each archived snapshot that is not usable; None: log it.
 
     Raises:
         PlaceTrouble: The place does not exist.
@@ -183,13 +175,7 @@ def bus_on(
     metrics: BusMetrics = NO_METRICS,
     follower: FollowerSettings = DEFAULTS,
 ) -> Bus:
-    """Return the adapters over an open connection.
-
-    Args:
-        connection: The open connection.
-        metrics: Receives measurements.
-        follower: Time limits for reading streams.
-    """
+    """Return the adapters over an open connection. `follower`: time limits for reading streams."""
     return Bus(
         names=names,
         events=JetStreamEventLog(connection, names, metrics=metrics, follower=follower),
@@ -208,11 +194,7 @@ async def bootstrap_bus(
     settings: BusSettings, *, replicas: int = 1, sizes: StreamSizes | None = None
 ) -> dict[str, Change]:
     """Create streams, buckets, stores and consumers of the cluster, or change those that exist (the bootstrap job).
-
-    Args:
-        settings: Address of the server and id of the cluster.
-        replicas: Number of servers that store each stream.
-        sizes: Largest size of each stream; None: the defaults.
+    `sizes`: largest size of each stream; None: the defaults.
 
     Returns:
         Name of the stream or of the durable consumer -> change.

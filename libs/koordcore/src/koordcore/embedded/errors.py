@@ -18,7 +18,6 @@ class PortInUseError(EmbeddedError):
     """Another process already listens on a configured port.
 
     Args:
-        port: The configured port.
         owner: Name of the process that should have listened on it.
     """
 

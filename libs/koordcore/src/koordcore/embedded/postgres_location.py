@@ -77,11 +77,9 @@ class Location:
 
 def locate(data_dir: Path, installation: Path) -> Location:
     """Decide where the data of an embedded Postgres is stored and which user runs it. Create the folders that this
-    needs.
-
-    If we are root and the other user cannot enter the requested place, data and a copy of the programs are stored below
-    /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such data is deleted,
-    so that deleting `var/` gives an empty database.
+    needs. If we are root and the other user cannot enter the requested place, data and a copy of the programs are
+    stored below /var/tmp. A pointer file in the requested place then names the data. Without the pointer file, such
+    data is deleted, so that deleting `var/` gives an empty database.
 
     `installation`: folder with bin, lib and share.
 

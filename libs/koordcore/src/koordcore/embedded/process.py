@@ -31,7 +31,6 @@ from koordcore.embedded.errors import StartError
 
 class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Pid and start time of a process.
-
     Together they are unique until the machine restarts, although pids are reused.
     """
 

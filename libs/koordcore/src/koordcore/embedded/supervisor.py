@@ -141,12 +141,8 @@ class Supervisor:
         await self.wait_ready(name, seconds=seconds, after_restarts=restarts + 1)
 
     async def wait_ready(self, name: str, *, seconds: float, after_restarts: int = 0) -> None:
-        """Wait until a process is ready and has been restarted at least `after_restarts` times.
-
-        Args:
-            name: Name of the process.
-            seconds: Time to wait.
-            after_restarts: Number of restarts since the stack was started.
+        """Wait until a process is ready and has been restarted at least `after_restarts` times. `after_restarts`:
+        Number of restarts since the stack was started.
 
         Raises:
             EmbeddedError: It was not ready within `seconds`.

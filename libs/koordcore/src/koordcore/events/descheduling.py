@@ -36,7 +36,6 @@ def plan_inputs(*, gpus: int, moves: int, fragment_before: float, fragment_after
 
     Args:
         gpus: Number of whole GPUs that the gang needs.
-        moves: Number of pods that move.
         fragment_before: GPU milli that typical pods cannot use before the plan.
         fragment_after: The same after it.
     """

@@ -285,7 +285,6 @@ def event_id(causation_id: str, ref: AggregateRef, index: int) -> str:
     The log detects repeated appends by this id.
 
     Args:
-        causation_id: Id of the event or request that caused the decision.
         index: Position of the event in its decision, from 0.
 
     Source: event-bus spec, 3.1.
@@ -303,7 +302,6 @@ def seal(draft: Draft, origin: Origin, index: int, schema: int) -> NewEvent:
     """Return a draft as an event that can be appended: with headers and encoded body.
 
     Args:
-        draft: The decided event.
         origin: Headers that all events of the decision share.
         index: Position of the draft in its decision, from 0.
         schema: Version of the body's schema. `Catalogue.seal` takes it from the catalogue.

@@ -48,7 +48,6 @@ class Arrivals:
     Args:
         nodes: The nodes and their free amounts; they are copied.
         memory_mib_left: Free memory of each node in MiB, int64 (N,); it is copied.
-        policy: Scores the nodes for each pod.
     """
 
     def __init__(self, nodes: GpuColumns, memory_mib_left: Ints, policy: Policy) -> None:

@@ -162,12 +162,8 @@ def after_whole_gpus(nodes: GpuColumns, pod: GpuPod) -> GpuColumns:
 
 
 def gradient_scores(measure: Measure, nodes: GpuColumns, pod: GpuPod) -> tuple[Ints, Ints]:
-    """Return the FGD score of each node for the pod, and on which GPU a share is placed.
-
-    Args:
-        measure: The fragmentation measure.
-        nodes: N nodes.
-        pod: The pod. CPU and memory are not checked.
+    """Return the FGD score of each node for the pod, and on which GPU a share is placed. `pod`: the pod. CPU and memory
+    are not checked.
 
     Returns:
         int64 (N,): score 0..100, or -1 if no GPU has room for a share.

@@ -53,7 +53,6 @@ def gpu_pod(milli_cpu: int, gpu_milli: int, num_gpu: int, gpu_spec: str = "") ->
     Args:
         milli_cpu: Requested milli-cores.
         gpu_milli: Requested GPU milli on each GPU.
-        num_gpu: Number of GPUs.
         gpu_spec: Allowed GPU models joined by "|"; empty: any model.
     """
     return GpuPod(milli_cpu, min(gpu_milli, WHOLE_GPU) if num_gpu else 0, num_gpu, gpu_spec)

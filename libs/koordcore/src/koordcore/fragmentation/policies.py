@@ -69,11 +69,8 @@ def affinity_tag(pod: GpuPod) -> str:
 
 def clustering_scores(nodes: GpuColumns, pod: GpuPod, has_tag: Bools, tags: Ints) -> Ints:
     """Return int64 (N,): the score of GpuClustering. It prefers nodes that run only pods with the tag of this pod.
-
-    Args:
-        nodes: N nodes.
-        has_tag: bool (N,), whether a pod with the pod's tag (`affinity_tag`) runs on the node.
-        tags: int64 (N,), number of different tags on the node.
+    `has_tag`: bool (N,), whether a pod with the pod's tag (`affinity_tag`) runs on the node. `tags`: int64 (N,), number
+    of different tags on the node.
     """
     free = nodes.gpu_milli_left.sum(axis=1)
     if pod.num_gpu == 0:

@@ -79,7 +79,6 @@ class Repacker:
         """Return moves that make room for waiting pods, one room for each pod that gets one. In each step, the room
         with the most GPU milli per move is chosen. Its moves and its waiting pod are booked on `nodes`,
         `memory_mib_left` and `running` before the next step. A room may need no moves. Pods without room are left out.
-
         Only pods that request whole GPUs are considered.
         """
         plan: list[Room] = []

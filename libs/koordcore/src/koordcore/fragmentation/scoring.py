@@ -23,12 +23,8 @@ class GpuScoring(Protocol):
     """A fragmentation policy in the form that the DeviceShare plugin uses: scores within 0..100."""
 
     def scores_of(self, before: GpuColumns, after: GpuColumns, taken: int) -> Ints:
-        """Return a score for each node if the pod is placed on it, int64 (N,) within 0..100; higher is better.
-
-        Args:
-            before: N nodes without the pod.
-            after: The same nodes with the pod.
-            taken: GPU milli that the pod takes.
+        """Return a score for each node if the pod is placed on it, int64 (N,) within 0..100; higher is better. `taken`:
+        GPU milli that the pod takes.
         """
         ...
 
@@ -81,12 +77,8 @@ def node_scores(scoring: GpuScoring, nodes: GpuColumns, pod: GpuPod) -> Ints:
 
 
 def scoring_of(name: ScoringName, typical: Sequence[TypicalPod], models: Sequence[str]) -> GpuScoring:
-    """Return the scoring of a fragmentation policy.
-
-    Args:
-        name: Name of the policy.
-        typical: Typical pods of the workload.
-        models: GPU models of the nodes; `GpuColumns.model` is an index into them.
+    """Return the scoring of a fragmentation policy. `models`: GPU models of the nodes; `GpuColumns.model` is an index
+    into them.
     """
     if name == "ExpectedFilling":
         return _Filling(ExpectedFilling(typical, models))

@@ -11,7 +11,6 @@ from typing import Protocol
 
 class Clock(Protocol):
     """The source of time of a service.
-
     If a run is accelerated, a second of this clock is shorter than a real second.
     """
 

@@ -14,7 +14,6 @@ from koordcore.events.node_ledger import PodDetails, PodOnNode
 
 class DesiredNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Desired state of one node: its pods and settings.
-
     The manager writes it; the node's agent reads and applies it.
     """
 
@@ -62,9 +61,8 @@ class DesiredStore(Protocol):
         ...
 
     async def delete(self, node: str, check: Callable[[], None] | None = None) -> None:
-        """Delete the desired state of a node after the node was deleted.
-
-        No-op if there is none. `check`: as for `put`.
+        """Delete the desired state of a node after the node was deleted. No-op if there is none. `check`: as for
+        `put`.
         """
         ...
 

@@ -104,9 +104,8 @@ class HistoryGone(Exception):
 
 
 class EventLog(Protocol):
-    """The log of facts of one cluster.
-
-    Methods may be called concurrently, but only one append per aggregate at a time.
+    """The log of facts of one cluster. Methods may be called concurrently, but only one append per aggregate at a
+    time.
     """
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:

@@ -228,13 +228,9 @@ class AmplificationStrategy(msgspec.Struct, rename="camel", omit_defaults=True, 
 def cpu_normalization_ratio(
     info: CpuBasicInfo | None, strategy: NormalizationStrategy, enabled: bool | None = None
 ) -> float:
-    """Return the CPU normalization ratio that the manager writes on a node.
-
-    Args:
-        info: Processor of the node; None if the agent has not reported it yet.
-        strategy: Strategy of the node.
-        enabled: Value of the node's label `node.koordinator.sh/cpu-normalization-enabled`; None without the label. It
-            takes precedence over the strategy.
+    """Return the CPU normalization ratio that the manager writes on a node. `info`: Processor of the node; None if the
+    agent has not reported it yet. `enabled`: value of the node's label `node.koordinator.sh/cpu-normalization-enabled`;
+    None without the label. It takes precedence over the strategy.
 
     Returns:
         1.0 if normalization is not enabled. Otherwise the model's ratio for its hyper-threading and turbo settings, or

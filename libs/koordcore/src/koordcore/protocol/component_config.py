@@ -172,7 +172,6 @@ def read(kind: type[M], raw: object, path: str, *, in_range: bool = True, only_k
     """Validate decoded JSON as a part of a configuration file, and return it as a model.
 
     Args:
-        kind: Type of the model.
         raw: The decoded JSON. It must not contain null.
         path: Path that is put before the paths of problems.
         in_range: If False, numbers may be outside of the allowed range; only types are checked and defaults filled in.

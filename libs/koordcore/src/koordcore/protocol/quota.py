@@ -46,12 +46,7 @@ class QuotaSpec:
 def quota_spec(metadata: ObjectMeta, minimum: Quantities, maximum: Quantities) -> QuotaSpec:
     """Return the definition of a quota from the parts of its ElasticQuota object. An invalid resource list counts as
     empty; admission refuses such objects. An invalid annotation counts as absent. Deprecated resource names are
-    replaced by the current ones.
-
-    Args:
-        metadata: Metadata of the object.
-        minimum: Field `spec.min` of the object.
-        maximum: Field `spec.max` of the object.
+    replaced by the current ones. `minimum`: field `spec.min` of the object. `maximum`: field `spec.max` of the object.
 
     Source: scheduler-core spec, 10.1; protocol spec, 3.1, 4.6.
     """

@@ -30,7 +30,6 @@ T = TypeVar("T", bound=KubeStruct)
 
 class OwnerObject(KubeStruct):
     """Condition on a pod that may use a Reservation: part `object` of `spec.owners[]`.
-
     Empty fields match everything.
     """
 

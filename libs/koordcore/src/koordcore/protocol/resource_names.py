@@ -76,9 +76,7 @@ class ReplaceResources:
 
 def parse_replace_resources(text: str) -> ReplaceResources:
     """Parse the text of a pod's annotation `replace-resources`. The text `a:b,c:d,e:` means: rename `a` to `b` and `c`
-    to `d`, remove `e`.
-
-    Entries without exactly one `:` are ignored.
+    to `d`, remove `e`. Entries without exactly one `:` are ignored.
 
     Source: protocol spec, 3.1.
     """

@@ -33,7 +33,6 @@ def encoded_within(parked: Parked, most: int) -> bytes:
     A body takes a third more bytes as a dead letter than as a request, so a large request may be too large.
 
     Args:
-        parked: The dead letter, with the whole body.
         most: Largest number of bytes of the result. There must be room for stream, consumer and subject.
     """
     encoded = codec.encode(parked)

@@ -107,9 +107,8 @@ async def hold_bus(
 
 def leadership_of(settings: ElectedSettings, bus: Bus) -> Leadership:
     """Return the leader election of a service, which uses a key in a KV bucket of the NATS server. If `leader_elect` is
-    False, there is no election, and this instance always leads.
-
-    The election uses the host's clock. On the accelerated clock of a run, a lease would expire before its renewal.
+    False, there is no election, and this instance always leads. The election uses the host's clock. On the accelerated
+    clock of a run, a lease would expire before its renewal.
 
     `settings`: settings of the service, with the times of the lease. `bus`: the adapters of an open connection. An
     election needs a server, so the log in memory does not do.

@@ -37,11 +37,7 @@ class FlagSpec:
 
 def without_effect(names: str, why: str, *, is_bool: bool = False) -> list[FlagSpec]:
     """Return flags that are accepted without effect, so that the command line of another program starts this one.
-
-    Args:
-        names: Names without dashes, separated by white space.
-        why: Why they have no effect.
-        is_bool: Whether they are boolean flags.
+    `names`: names without dashes, separated by white space. `is_bool`: whether they are boolean flags.
     """
     about = f"Accepted without effect: {why}."
     return [
@@ -82,13 +78,7 @@ def parse_flags(specs: Sequence[FlagSpec], words: Sequence[str]) -> dict[str, li
 
 
 def render_help(program: str, about: str, specs: Sequence[FlagSpec]) -> str:
-    """Return the text of `--help`: the paragraph `about`, then every flag with its sentence and default.
-
-    Args:
-        program: Name of the program.
-        about: What the program does.
-        specs: Definitions of the flags.
-    """
+    """Return the text of `--help`: the paragraph `about`, then every flag with its sentence and default."""
     lines = [f"Usage: {program} [flags]", "", *textwrap.wrap(about, 100), "", "Flags:"]
     for spec in specs:
         names = ", ".join(("-" if len(name) == 1 else "--") + name for name in spec.names)

@@ -61,12 +61,8 @@ Compose = Callable[[Shell[S]], Awaitable[None]]
 
 def run_service(settings_type: type[S], compose: Compose[S], words: Sequence[str] | None = None) -> int:
     """Run one service until it ends, and return its exit status: 0, 1 (failed) or 2 (invalid settings). If a thread
-    still works after another grace period, for example because it hangs, the process ends with status 70.
-
-    Args:
-        settings_type: Class of the service's settings.
-        compose: Builds the components from a `Shell`.
-        words: Command line without the program's name; None: that of the process.
+    still works after another grace period, for example because it hangs, the process ends with status 70. `words`:
+    Command line without the program's name; None: that of the process.
     """
     name = settings_type.service
     try:

@@ -54,9 +54,8 @@ class NodeSpecState(AggregateState, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class PodState(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
-    """The decisions of schedulers about one pod: its placement and its nomination.
-
-    `PodPlaced` explains further fields.
+    """The decisions of schedulers about one pod: its placement and its nomination. `PodPlaced` explains further
+    fields.
     """
 
     namespace: str
@@ -84,9 +83,8 @@ class NodeLedger(AggregateState, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The health of one node at its last assessment.
-
-    `NodeHealthAssessed` explains the fields that are not listed here.
+    """The health of one node at its last assessment. `NodeHealthAssessed` explains the fields that are not listed
+    here.
     """
 
     level: str  # "Healthy", "Warning" or "Critical"
@@ -341,9 +339,8 @@ def policy_resources(policy: NodePolicyState) -> dict[str, int]:
 
 def policy_annotations(policy: NodePolicyState) -> dict[str, str]:
     """Return key -> text of the annotations that a node policy sets on the node. They are `cpu-normalization-ratio`,
-    `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`).
-
-    An annotation that the manager removed or never wrote is absent.
+    `resource-amplification-ratio` and `slo-health` (prefix `node.koordinator.sh/`). An annotation that the manager
+    removed or never wrote is absent.
     """
     texts = {
         keys.CPU_NORMALIZATION_RATIO: policy.cpu_normalization,

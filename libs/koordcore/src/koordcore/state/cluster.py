@@ -53,12 +53,8 @@ def decode_state(kind: str, data: bytes | str) -> AggregateState:
 
 
 def evolve(state: AggregateState | None, event: Event, stored: StoredEvent) -> AggregateState | None:
-    """Return the state of one aggregate after one event. The given state is not changed.
-
-    Args:
-        state: State before; None if the aggregate does not exist.
-        event: The decoded event.
-        stored: The event as stored; gives its position and time.
+    """Return the state of one aggregate after one event. The given state is not changed. `state`: state before; None if
+    the aggregate does not exist. `stored`: the event as stored; gives its position and time.
 
     Returns:
         The new state; None if the aggregate no longer exists.

@@ -87,8 +87,7 @@ class PodIndex:
         return self._nodes.get(uid, "")
 
     def bound_on(self, node: str) -> set[str]:
-        """Return the uids of the pods that are bound to a node and are not finished.
-
-        `node`: subject token of the node.
+        """Return the uids of the pods that are bound to a node and are not finished. `node`: subject token of the
+        node.
         """
         return self._by_node.get(node, set())

@@ -27,9 +27,8 @@ from koordcore.protocol.objects import Node
 
 
 class Closer(NamedTuple):
-    """The plugin of the descheduler that closed a node, with its profile and round.
-
-    All are "" if no plugin closed it.
+    """The plugin of the descheduler that closed a node, with its profile and round. All are "" if no plugin closed
+    it.
     """
 
     plugin: str = ""

@@ -55,13 +55,8 @@ class MigrationStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def migration_story(job: str, uid: str, facts: Iterable[StoredEvent]) -> MigrationStory | None:
-    """Return the story of a migration; None if `facts` contain no event of the PodMigrationJob.
-
-    Args:
-        job: Name of the PodMigrationJob.
-        uid: Uid of the PodMigrationJob.
-        facts: Events of `migration.<uid>`, of `eviction.<uid of the pod>`, and of `repack.<id>` if the job is part of a
-            plan, in any order.
+    """Return the story of a migration; None if `facts` contain no event of the PodMigrationJob. `facts`: events of
+    `migration.<uid>`, of `eviction.<uid of the pod>`, and of `repack.<id>` if the job is part of a plan, in any order.
     """
     state, known, steps = ClusterState(), MigrationState(seq=0), list[MigrationStep]()
     is_begun = False

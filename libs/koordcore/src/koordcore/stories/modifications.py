@@ -247,7 +247,6 @@ def modifications_of(
     """Yield the modifications that a fact records.
 
     Args:
-        event: The decoded fact.
         before: State of its aggregate before the fact; None if it did not exist.
         after: State of its aggregate after the fact; None if it no longer exists.
         configured: State of the aggregate `CONFIGURATION` after the fact.

@@ -23,9 +23,8 @@ _DEFAULT_POLICY: Final = "Default"
 
 
 class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Reservation at one moment, as people see it.
-
-    Amounts are milli-cores for cpu, whole units for everything else.
+    """A Reservation at one moment, as people see it. Amounts are milli-cores for cpu, whole units for everything
+    else.
     """
 
     name: str

@@ -24,13 +24,8 @@ def sentence_of(stored: StoredEvent) -> str:
 
 
 def summarize(type_name: str, kind: str, id_: str, body: dict[str, Any]) -> str:
-    """Return one sentence that describes a fact. If its type has no sentence, return type and aggregate.
-
-    Args:
-        type_name: Type of the event.
-        kind: Kind of its aggregate.
-        id_: Id of its aggregate.
-        body: Its body as JSON, of any schema version: fields may be missing.
+    """Return one sentence that describes a fact. If its type has no sentence, return type and aggregate. `body`: Its
+    body as JSON, of any schema version: fields may be missing.
     """
     match type_name:
         case "PodSpecAdded":

@@ -70,7 +70,6 @@ class ClaimBinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The allocation of a pod: what it got on its node besides its requests.
-
     Most pods have the empty one, `NOTHING`.
     """
 

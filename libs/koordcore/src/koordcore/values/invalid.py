@@ -15,7 +15,6 @@ class InvalidInput(ValueError):
     Args:
         path: Place of the value: a key, a field path (`spec.containers[0].name`), or "" if the caller adds it.
         rule: Sentence fragment that says which values are accepted, such as "a Kubernetes quantity".
-        value: The invalid value, unchanged.
     """
 
     def __init__(self, rule: str, value: object, path: str = "") -> None:

@@ -9,9 +9,6 @@ V = TypeVar("V")
 class Newest(dict[K, V]):
     """A dictionary that keeps at most `most` keys. A new key drops the oldest one if there are too many. A key that is
     set again keeps its age.
-
-    Args:
-        most: Maximum number of keys.
     """
 
     def __init__(self, most: int) -> None:

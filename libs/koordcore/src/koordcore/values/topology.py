@@ -74,10 +74,7 @@ def take_packed(topology: CpuTopology, count: int, available: CpuSet | None = No
     CPUs are available. Among equals, the one with the fewest available CPUs comes first, then the smaller id. NUMA
     nodes are ordered by socket, cores by NUMA node.
 
-    Args:
-        topology: CPUs of the node.
-        count: Number of CPUs to choose.
-        available: CPUs to choose from; None: all.
+    `available`: CPUs to choose from; None: all.
 
     Returns:
         The chosen CPUs; empty for count < 1. None if fewer than `count` CPUs are available.

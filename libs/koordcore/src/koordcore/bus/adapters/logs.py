@@ -26,9 +26,8 @@ from koordcore.ports.eventlog import AppendOutcome, LogHead
 
 
 class JetStreamEventLog:
-    """The log of facts of one cluster on NATS: stream `KOORD_EV_<cluster>`.
-
-    The port `EventLog` describes its methods.
+    """The log of facts of one cluster on NATS: stream `KOORD_EV_<cluster>`. The port `EventLog` describes its
+    methods.
     """
 
     def __init__(
@@ -57,9 +56,8 @@ class JetStreamEventLog:
         return await self._appender.append(events, deadline)
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
-        """Return the events of one aggregate with a sequence above `after`, in order.
-
-        The leader of the stream answers.
+        """Return the events of one aggregate with a sequence above `after`, in order. The leader of the stream
+        answers.
         """
         return await self._reader.of_subject(self._names.subject("ev", ref), after=after)
 
@@ -130,10 +128,8 @@ class JetStreamObservationLog:
 
     async def publish(self, ref: AggregateRef, event: Event, origin: Origin) -> None:
         """Send one observation without waiting for an answer. The call never blocks, and raises only `InvalidName` (a
-        bug).
-
-        While there is no connection, a ring keeps the newest observations. An observation that is too large for the
-        server is dropped.
+        bug). While there is no connection, a ring keeps the newest observations. An observation that is too large for
+        the server is dropped.
         """
         new = CATALOGUE.seal([Draft(ref, event, 0)], origin)[0]
         subject, header = self._names.subject(self._class, ref), encode_headers(new.headers)
@@ -158,7 +154,6 @@ class JetStreamObservationLog:
 
     def follow(self, after: int, *, batch: int = 500) -> AsyncIterator[list[StoredEvent]]:
         """Yield batches of later observations forever.
-
         Those that the stream has dropped are left out without an error.
         """
         return self._follower.follow(after, batch=batch)

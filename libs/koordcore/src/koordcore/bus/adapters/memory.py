@@ -68,13 +68,8 @@ class MemoryLog:
         return self._events.get(seq) if seq is not None else None
 
     def between(self, after: int, upto: int, kinds: frozenset[str] | None, limit: int) -> list[envelope.StoredEvent]:
-        """Return stored events with sequences from `after` + 1 to `upto`, in order, at most `limit`.
-
-        Args:
-            after: Sequence before the first wanted event.
-            upto: Sequence of the last wanted event.
-            kinds: Aggregate kinds of the events; None: all.
-            limit: Largest number of events.
+        """Return stored events with sequences from `after` + 1 to `upto`, in order, at most `limit`. `after`: sequence
+        before the first wanted event. `kinds`: Aggregate kinds of the events; None: all.
         """
         found: list[envelope.StoredEvent] = []
         for seq in range(max(after + 1, self.first_seq), upto + 1):
@@ -86,13 +81,7 @@ class MemoryLog:
         return found
 
     def store(self, ref: envelope.AggregateRef, headers: dict[str, str], body: bytes) -> int:
-        """Append an event without checking an expected position, and return its sequence.
-
-        Args:
-            ref: Aggregate of the event.
-            headers: Headers of the event.
-            body: Encoded body.
-        """
+        """Append an event without checking an expected position, and return its sequence."""
         previous = self.last_of(ref)
         self.last_seq += 1
         event = envelope.StoredEvent(self.last_seq, ref, dict(headers), body, time.time_ns())

@@ -44,7 +44,6 @@ class ArchivedEventLog:
 
     async def read_aggregate(self, ref: AggregateRef, *, after: int = 0) -> list[StoredEvent]:
         """Return the events of one aggregate that the log still has, in order.
-
         Facts in the archive are not included.
         """
         return await self._log.read_aggregate(ref, after=after)
@@ -215,12 +214,8 @@ async def trimmable_to(archive: Archive, snapshots: SnapshotStore) -> int:
 
 
 async def trim(connection: BusConnection, names: BusNames, upto: int) -> None:
-    """Drop the facts up to a position from the stream.
-
-    Args:
-        connection: Connection of the user `retention`.
-        names: Names of the cluster.
-        upto: Position of the last fact to drop, at most `trimmable_to`.
+    """Drop the facts up to a position from the stream. `connection`: connection of the user `retention`. `upto`:
+    position of the last fact to drop, at most `trimmable_to`.
 
     Raises:
         ApiError: The server refused it.

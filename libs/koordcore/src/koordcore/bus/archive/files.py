@@ -93,12 +93,8 @@ async def write_document(place: Place, name: str, document: msgspec.Struct) -> N
 
 
 async def read_unchanged(place: Place, name: str, sha256: str, changed: type[InvalidArchive]) -> bytes:
-    """Return the content of a file if it has not changed since it was written.
-
-    Args:
-        name: Name of the file.
-        sha256: Hash of the file when it was written, hexadecimal.
-        changed: Error to raise if the file has another hash now.
+    """Return the content of a file if it has not changed since it was written. `sha256`: Hash of the file when it was
+    written, hexadecimal. `changed`: Error to raise if the file has another hash now.
 
     Raises:
         InvalidArchive: The file has changed. The type of the error is `changed`.

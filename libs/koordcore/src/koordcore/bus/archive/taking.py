@@ -61,7 +61,6 @@ async def take_snapshots(
     Args:
         events: The log with its archive.
         fold: Name of the fold, under which its service saves snapshots.
-        clock: Clock of the times in the list.
         upto: Position of the last fact to fold.
         every: Number of facts between two snapshots.
         dense: Number of newest facts in which no snapshot is dropped.
@@ -105,7 +104,6 @@ async def folded(events: EventLog, fold: str, state: Foldable, begin: int, upto:
     Args:
         events: The log, with its archive if it has one.
         fold: Name of the fold, by which orders to skip an event name it.
-        state: The state at `begin`.
         begin: Position of the last event that the state contains.
         upto: Position of the last event to apply.
 

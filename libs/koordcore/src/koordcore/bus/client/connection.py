@@ -168,13 +168,8 @@ class BusConnection:
         return self.is_connected
 
     async def request(self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float = 2.0) -> Reply:
-        """Publish a message with a reply address, and return the first answer.
-
-        Args:
-            subject: Subject to publish to.
-            payload: Body of the message.
-            header: Encoded header lines, see `encode_headers`.
-            timeout: Real seconds to wait.
+        """Publish a message with a reply address, and return the first answer. `header`: Encoded header lines, see
+        `encode_headers`. `timeout`: real seconds to wait.
 
         Raises:
             NotConnected: There is no connection at this moment; nothing was sent.
@@ -202,7 +197,6 @@ class BusConnection:
 
         Args:
             ask: Sends a request once. It must be safe to repeat.
-            what: Name of the request in errors.
             deadline: Real seconds after which no further attempt is made.
             retry_if: Called with an error. If it returns True, another attempt follows; else the error is raised.
 

@@ -214,7 +214,6 @@ async def _ends_in_time(
     """Wait until the server has answered, and return whether it did so in time and without a refusal.
 
     Args:
-        connecting: The attempts to connect.
         refused: Done if the server refuses the client.
         seconds: Seconds after which to return False; None: never.
         waits: Called after delays that grow, while there is no answer.

@@ -99,13 +99,8 @@ def decode_headers(block: bytes) -> dict[str, str]:
 
 
 def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes:
-    """Return the bytes of the protocol command HPUB, which publishes a message with headers.
-
-    Args:
-        subject: Subject to publish to.
-        reply: Reply address; "" for none.
-        header_lines: Result of `encode_headers`.
-        payload: Body of the message.
+    """Return the bytes of the protocol command HPUB, which publishes a message with headers. `reply`: Reply address; ""
+    for none. `header_lines`: result of `encode_headers`.
     """
     header_size = len(HEADER_LINE) + len(header_lines) + 2
     return b"HPUB %b %b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (
@@ -119,12 +114,8 @@ def hpub(subject: str, reply: str, header_lines: bytes, payload: bytes) -> bytes
 
 
 def pub(subject: str, reply: str, payload: bytes) -> bytes:
-    """Return the bytes of the protocol command PUB, which publishes a message without headers.
-
-    Args:
-        subject: Subject to publish to.
-        reply: Reply address; "" for none.
-        payload: Body of the message.
+    """Return the bytes of the protocol command PUB, which publishes a message without headers. `reply`: Reply address;
+    "" for none.
     """
     return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply.encode(), len(payload), payload)
 

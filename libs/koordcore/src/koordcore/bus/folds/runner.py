@@ -38,7 +38,6 @@ class FoldRunner(Generic[F]):
 
     Args:
         name: Name of the fold in snapshots, in metrics and in the aggregate `fold.<name>`.
-        clock: Clock for lag and snapshots.
         snapshots: Store of snapshots. None: the fold begins at the first event.
         code_version: Version of the code that is written into snapshots.
         kinds: Aggregate kinds to fold; None: all.

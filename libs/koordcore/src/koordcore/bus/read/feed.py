@@ -134,7 +134,6 @@ class Feed:
 
     Args:
         after: Sequence of the last message that the reader has; an older message is a gap.
-        settings: Time limits and size of the buffer.
     """
 
     def __init__(
@@ -184,9 +183,8 @@ class Feed:
         self._fail("reconnected")
 
     async def next_batch(self, size: int) -> list[StoredEvent] | None:
-        """Wait for events and return 1 to `size` of them, in order.
-
-        Return None if the consumer must be created again.
+        """Wait for events and return 1 to `size` of them, in order. Return None if the consumer must be created
+        again.
         """
         while not self._events:
             if self.trouble:

@@ -57,7 +57,6 @@ class Follower:
         gaps_are_normal: Whether the stream drops messages by itself, such as observations. If True, missing messages
             are passed over, and `HistoryGone` is never raised.
         metrics: Receives the number of gaps.
-        settings: Time limits and size of the buffer.
     """
 
     def __init__(
@@ -157,9 +156,8 @@ class Follower:
 
     async def _passed(self, position: int, upto: int, head: LogHead, kinds: Sequence[str] | None) -> int:
         """Return the position at which a history continues after its consumer had no more messages. This is `upto` if
-        no events are left.
-
-        The consumer may be on a server that is behind (event-bus spec, 13), so this asks the leader for the next event.
+        no events are left. The consumer may be on a server that is behind (event-bus spec, 13), so this asks the leader
+        for the next event.
         """
         try:
             following = await self._following(position, kinds)

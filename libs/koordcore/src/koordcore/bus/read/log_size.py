@@ -59,8 +59,6 @@ async def watch_log_size(
 
     Args:
         connection: Connection of a user that may read the settings of the stream.
-        names: Names of the cluster.
-        metrics: Receives the figures.
         room: Is set to the figures.
         pause: Real seconds between two looks.
     """

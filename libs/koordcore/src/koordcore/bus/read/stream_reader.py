@@ -88,12 +88,8 @@ _decode_info = msgspec.json.Decoder(_InfoAnswer).decode
 
 
 async def api(connection: BusConnection, subject: str, payload: bytes, *, timeout: float = 5.0) -> bytes:
-    """Send one request to the JetStream API and return the payload of the answer.
-
-    Args:
-        subject: Subject of the API call, for example `$JS.API.STREAM.INFO.<stream>`.
-        payload: JSON of the request.
-        timeout: Real seconds to wait.
+    """Send one request to the JetStream API and return the payload of the answer. `subject`: subject of the API call,
+    for example `$JS.API.STREAM.INFO.<stream>`. `timeout`: real seconds to wait.
 
     Raises:
         ApiError: The answer is an error.
@@ -111,12 +107,8 @@ async def api(connection: BusConnection, subject: str, payload: bytes, *, timeou
 
 async def patient_api(connection: BusConnection, subject: str, payload: bytes, *, deadline: float = 30.0) -> bytes:
     """Send a request to the JetStream API until the server answers, and return the payload of the answer. The request
-    must be safe to repeat. It is repeated while there is no answer, or the server is not ready.
-
-    Args:
-        subject: Subject of the API call.
-        payload: JSON of the request.
-        deadline: Real seconds after which no further attempt is made.
+    must be safe to repeat. It is repeated while there is no answer, or the server is not ready. `deadline`: real
+    seconds after which no further attempt is made.
 
     Raises:
         ApiError: The server refused the request, and a repetition would not help.

@@ -99,12 +99,8 @@ def require_version(version: str) -> None:
 
 async def until_created(connection: BusConnection, names: BusNames, waits: Callable[[str], None]) -> None:
     """Wait until the streams of a cluster exist, however long that takes, and also while the server does not answer.
-    The stream of facts is created last, so only this stream is looked for. A service has the right to read it.
-
-    Args:
-        connection: The open connection.
-        names: Names of the cluster's streams.
-        waits: Called with the reason after each look that did not find the stream.
+    The stream of facts is created last, so only this stream is looked for. A service has the right to read it. `waits`:
+    Called with the reason after each look that did not find the stream.
 
     Raises:
         Denied: The user may not read the stream of facts.

@@ -53,12 +53,9 @@ LIST: Final = "exempt.json"
 
 def take_spare(authority: Path, user: str, seed_file: Path) -> None:
     """Move the first key that is held in reserve for a user to the place of the user's own key. No-op if the user has a
-    key already, or if there is none in reserve.
-
-    Args:
-        authority: Folder of the keys in reserve, `spare-<user>-<number>.seed`. The file is taken out of it.
-        user: Name of the NATS user.
-        seed_file: File of the user's key, the target. Its folder is made if it is missing.
+    key already, or if there is none in reserve. `authority`: folder of the keys in reserve,
+    `spare-<user>-<number>.seed`. The file is taken out of it. `seed_file`: file of the user's key, the target. Its
+    folder is made if it is missing.
     """
     spares = _spares(authority, user)
     if spares and not seed_file.exists():

@@ -52,7 +52,6 @@ def user_claims(
 
     Args:
         key: Public key that the server has made for the connection.
-        permissions: Subjects that the user may publish and subscribe to.
         account: Name of the account in the server's configuration.
         issued: Time in seconds since 1970.
         expires: Time in seconds since 1970.
@@ -79,7 +78,6 @@ def answer_claims(server: str, key: str, *, issued: int, jwt: str = "", error: s
     """Return the claims of the answer to a server.
 
     Args:
-        server: Id of the server that asks.
         key: Public key that the server has made for the connection.
         issued: Time in seconds since 1970.
         jwt: The user; "" for a refusal.
@@ -156,7 +154,6 @@ class CredentialIssuer:
     Args:
         connection: Connection with the user `issuer`.
         seed: Seed of the account key (`SA...`) that the server's configuration names as issuer.
-        check: Checks tokens.
         for_proxies: Whether agents may append the facts of the CRI proxies of their nodes.
     """
 

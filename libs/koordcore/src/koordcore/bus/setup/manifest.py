@@ -172,12 +172,8 @@ def agent_name(node: str) -> str:
 
 
 def agent(node: str = "*", *, name: str = "agent", for_proxy: bool = False) -> ServiceManifest:
-    """Return the manifest of a node agent.
-
-    Args:
-        node: Subject token of its node; "*" for a process with many simulated nodes.
-        name: Name of the NATS user.
-        for_proxy: Whether it appends the facts of its node's CRI proxy, which has no user of its own.
+    """Return the manifest of a node agent. `node`: subject token of its node; "*" for a process with many simulated
+    nodes. `for_proxy`: whether it appends the facts of its node's CRI proxy, which has no user of its own.
     """
     return ServiceManifest(name=name, desired="read", agent_nodes=node, proxy_nodes=node if for_proxy else "")
 

@@ -81,7 +81,6 @@ def ensure_server_certificate(
     Args:
         signed_by: Files of the authority, which `ensure_tls_files` has just returned.
         folder: Folder of the two files. It is created if it does not exist.
-        common_name: Name of the subject.
         now: The time in UTC.
         hosts: DNS names and IP addresses under which clients reach the server.
         key_mode: Access bits of the file of the private key.

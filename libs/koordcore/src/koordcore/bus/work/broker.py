@@ -15,7 +15,6 @@ class SharedBroker(NatsBroker):
     """A FastStream broker that uses an existing NATS connection. It neither opens nor closes the connection.
 
     Args:
-        client: The connection of the process.
         graceful_seconds: How long `stop` waits for messages that are being handled.
     """
 

@@ -57,9 +57,8 @@ class DeadLetters:
 
     async def park(self, parked: Parked) -> int:
         """Store a work item that failed too often as a dead letter. If this message of this consumer is already stored,
-        nothing is stored. The server recognises that only within the duplicate window of the stream.
-
-        If the server would refuse it for its size, only the beginning of the body is stored, with size and hash.
+        nothing is stored. The server recognises that only within the duplicate window of the stream. If the server
+        would refuse it for its size, only the beginning of the body is stored, with size and hash.
 
         Returns:
             Number of the stored dead letter, or of the one that was already stored.

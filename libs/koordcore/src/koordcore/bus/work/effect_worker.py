@@ -66,10 +66,8 @@ class Worker:
     Args:
         spec: The consumer, with its delays and its largest number of deliveries. It must exist on the server.
         handler: Carries out a message. If it returns, the message is done.
-        dead_letters: Store of dead letters.
         workers: Largest number of messages that are handled at once.
         graceful_seconds: When the context ends, how long to wait for items that are being handled.
-        metrics: Receives the number of dead letters.
     """
 
     def __init__(

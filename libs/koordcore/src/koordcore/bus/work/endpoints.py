@@ -54,7 +54,6 @@ class Refusal(Exception):
 
     Args:
         code: Kind of error: `INVALID` or `UNAVAILABLE`.
-        message: One sentence for people.
     """
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -97,12 +96,9 @@ class EndpointServer:
     def serve(
         self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], *, as_standby: bool = False
     ) -> None:
-        """Register the handler of an endpoint. Call it before `run`.
-
-        Args:
-            endpoint: Service, name and types of the endpoint.
-            handler: Returns the answer to a request, or raises `Refusal`.
-            as_standby: Whether to serve the address for instances that do not lead, for an endpoint that prefers them.
+        """Register the handler of an endpoint. Call it before `run`. `handler`: returns the answer to a request, or
+        raises `Refusal`. `as_standby`: whether to serve the address for instances that do not lead, for an endpoint
+        that prefers them.
         """
         subscriber = self._broker.subscriber(
             f"{self._names.root}{endpoint.standby_address if as_standby else endpoint.address}",

@@ -42,8 +42,6 @@ async def ask(
     the endpoint prefers standby instances, the leader is asked only if none of them answers.
 
     Args:
-        endpoint: Endpoint to call.
-        request: Body of the request.
         seconds: Real seconds after which the call fails.
         request_id: Idempotency key, sent with every attempt; empty: create a new one.
         waits_for_service: If no instance serves the endpoint, whether to repeat the request until one does.
@@ -106,11 +104,8 @@ async def submit(
     request_id: str = "",
 ) -> int:
     """Add a request to a work queue, and return its position there. A worker of the service carries it out later.
-
-    Args:
-        request: Body of the request.
-        seconds: Real seconds after which the call fails.
-        request_id: Idempotency key. Requests with the same key are stored once within two minutes. Empty: a new one.
+    `seconds`: real seconds after which the call fails. `request_id`: Idempotency key. Requests with the same key are
+    stored once within two minutes. Empty: a new one.
 
     Raises:
         NoAnswer: The log did not confirm the request in time. It may be stored.

@@ -118,12 +118,8 @@ def require_distinct(events: Sequence[NewEvent]) -> None:
 
 def require_small(events: Sequence[NewEvent], messages: Sequence[Encoded], max_payload: int) -> None:
     """Check the size of each event. If a message were larger than the server allows, the server would close the
-    connection.
-
-    Args:
-        events: The events of an append.
-        messages: The encoded events, aligned with `events`.
-        max_payload: Largest size of headers and body together, in bytes.
+    connection. `messages`: the encoded events, aligned with `events`. `max_payload`: largest size of headers and body
+    together, in bytes.
 
     Raises:
         TooLarge: An event is too large.

@@ -23,9 +23,8 @@ class OwnFacts(Protocol):
     """The methods of `EventLog` that a process on a node may use: append to its aggregates, read their last events."""
 
     async def append(self, events: Sequence[NewEvent], *, deadline: float = 30.0) -> AppendOutcome:
-        """Append all events or none.
-
-        Each names the expected last sequence of its aggregate, as for `EventLog.append`.
+        """Append all events or none. Each names the expected last sequence of its aggregate, as for
+        `EventLog.append`.
         """
         ...
 

@@ -271,13 +271,9 @@ def _text(value: object) -> str:
 def binding_annotations(
     allocation: Allocation, gang: BoundGang | None, texts: Mapping[str, str], present: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return all annotations that the binding of a pod sets on it.
-
-    Args:
-        allocation: Allocation of the pod.
-        gang: Gang group that is bound together with the pod; None if the pod is bound alone.
-        texts: Annotations of installed plugins. They do not replace those of the allocation or the gang.
-        present: Annotations that the pod object has now.
+    """Return all annotations that the binding of a pod sets on it. `gang`: Gang group that is bound together with the
+    pod; None if the pod is bound alone. `texts`: annotations of installed plugins. They do not replace those of the
+    allocation or the gang.
     """
     return {**texts, **bound_gang_annotations(gang, present), **allocation_annotations(allocation, present)}
 

@@ -123,9 +123,8 @@ class CoreSched:
 
 def core_sched(labels: Mapping[str, str]) -> CoreSched:
     """Return the core-scheduling group (empty if absent) and the policy of a pod, from its labels. The labels are
-    `koordinator.sh/core-sched-group-id` and `koordinator.sh/core-sched-policy`.
-
-    An unknown policy counts as the default policy.
+    `koordinator.sh/core-sched-group-id` and `koordinator.sh/core-sched-policy`. An unknown policy counts as the default
+    policy.
 
     Source: protocol spec, 4.1.
     """

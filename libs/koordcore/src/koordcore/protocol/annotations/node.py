@@ -130,11 +130,6 @@ def numa_zone_reserved(
     """Return the cpu and memory that the kubelet reserves in each NUMA zone of a node. It is ceil(milli(capacity -
     allocatable) / zones), at least 0.
 
-    Args:
-        capacity: Capacity of the node.
-        allocatable: Allocatable of the node.
-        zones: Number of NUMA zones.
-
     Source: protocol spec, 7.5 (only with node label `enable-numa-reservation` = true).
     """
     reserved = kubelet_reserved(capacity, allocatable)

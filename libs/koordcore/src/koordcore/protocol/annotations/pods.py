@@ -68,9 +68,7 @@ _COST: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 def parse_eviction_cost(annotations: Mapping[str, str]) -> int:
     """Return the cost of evicting a pod, from its annotation `scheduling.koordinator.sh/eviction-cost`; 0 if absent.
-    Pods with a lower cost are evicted first.
-
-    The text is an int32 decimal without `+` and without leading zeros.
+    Pods with a lower cost are evicted first. The text is an int32 decimal without `+` and without leading zeros.
 
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.
@@ -101,9 +99,7 @@ def _parse_cost(text: str) -> int:
 
 def parse_eviction_priority(annotations: Mapping[str, str]) -> int:
     """Return the rank of a pod in the agent's evictions, from its annotation `koordinator.sh/eviction-priority`. The
-    agent evicts pods with a lower rank first. 0 if absent.
-
-    The text is an int32 decimal; `+5` and `007` are accepted.
+    agent evicts pods with a lower rank first. 0 if absent. The text is an int32 decimal; `+5` and `007` are accepted.
 
     Raises:
         InvalidInput: The text has another form or is empty. Callers then use 0.

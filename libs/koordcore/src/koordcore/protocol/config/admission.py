@@ -40,10 +40,8 @@ class Overlap:
 def virtual_nodes(selector: LabelSelector) -> Iterator[dict[str, str]]:
     """Yield the labels of hypothetical nodes for which an entry with this selector is probably meant. Set i has the
     labels of matchLabels. For every expression with values, it also has the label with value number (i mod number of
-    values). Operators are ignored.
-
-    Koordinator creates as many sets as the product of the numbers of values. They repeat after the least common
-    multiple, so only that many are created.
+    values). Operators are ignored. Koordinator creates as many sets as the product of the numbers of values. They
+    repeat after the least common multiple, so only that many are created.
     """
     valued = [expression for expression in selector.match_expressions if expression.values]
     period = math.lcm(*(len(expression.values) for expression in valued))

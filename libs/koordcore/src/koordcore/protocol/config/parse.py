@@ -71,7 +71,6 @@ def decode_document(text: str) -> JsonValue:
 
 def _representable(value: JsonValue, path: str) -> JsonValue:
     """Check that the value can be encoded as JSON again.
-
     Escapes may produce lone surrogates, and exponents infinity.
     """
     if isinstance(value, str):
@@ -199,13 +198,8 @@ def _respelled(document: Mapping[str, JsonValue], *names: str) -> dict[str, Json
 
 
 def parse_section(table: SectionTable, text: str, faults: Faults = None) -> WrittenSection:
-    """Parse the text of one section of slo-controller-config.
-
-    Args:
-        table: Definition of the section.
-        text: JSON text of the section's key in the ConfigMap.
-        faults: List to which errors of fields and entries are added, which are then left out; None: raise the first
-            one.
+    """Parse the text of one section of slo-controller-config. `faults`: list to which errors of fields and entries are
+    added, which are then left out; None: raise the first one.
 
     Raises:
         InvalidInput: The text is not a JSON object, or, if `faults` is None, a field has a wrong type. An invalid

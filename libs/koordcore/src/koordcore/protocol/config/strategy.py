@@ -114,13 +114,7 @@ def resolve_section(table: SectionTable, written: WrittenSection) -> Section:
 
 
 def runtime_fault(part: type[Part], strategy: Strategy, path: str) -> InvalidInput | None:
-    """Return the error of the first field of a merged strategy outside its runtime range; None if all are inside.
-
-    Args:
-        obj: Type of the strategy.
-        strategy: The merged strategy.
-        path: Path of the strategy, for the error.
-    """
+    """Return the error of the first field of a merged strategy outside its runtime range; None if all are inside."""
     for name, field in fields_of(part).items():
         value = strategy.get(name)
         where = f"{path}.{name}" if path else name

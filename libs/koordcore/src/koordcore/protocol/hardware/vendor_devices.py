@@ -42,7 +42,6 @@ def vendor_annotations(
     has no GPU.
 
     Args:
-        devices: The devices of the pod.
         vendor: Vendor of the node's GPUs, from its label.
         isolation_provider: Provider that isolates shared GPUs, from the pod's label; "" for none.
         at_ns: Time of the placement in Unix nanoseconds.

@@ -124,12 +124,7 @@ class _Budget:
         self._left = values
 
     def checked(self, value: object, path: str, depth: int) -> object:
-        """Return a copy of a decoded YAML value with JSON types only.
-
-        Args:
-            value: The decoded value.
-            path: Path of the value, for errors.
-            depth: Number of containers around the value.
+        """Return a copy of a decoded YAML value with JSON types only. `depth`: number of containers around the value.
 
         Raises:
             InvalidInput: A type does not exist in JSON, or the size or depth exceeds the limit.

@@ -78,11 +78,7 @@ MARK: Final = 16  # Digits of a token's hash in a session's cookie: the session 
 
 
 class Authentication:
-    """Finds the sender of a request and its roles, by the present access file.
-
-    Args:
-        live: The access file.
-    """
+    """Finds the sender of a request and its roles, by the present access file."""
 
     def __init__(self, live: LiveAccess, clock: Clock) -> None:
         self._live = live

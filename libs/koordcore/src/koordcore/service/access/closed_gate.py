@@ -79,8 +79,6 @@ class ClosedGate:
 
     Args:
         authentication: Finds out who sends a request; None: nobody is known, only public routes answer.
-        audit: Takes the audit records of requests.
-        refusals: Counter of refused requests by reason.
     """
 
     def __init__(

@@ -37,11 +37,7 @@ _DECIDERS: Final = frozenset(("bus:manager", "bus:scheduler", "bus:descheduler")
 
 
 class AuditTrail:
-    """Takes the audit records of one process.
-
-    Args:
-        actor: Name of this instance.
-    """
+    """Takes the audit records of one process."""
 
     def __init__(self, service: str, actor: str, clock: Clock) -> None:
         self._ref = AggregateRef("request", service)
@@ -50,9 +46,8 @@ class AuditTrail:
         self._stream: ObservationLog | None = None
 
     def publish_to(self, stream: ObservationLog) -> None:
-        """Publish later records to this stream, too.
-
-        While the log is unavailable, the stream keeps the newest records.
+        """Publish later records to this stream, too. While the log is unavailable, the stream keeps the newest
+        records.
         """
         self._stream = stream
 
@@ -105,9 +100,6 @@ class OpenGate:
     """Admits every request as `anonymous`, who has all roles. It checks no credentials, no role and no rate. A service
     uses it on any address if its setting `http_access` is `open`. With `auto`, a service uses it only on a loopback
     address and without an access file, as in the embedded stack.
-
-    Args:
-        audit: Takes the audit records of requests.
     """
 
     def __init__(self, audit: AuditTrail) -> None:
@@ -131,12 +123,7 @@ class OpenGate:
 
 def record_of(scope: Scope, need: Need, identity: Identity, status: int) -> RequestAudited:
     """Return the audit record of a request. The record names the first 20 objects that the handler stored in the scope.
-    If it stored none, it names the path.
-
-    Args:
-        need: Access rule of its route.
-        identity: Sender of the request.
-        status: HTTP status of the answer.
+    If it stored none, it names the path. `status`: HTTP status of the answer.
     """
     query = scope.get("query_string", b"").decode("latin-1")
     return RequestAudited(

@@ -54,11 +54,7 @@ _FIELD: Final = """<form method="post" action="/auth/token"><label for="token">T
 
 
 class Login:
-    """The routes below `/auth`.
-
-    Args:
-        authentication: Checks tokens and signs cookies.
-    """
+    """The routes below `/auth`."""
 
     def __init__(self, authentication: Authentication) -> None:
         self._authentication = authentication

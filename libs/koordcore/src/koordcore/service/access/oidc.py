@@ -71,7 +71,6 @@ class OidcIssuer:
     """One OIDC issuer. Its methods may be called concurrently.
 
     Args:
-        settings: Issuer, client and claims.
         clock: The host's clock: expiry, and the age of keys.
         client_secret: Secret of the client; "" for a public client.
     """
@@ -125,12 +124,8 @@ class OidcIssuer:
         return self._document
 
     async def exchange(self, code: str, verifier: str, redirect_uri: str) -> Claims:
-        """Exchange the code of a browser's login for an ID token, and return its claims.
-
-        Args:
-            code: Authorization code from the issuer.
-            verifier: The PKCE verifier whose hash began the login.
-            redirect_uri: The same redirect URI as at the beginning.
+        """Exchange the code of a browser's login for an ID token, and return its claims. `verifier`: the PKCE verifier
+        whose hash began the login. `redirect_uri`: the same redirect URI as at the beginning.
 
         Raises:
             Unauthenticated: The issuer refuses the code, or its ID token is not valid.

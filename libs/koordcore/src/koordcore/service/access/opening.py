@@ -44,11 +44,6 @@ WHOAMI: Final = Route("/auth/whoami", whoami, methods=["GET"])
 def open_gate(settings: ServiceSettings, metrics: Metrics, audit: AuditTrail, *, is_loopback: bool) -> Opened:
     """Return the gate that the settings choose.
 
-    Args:
-        metrics: Registry with the counter of refused requests.
-        audit: Takes the audit records of requests.
-        is_loopback: Whether the server listens on a loopback address.
-
     Raises:
         InvalidInput: The access file is not valid.
     """

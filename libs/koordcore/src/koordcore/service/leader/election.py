@@ -33,7 +33,6 @@ class LeaseElection:
     """One candidate in an election by a lease: whoever holds the lease leads. The port `Leadership` has the methods.
 
     Args:
-        store: Storage of the lease.
         holder: Name that is unique among all candidates, also after restarts (`unique_holder`).
         clock: Clock for the durations.
         times: Durations of lease, renewal and retry; None: 15 s, 10 s and 2 s.

@@ -53,12 +53,8 @@ class LeaseStore(Protocol):
         ...
 
     async def write(self, record: LeaseRecord, version: str, *, acquiring: bool) -> WrittenLease:
-        """Replace the lease if it still has this version.
-
-        Args:
-            record: New content.
-            version: Version that was read or written last.
-            acquiring: Whether the write begins a term. The store may then choose a greater epoch than the record's.
+        """Replace the lease if it still has this version. `version`: Version that was read or written last.
+        `acquiring`: whether the write begins a term. The store may then choose a greater epoch than the record's.
 
         Raises:
             LeaseConflict: The lease has another version.
@@ -93,9 +89,8 @@ def unique_holder(instance: str) -> str:
 
 
 class SoleLeader:
-    """A candidate without an election: it leads from the start until it resigns.
-
-    The port `Leadership` has the methods.
+    """A candidate without an election: it leads from the start until it resigns. The port `Leadership` has the
+    methods.
     """
 
     def __init__(self, holder: str) -> None:

@@ -87,7 +87,6 @@ class KvLeaseStore:
 
     async def write(self, record: lease.LeaseRecord, version: str, *, acquiring: bool) -> lease.WrittenLease:
         """Write the key at this version.
-
         The epoch of a term is the revision of the key after the term's first write.
         """
         body = _Body(
@@ -123,8 +122,6 @@ class KeyReleases:
     Args:
         client: Connection on which the releases are heard.
         store: Storage of the lease. It is read after a release was heard, until the release is stored.
-        bucket: Name of the bucket.
-        key: Key of the lease.
     """
 
     def __init__(self, client: "Client", store: lease.LeaseStore, *, bucket: str, key: str) -> None:

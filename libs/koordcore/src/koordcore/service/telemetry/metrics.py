@@ -165,8 +165,6 @@ class SeriesLifetime(Generic[K]):
     """Removes the series of objects that are gone. Objects come and go for as long as the process runs.
 
     Args:
-        exists: Whether the object of a key exists.
-        remove: Removes the series of a key.
         now: Returns the seconds of a monotonic clock.
     """
 

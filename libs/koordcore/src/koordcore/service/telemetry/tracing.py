@@ -176,9 +176,8 @@ def parse_traceparent(text: str, state: str = "") -> TraceContext | None:
 
 
 def extract(headers: Mapping[str, str]) -> TraceContext | None:
-    """Return the trace context in the headers of a message; None if absent or invalid.
-
-    Case of header names is ignored.
+    """Return the trace context in the headers of a message; None if absent or invalid. Case of header names is
+    ignored.
     """
     text = headers.get(TRACEPARENT)
     if text is not None:
@@ -310,13 +309,8 @@ class Tracer:
         links: Sequence[TraceContext] = (),
         attributes: Mapping[str, Attribute] | None = None,
     ) -> Span:
-        """Return a span for a `with` block.
-
-        Args:
-            name: Name of the work.
-            parent: Context that caused it; None: begin a new trace. Pass `current_context()` to nest the span.
-            links: Contexts of further causes.
-            attributes: Details to record.
+        """Return a span for a `with` block. `parent`: Context that caused it; None: begin a new trace. Pass
+        `current_context()` to nest the span. `links`: Contexts of further causes.
         """
         return Span(self, name, self.child(parent), parent.span_id if parent else None, links, attributes)
 
@@ -333,10 +327,8 @@ class Tracer:
         loops that handle many traces at once, for example a scheduling cycle with one span per pod.
 
         Args:
-            name: Name of the work.
             parent: Context that caused it; None: begin a new trace.
             links: Contexts of further causes.
-            attributes: Details to record.
             start_nanos: Start from `host_unix_nanos()`; None: the span has no duration.
         """
         context = self.child(parent)
@@ -366,11 +358,9 @@ class Tracer:
         """Write a span that ends now to the sinks. Only `Span` and `Tracer.emit` call it.
 
         Args:
-            name: Name of the work.
             context: Identity of the span.
             parent_id: Id of the span that caused it; None for the root of a trace.
             links: Contexts of further causes.
-            attributes: Details to record; None for none.
             start_nanos: Start from `host_unix_nanos()`.
             error: Error text; "" if the work succeeded.
         """
@@ -422,7 +412,6 @@ def make_tracer(
     """Return the tracer that the settings describe. OpenTelemetry is imported only if an endpoint is set.
 
     Args:
-        instance: Name of the instance.
         otlp_endpoint: Base URL of a collector; None: no export.
         trace_file: File to which spans are appended; None: no file.
         sample_ratio: Share (0..1) of the traces that begin here and are recorded.

@@ -15,7 +15,6 @@ class Certificate:
 
     Args:
         context: TLS context of the server. The certificate is loaded into it.
-        cert: File with the certificate.
         key: File with the key; None if it is in the file of the certificate.
 
     Raises:

@@ -55,7 +55,6 @@ class HttpServer:
     `stop`.
 
     Args:
-        settings: Settings of the service, with address, certificate and access.
         service: While it is stopping, requests other than probes get status 503.
         health: Checks behind `/healthz` (also `/livez`) and `/readyz`.
         metrics: Registry behind `/metrics`.

@@ -96,7 +96,6 @@ class Guard:
         posts: Path -> handler of JSON documents. The guard calls it without the application.
         service: While it is stopping, requests other than probes get status 503.
         gate: Admits or refuses requests by sender, role and rate.
-        metrics: Receives counts and times of requests.
         hosts: Host names, in lower case, that requests may name, else status 421; None: any.
         max_body_bytes: A request with a longer body is refused with status 413.
         answer_seconds: Real seconds until an answer must have begun, else status 503.
