@@ -9,7 +9,7 @@ from koordcore.service.access.needs import NEEDS, UNLISTED, Role, need_of
 ROOT = Path(__file__).parents[4]
 SOURCES = [*ROOT.glob("libs/*/src"), *ROOT.glob("services/*/src")]
 ROUTE = re.compile(r'\bRoute\("(?P<path>/[^"]*)"[^)]*?(?:methods=\[(?P<methods>[^\]]*)\])?\)')
-ENDPOINT = re.compile(r'Endpoint\(\s*path="(?P<path>/[^"]*)".*?\n        \),', re.DOTALL)
+ENDPOINT = re.compile(r'Endpoint\(\s*path="(?P<path>/[^"]*)".*?\n(?P<indent> *)\),?\n', re.DOTALL)
 
 
 def routes_of_the_source() -> list[tuple[str, str]]:
