@@ -130,6 +130,8 @@ def hook_servers(
 def find_hook(servers: Iterable[HookServer], call: str, stage: Stage) -> HookCall | None:
     """The first server, in ascending order of the files, with a hook that belongs to this stage of the call."""
     wanted = {hook for hook in HOOKS.get(call, ()) if hook.startswith(stage)}
+    if not wanted:
+        return None
     found = (HookCall(server, f"{hook}Hook") for server in servers for hook in server.hooks if hook in wanted)
     return next(found, None)
 
