@@ -1,7 +1,7 @@
 """Request the eviction of pods that node agents have ended.
 
 The agent publishes `PodsEvictedByAgent`. The manager answers with `PodEvictionRequested` for each pod, which the
-gateway or `execution` carries out.
+gateway or `standalone.evictions` carries out.
 
 Source:
     agent spec, 12.1; event-bus spec, 2.1

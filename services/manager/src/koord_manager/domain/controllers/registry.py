@@ -15,7 +15,9 @@ from koord_manager.domain.controllers.standalone.evictions import Budgets
 
 @dataclass(slots=True, kw_only=True)
 class Controllers:
-    enabled: frozenset[str] = frozenset(CONTROLLERS)  # Names of the controllers that run, from `enabled.CONTROLLERS`
+    enabled: frozenset[str] = frozenset(
+        CONTROLLERS
+    )  # Names of the controllers that run, from `controller_names.CONTROLLERS`
     policies: NodePolicies = field(default_factory=NodePolicies)
     health: HealthController = field(default_factory=HealthController)
     # Keeps the root quotas of ElasticQuotaProfiles up to date.

@@ -51,9 +51,9 @@ def read_reports(stored: Iterable[StoredEvent]) -> list[Report]:
 class RecordedFlags:
     """Flags of the manager that made the recording. The log does not contain them, so the user states them."""
 
-    # Controllers that ran, of `enabled.CONTROLLERS` (flag --controllers).
+    # Controllers that ran, of `controller_names.CONTROLLERS` (flag --controllers).
     controllers: frozenset[str] = frozenset(CONTROLLERS)
-    # Node resource plugins that ran, of `enabled.PLUGINS` (flag --noderesource-plugins).
+    # Node resource plugins that ran, of `controller_names.PLUGINS` (flag --noderesource-plugins).
     plugins: frozenset[str] = frozenset(PLUGINS)
     sync_shared_gpus: bool = False  # Whether the gate EnableSyncGPUSharedResource was on
 

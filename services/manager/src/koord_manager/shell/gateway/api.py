@@ -1,7 +1,7 @@
 """Client of the API server, with the configuration and credentials of kubernetes-asyncio.
 
 Watches, and all requests through a proxy, use its transport. Other requests use `http_connections`, which costs a tenth
-of the CPU time. Bodies are bytes, which `decoding` reads with msgspec. Each request waits for the rate limit. Without
+of the CPU time. Bodies are bytes, which `reading` reads with msgspec. Each request waits for the rate limit. Without
 an answer, a request raises `Unreachable`. Any answer is returned, whatever its status.
 
 Source:

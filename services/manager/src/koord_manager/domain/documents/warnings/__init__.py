@@ -1,9 +1,8 @@
 """Warnings about parts of a document that are accepted and ignored, whether the document is accepted or refused.
 
-`metadata` checks labels and annotations by `metadata_rules`. `unknown_fields` checks names of fields by
-`koordcore.protocol.kubernetes_fields` and the custom resource definitions. `label_selectors` finds selectors that match
-nothing, and `spelling` suggests names. `hardware` checks requests for devices and reports of hardware. `lifetimes`
-checks the ends of Reservations.
+`metadata` checks labels and annotations by `metadata_rules`. `fields` compares the names of fields with
+`koordcore.protocol.kubernetes_fields` and the custom resource definitions, and checks selectors and the ends of
+Reservations. `hardware` checks requests for devices and reports of hardware.
 `koord_manager.domain.admission.config_maps` checks the data of slo-controller-config.
 """
 
