@@ -15,6 +15,7 @@ from koord_scheduler.domain.engine.decision import Placed
 from koord_scheduler.domain.engine.frameworks import Frameworks
 from koord_scheduler.domain.framework.extension_points import RESERVE
 from koord_scheduler.domain.framework.outcomes import Rejection
+from koord_scheduler.domain.plugins.books import books_of
 from koordcore.events.envelope import BasedOn
 from koordcore.protocol.hardware.node_topology import NodeResourceTopology
 from koordcore.protocol.objects import Pod, object_from_json
@@ -43,14 +44,14 @@ def big_nodes(made: Frameworks, count: int) -> None:
             cores_per_zone=26,
             zone_resources={"memory": "256Gi", "hugepages-2Mi": "16Gi"},
         )
-        made.cluster.numa.put_topology(object_from_json(report, NodeResourceTopology))
+        books_of(made.cluster).numa.put_topology(object_from_json(report, NodeResourceTopology))
 
 
 def fill(made: Frameworks, pod: Pod, count: int) -> None:
     """Put equal pods on every node, as the plugin allocates; nodes differ in which of more pods have left again."""
     cluster = made.cluster
     chance, subject = random.Random(7), cluster.pod_classes.read(pod).subject
-    allocator = cluster.numa.allocator
+    allocator = books_of(cluster).numa.allocator
     assert allocator is not None
     cpus = max(1, subject.pod_class.requests["cpu"] // 1000)
     infos: list[PodInfo] = []

@@ -27,7 +27,7 @@ def of_a_scheduler(configuration: EffectiveConfiguration, events: Sequence[Store
     state = empty_state(configuration)
     for stored in events[:position]:
         fold(state, stored)
-    fingerprint = scheduler_fingerprint(state.frameworks.folding)
+    fingerprint = scheduler_fingerprint(state.cluster, state.frameworks.folding)
     return _snapshot(FOLD, position, tuple(Picture(state).pieces()), fingerprint)
 
 

@@ -65,7 +65,7 @@ class ReservingScheduler(Scheduler):
         """Run until nothing is left to do or to publish."""
         for _ in range(8):
             self.run(now)
-            self.state.status.published.next_control.clear()
+            self.state.status.due.next_control.clear()
             for write in status_facts(self.state, now):
                 self.state.status.writes.put(write)
             if not len(self.state.status.writes) and not len(self.state.assumed.outbox):

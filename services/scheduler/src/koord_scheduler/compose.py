@@ -79,7 +79,7 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     runner = FoldRunner(
         "scheduler",
         bus.events,
-        FoldSource(fold.fresh, fold.restore, schema_fingerprint(frameworks.folding)),
+        FoldSource(fold.fresh, fold.restore, schema_fingerprint(frameworks.cluster, frameworks.folding)),
         SystemClock(),
         snapshots=bus.snapshots,
         on_batch=news,

@@ -243,8 +243,8 @@ def test_what_is_too_large_for_the_log_is_not_published_and_tried_again_only_whe
         refused |= {type(event) for _, event in taken.write.facts}
         scheduler.state.status.refused(taken, for_good=True)
     assert refused == {QuotaStatusComputed, GangPhaseChanged, ClusterTopologyComputed}
-    published = scheduler.state.status.published
-    assert (published.quotas, published.gangs, published.topology) == ({}, {}, None)
+    quotas, gangs = scheduler.state.books.quota, scheduler.state.books.gang
+    assert (quotas.published, gangs.published, gangs.said_topology) == ({}, {}, None)
     assert look(scheduler, 100.0) == []
     log.add_node(node("m", labels={"block": "b"}))
     log.add_pod(member("p", {keys.POD_GROUP: "g", keys.QUOTA_NAME: "a"}))

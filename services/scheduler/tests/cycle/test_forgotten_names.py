@@ -51,7 +51,7 @@ def test_statuses_of_gangs_that_are_gone_are_forgotten_although_no_pod_is_delete
         fold(state, stored(next(seqs), Draft(AggregateRef("gang", f"default=g{life}"), said, 0)))
 
     assert len(state.status.writes.seqs) <= 1025
-    assert len(state.status.published.gangs) <= 1025
+    assert len(state.books.gang.published) <= 1025
 
 
 def test_ledgers_of_nodes_that_left_are_forgotten_unless_they_have_pods_or_later_facts() -> None:
@@ -109,7 +109,7 @@ def test_times_of_reservations_that_are_gone_are_forgotten_although_they_expire_
     for life in range(LIVES):
         reserve(log, reservation(f"r{life}", expires="2099-01-01T00:00:00Z", ttl=None))
         fold(state, log.events[-1])
-        state.status.published.next_control.clear()
+        state.status.due.next_control.clear()
         status_facts(state, 0.0)
         unreserve(log, f"r{life}")
         fold(state, log.events[-1])

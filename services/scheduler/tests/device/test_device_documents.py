@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from koord_scheduler.domain.framework.cluster import Cluster
+from koord_scheduler.domain.plugins.books import make_books
 from koord_scheduler.domain.plugins.device.pod_devices import PodDevices
 from koordcore.protocol import keys
 from support.depth import repeats
@@ -55,6 +56,7 @@ def test_malformed_device_documents_are_refused_or_read_with_a_warning() -> None
     whole = device("node", [*board(), gpu(8)], labels={keys.GPU_PARTITION_POLICY: "Honor"}, table=TABLE)
     whole["spec"]["devices"] = whole["spec"]["devices"][:3] + whole["spec"]["devices"][-3:]
     cluster, warned = Cluster(), 0
+    devices = make_books(cluster).devices
     for _ in range(repeats(20_000)):
         document = _broken(random, whole)
         cluster.put_object("devices", document)
@@ -62,11 +64,11 @@ def test_malformed_device_documents_are_refused_or_read_with_a_warning() -> None
         for warning in cluster.warnings:
             assert len(warning) < 1000
         cluster.warnings.clear()
-        for inventory in cluster.devices.by_node.values():
+        for inventory in devices.by_node.values():
             for type_, cards in inventory.cards.items():
                 assert [card.minor for card in cards] == sorted({card.minor for card in cards})
                 assert all(card.type == type_ and min(card.total.values(), default=1) > 0 for card in cards)
-        cluster.devices.by_node.clear()
+        devices.by_node.clear()
     assert warned > repeats(5_000)
 
 

@@ -74,7 +74,7 @@ def _hardware(scheduler: Scheduler) -> tuple[object, ...]:
         name: (column.cards[row], tuple(np.asarray(column.fitting({}, np.array([row], np.intp))).tolist()))
         for name, column in plugin.states.columns.items()
     }
-    book = scheduler.state.cluster.numa.book(row)
+    book = scheduler.state.books.numa.book(row)
     use = deepcopy((devices.use.amounts, devices.use.functions))
     layout = book.hardware.layout
     assert layout is not None

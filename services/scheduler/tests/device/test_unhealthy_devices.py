@@ -160,7 +160,7 @@ def test_nothing_is_stated_of_a_pod_that_left_meanwhile() -> None:
     assert _stated(log) == []
     _look(scheduler, 9.0)
     assert _stated(log) == []
-    assert scheduler.state.cluster.devices.to_tell == {}
+    assert scheduler.state.books.devices.to_tell == {}
 
 
 def test_a_second_scheduler_and_a_restart_state_nothing_twice() -> None:

@@ -60,11 +60,11 @@ def assert_same_books(one: SchedulerState, other: SchedulerState) -> None:
         row, again = one.nodes.row(f"n{index}"), other.nodes.row(f"n{index}")
         assert row is not None
         assert again is not None
-        mine, theirs = one.cluster.numa.book(row), other.cluster.numa.book(again)
+        mine, theirs = one.books.numa.book(row), other.books.numa.book(again)
         assert (mine.pods, mine.bound, mine.allocated) == (theirs.pods, theirs.bound, theirs.allocated)
         for name in ("free", "full", "open", "spanning", "single", "exists"):
-            left: np.ndarray = getattr(one.cluster.numa.columns, name)
-            right: np.ndarray = getattr(other.cluster.numa.columns, name)
+            left: np.ndarray = getattr(one.books.numa.columns, name)
+            right: np.ndarray = getattr(other.books.numa.columns, name)
             assert left[:, row].tolist() == right[:, again].tolist()
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_given_twice_and_a_restart_and_a_replay_know_the_same(seed: i
         assert violations(state.assumed.ledgers.holders(f"n{index}")) == []
         row = state.nodes.row(f"n{index}")
         assert row is not None
-        book = state.cluster.numa.book(row)
+        book = state.books.numa.book(row)
         for zone, amounts in book.allocated.items():
             for resource, amount in amounts.items():
                 assert amount <= book.hardware.zones[zone][resource], "a zone gives no more than it has"
@@ -101,11 +101,11 @@ def test_when_all_pods_are_gone_the_books_are_those_of_empty_nodes(seed: int) ->
     for index in range(3):
         row = scheduler.state.nodes.row(f"n{index}")
         assert row is not None
-        book = scheduler.state.cluster.numa.book(row)
+        book = scheduler.state.books.numa.book(row)
         assert (book.pods, book.bound, book.allocated, book.counts()) == ({}, 0, {}, {})
-        before = scheduler.state.cluster.numa.columns.free[:, row].tolist()
-        scheduler.state.cluster.numa.columns.put(row, book)
-        assert scheduler.state.cluster.numa.columns.free[:, row].tolist() == before
+        before = scheduler.state.books.numa.columns.free[:, row].tolist()
+        scheduler.state.books.numa.columns.put(row, book)
+        assert scheduler.state.books.numa.columns.free[:, row].tolist() == before
 
 
 @pytest.mark.parametrize("seed", seeds(8))

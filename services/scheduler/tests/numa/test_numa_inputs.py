@@ -9,6 +9,7 @@ from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.koordinator_args import NodeNUMAResourceArgs
 from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.extension_points import PAGES
+from koord_scheduler.domain.plugins.books import make_books
 from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.protocol import keys
@@ -140,7 +141,8 @@ def spoiled(value: Any, chance: random.Random) -> Any:
 def test_malformed_topologies_are_ignored_and_never_fail(seed: int) -> None:
     chance = random.Random(seed)
     cluster = Cluster()
-    plugin = NodeNUMAResource(cluster, NodeNUMAResourceArgs())
+    books = make_books(cluster)
+    plugin = NodeNUMAResource(cluster, books.numa, books.reservations, NodeNUMAResourceArgs())
     cluster.join(plugin)
     junk = str(chance.choice(JUNK))
     annotations = {key: str(chance.choice([junk, chance.choice(JUNK), '{"cpu":1e308}'])) for key in ANNOTATIONS}

@@ -12,6 +12,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.koordinator_args import NodeNUMAResourceArgs
 from koord_scheduler.domain.framework.cluster import Cluster
+from koord_scheduler.domain.plugins.books import make_books
 from koord_scheduler.domain.plugins.numa import need
 from koord_scheduler.domain.plugins.numa import scores as scores_module
 from koord_scheduler.domain.plugins.numa.accumulator import BindPolicy, CpuRequest, CpuUse, ExclusivePolicy, take_cpus
@@ -108,7 +109,8 @@ class Rows:
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.cluster = Cluster()
-        self.plugin = NodeNUMAResource(self.cluster, NodeNUMAResourceArgs())
+        self.books = make_books(self.cluster)
+        self.plugin = NodeNUMAResource(self.cluster, self.books.numa, self.books.reservations, NodeNUMAResourceArgs())
         self.cluster.join(self.plugin)
         self.nodes: NodeColumns = self.cluster.nodes
         for index in range(4):
@@ -140,7 +142,7 @@ class Rows:
             )
             if chance.random() < 0.2:
                 report["zones"] = []
-            self.cluster.numa.put_topology(object_from_json(report, NodeResourceTopology))
+            self.books.numa.put_topology(object_from_json(report, NodeResourceTopology))
 
     def take(self, index: int) -> None:
         chance, row = self.chance, self.chance.randrange(4)
@@ -195,7 +197,7 @@ def test_a_filter_over_arrays_says_what_it_says_of_one_row_and_what_the_allocati
                 continue
             estimate = plugin.estimate(pod_class, row)
             reasons = plugin.reasons(pod_class, nodes, one_by_one[row]) if one_by_one[row] else ()
-            policy = rows.cluster.numa.book(row).hardware.policy.value or getattr(
+            policy = rows.books.numa.book(row).hardware.policy.value or getattr(
                 getattr(wish, "policy", None), "value", ""
             )
             if estimate is None and not reasons:
@@ -233,7 +235,7 @@ def test_the_best_single_zone_is_the_one_that_a_merge_of_hints_chooses(
 @pytest.mark.parametrize("seed", seeds(40, few=4))
 def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(seed: int) -> None:
     rows = Rows(random.Random(seed))
-    columns = rows.cluster.numa.columns
+    columns = rows.books.numa.columns
     again = Rows(random.Random(seed))
     order = list(rows.held)
     rows.chance.shuffle(order)
@@ -241,14 +243,14 @@ def test_books_return_to_where_they_were_and_equal_those_that_are_folded_anew(se
         rows.cluster.accounting.give(row, info)
     for row, info in reversed(order[:6]):
         rows.cluster.accounting.take(row, info)
-    assert same(columns, again.cluster.numa.columns)
+    assert same(columns, again.books.numa.columns)
     for row, info in order:
         rows.cluster.accounting.give(row, info)
     fresh = Rows(random.Random(seed))
     for row, info in fresh.held:
         fresh.cluster.accounting.give(row, info)
     for row in range(4):
-        book = rows.cluster.numa.book(row)
+        book = rows.books.numa.book(row)
         assert (book.pods, book.bound, book.allocated, book.counts()) == ({}, 0, {}, {})
         before = [array[:, row].copy() for array in arrays(columns)]
         columns.put(row, book)

@@ -140,7 +140,8 @@ def test_state_of_the_plugin_survives_a_restart() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_snapshot_without_the_plugin_is_not_used() -> None:
-    assert schema_fingerprint(fresh_state().frameworks.folding) != schema_fingerprint()
+    state = fresh_state()
+    assert schema_fingerprint(state.cluster, state.frameworks.folding) != schema_fingerprint(state.cluster, ())
 
 
 class Sized:

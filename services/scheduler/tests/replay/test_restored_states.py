@@ -49,7 +49,7 @@ def reservations(state: SchedulerState) -> dict[str, Any]:
     """What a scheduler knows of each Reservation, and of its reserve pod."""
     entries = {
         uid: (each.name, each.phase, each.node, each.terms, each.limits, each.is_available(), each.ended_at)
-        for uid, each in state.cluster.reservations.entries.items()
+        for uid, each in state.books.reservations.entries.items()
     }
     pods = {
         uid: (each.phase, each.node, each.pod is not None and each.pod.status.phase) for uid, each in state.pods.items()
@@ -110,7 +110,7 @@ def test_a_reservation_that_becomes_malformed_fails_gives_its_node_back_and_stay
         successor.live(T0 + 100 + 31 * turn)
     assert len(log.events) == before, "it does not take the Reservation for deleted"
     assert reservations(successor.state) == reservations(folded(log))
-    assert successor.state.cluster.reservations.entries["uid-r"].phase == "Failed"
+    assert successor.state.books.reservations.entries["uid-r"].phase == "Failed"
 
 
 def test_histories_with_malformed_reservations_restore_what_they_fold() -> None:
@@ -191,7 +191,7 @@ def gangs(state: SchedulerState) -> dict[str, Any]:
             None if gang.group is None else (gang.group.id, gang.group.once_satisfied),
             {uid: each.state for uid, each in gang.known.items()},
         )
-        for gang in state.cluster.gangs.roster.gangs.values()
+        for gang in state.books.gangs.roster.gangs.values()
     }
 
 
@@ -211,7 +211,7 @@ def test_a_gang_keeps_what_a_deleted_pod_said_of_it() -> None:
     log.add_pod(member("second", 2))
     log.remove_pod("first")
     whole = folded(log)
-    gang = whole.cluster.gangs.roster.gang("default/g")
+    gang = whole.books.gangs.roster.gang("default/g")
     assert gang is not None
     assert gang.parameters is not None
     assert gang.parameters.min_members == 3
@@ -225,10 +225,10 @@ def test_a_gang_whose_pod_group_is_deleted_does_not_return_with_a_restart() -> N
     log.say(ref.kind, ref.id, CustomObjectObserved(object={"metadata": metadata, "spec": {"minMember": 1}}))
     log.say(ref.kind, ref.id, CustomObjectDeleted(kind="PodGroup", namespace="default", name="g"))
     whole = folded(log)
-    assert whole.cluster.gangs.roster.gang("default/g") is None
+    assert whole.books.gangs.roster.gang("default/g") is None
     assert gangs(restored(whole)) == gangs(whole)
     log.add_pod(with_metadata(member("p", 2), labels={"seen": "again"}))
-    assert folded(log).cluster.gangs.roster.gang("default/g") is not None
+    assert folded(log).books.gangs.roster.gang("default/g") is not None
 
 
 @pytest.mark.parametrize("is_bound", [False, True])
@@ -252,7 +252,7 @@ def test_a_member_that_ended_before_it_was_bound_satisfies_no_group_after_a_rest
     log.add_pod(member("p", 2))
     log.add_pod(with_phase(bound_to(member("p", 2), "n"), "Succeeded"))
     whole = folded(log)
-    assert whole.cluster.gangs.roster.satisfied_groups() == []
+    assert whole.books.gangs.roster.satisfied_groups() == []
     assert gangs(restored(whole)) == gangs(whole)
 
 
@@ -263,7 +263,7 @@ def test_an_ended_pod_of_another_scheduler_counts_in_its_quota_until_it_is_delet
     log.add_pod(other)
     log.add_pod(with_phase(other, "Failed"))
     for state in (whole := folded(log), restored(whole)):
-        assert state.cluster.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+        assert state.books.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
 
 
 def test_a_bound_pod_counts_in_quota_and_gang_although_its_node_was_deleted_for_a_while() -> None:
@@ -280,8 +280,8 @@ def test_a_bound_pod_counts_in_quota_and_gang_although_its_node_was_deleted_for_
     scheduler.live(T0)
     assert not scheduler.state.pods["p"].node
     for state in (scheduler.state, folded(log), restored(scheduler.state)):
-        assert state.cluster.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
-        assert state.cluster.gangs.roster.members["p"].state is ChildState.BOUND
+        assert state.books.quotas.forest.nodes[keys.DEFAULT_QUOTA].used == {"cpu": 1000}
+        assert state.books.gangs.roster.members["p"].state is ChildState.BOUND
 
 
 def test_devices_whose_object_was_deleted_stay_unhealthy() -> None:
@@ -295,9 +295,7 @@ def test_devices_whose_object_was_deleted_stay_unhealthy() -> None:
     log.say(ref.kind, ref.id, CustomObjectDeleted(kind="Device", name="n"))
     scheduler.follow()
     again = restored(scheduler.state)
-    assert (
-        again.cluster.devices.by_node == scheduler.state.cluster.devices.by_node == folded(log).cluster.devices.by_node
-    )
+    assert again.books.devices.by_node == scheduler.state.books.devices.by_node == folded(log).books.devices.by_node
     assert [event.devices for _, event in unhealthy_device_facts(again)] == [
         [UnhealthyDevice(type="gpu", minor=0, id="GPU-0")]
     ]
@@ -311,8 +309,8 @@ def test_a_quota_status_that_comes_after_the_quota_is_deleted_is_not_kept() -> N
     said = QuotaStatusComputed(name="q", namespace="default")
     log.say("quota", "q", said)
     state = folded(log)
-    assert state.status.published.quotas == {}
-    assert state.status.published.takes(said), "the next quota of this name gets a status"
+    assert state.books.quota.published == {}
+    assert state.books.quota.takes(said), "the next quota of this name gets a status"
 
 
 def after_a_restart(log: SmallLog, snapshot: bytes) -> Scheduler:

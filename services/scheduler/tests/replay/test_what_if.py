@@ -76,7 +76,7 @@ def test_owners_use_their_reservations_in_the_re_run_and_where_another_configura
     packed = PACKED.replace("  plugins:\n", "  plugins:\n    multiPoint: {enabled: [{name: Reservation}]}\n")
     for configuration in ("", packed):
         what_if, fates = rerun(log, configuration=configuration)
-        owners = {uid for entry in what_if.state.cluster.reservations.entries.values() for uid in entry.owners}
+        owners = {uid for entry in what_if.state.books.reservations.entries.values() for uid in entry.owners}
         assert owners == {f"p{number}" for number in range(4)}
         assert (len({fate.rerun for fate in fates}) == 1) is bool(configuration)
         same = [fate.rerun == fate.recorded for fate in fates]

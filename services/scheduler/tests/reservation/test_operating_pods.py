@@ -92,7 +92,7 @@ def test_if_the_pod_leaves_its_owner_keeps_its_resources() -> None:
     row, nodes = scheduler.state.nodes.row("n"), scheduler.state.nodes
     assert row is not None
     assert nodes.requested[nodes.column("cpu"), row] == 2000
-    assert "holder" not in {entry.uid for entry in scheduler.state.cluster.reservations.entries.values() if entry.terms}
+    assert "holder" not in {entry.uid for entry in scheduler.state.books.reservations.entries.values() if entry.terms}
 
 
 def test_a_pod_that_is_for_nobody_or_was_used_gives_nothing() -> None:
@@ -111,7 +111,7 @@ def test_a_snapshot_knows_the_pod_and_its_owner() -> None:
     restored = SchedulerState(frameworks())
     load_state(restored, b"".join(Picture(scheduler.state).pieces()))
     for state in (restored, scheduler.state):
-        entry, row = state.cluster.reservations.entries["holder"], state.nodes.row("n")
+        entry, row = state.books.reservations.entries["holder"], state.nodes.row("n")
         assert row is not None
         assert (set(entry.owners), entry.is_available(), entry.unused()) == ({"first"}, False, {"cpu": 1000})
         assert state.nodes.requested[state.nodes.column("cpu"), row] == 3000

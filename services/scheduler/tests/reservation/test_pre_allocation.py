@@ -202,7 +202,7 @@ def test_a_snapshot_and_the_log_agree_about_owners() -> None:
     replayed = ReservingScheduler(log)
     replayed.follow()
     for state in (restored, replayed.state):
-        entry = state.cluster.reservations.entries["uid-r"]
+        entry = state.books.reservations.entries["uid-r"]
         assert (set(entry.owners), entry.unused()) == ({"old"}, {"cpu": 1000})
 
 

@@ -172,7 +172,7 @@ def test_a_deleted_reservation_is_released() -> None:
     scheduler.live(T0)
     assert placed_on(log) == {}
     assert fold_of(log).of_kind(NodeLedger)["n"].requested == {}
-    assert scheduler.state.cluster.reservations.entries == {}
+    assert scheduler.state.books.reservations.entries == {}
 
 
 def test_owners_of_a_deleted_reservation_use_it_no_longer_if_the_gate_says_so() -> None:
@@ -190,7 +190,7 @@ def test_owners_of_a_deleted_reservation_use_it_no_longer_if_the_gate_says_so() 
     assert uses(log, "owner") == ""
     assert placed_on(log) == {"owner": "n"}
     assert fold_of(log).of_kind(NodeLedger)["n"].requested["cpu"] == 2000
-    assert scheduler.state.cluster.reservations.entries == {}
+    assert scheduler.state.books.reservations.entries == {}
     changed = [event for event in map(CATALOGUE.read, log.events) if isinstance(event, PodReallocated)]
     assert [event.reason for event in changed] == ["reservation-deleted"]
 
@@ -204,7 +204,7 @@ def test_snapshot_has_the_allocation_of_the_log_while_another_one_is_only_assume
     scheduler.live(T0)
     unreserve(log, "r")
     scheduler.run(T0)
-    scheduler.state.status.published.next_control.clear()
+    scheduler.state.status.due.next_control.clear()
     status_facts(scheduler.state, T0 + 5)
     assert len(scheduler.state.assumed.outbox) == 1
     restored = ReservingScheduler(log, gates=gates)
@@ -291,7 +291,7 @@ def test_a_snapshot_contains_reservations() -> None:
     assert other is not None
     for name in ("cpu", "memory", "pods"):
         assert before.nodes.free[before.nodes.column(name), row] == after.nodes.free[after.nodes.column(name), other]
-    (entry,) = after.cluster.reservations.entries.values()
+    (entry,) = after.books.reservations.entries.values()
     assert entry.is_available()
     assert entry.unused() == {"cpu": 2000}
 

@@ -267,7 +267,7 @@ def test_a_pod_that_ignores_reservations_gets_reserved_cpus_and_the_owner_others
     row = scheduler.state.nodes.row("n")
     assert row is not None
     held = cpus_of(log)
-    assert cpus_in(scheduler.state.cluster.numa.book(row).bound) == sorted(held["owner"] | held["busy"] | held["uid-r"])
+    assert cpus_in(scheduler.state.books.numa.book(row).bound) == sorted(held["owner"] | held["busy"] | held["uid-r"])
 
 
 def test_a_pod_that_ignores_reservations_gets_a_reserved_gpu() -> None:
@@ -344,9 +344,9 @@ def test_over_random_histories_nothing_is_given_twice_and_a_restart_knows_the_sa
         row, again = scheduler.state.nodes.row(name), restored.nodes.row(name)
         assert row is not None
         assert again is not None
-        mine, theirs = scheduler.state.cluster.numa.book(row), restored.cluster.numa.book(again)
+        mine, theirs = scheduler.state.books.numa.book(row), restored.books.numa.book(again)
         assert (mine.pods, mine.bound, mine.allocated) == (theirs.pods, theirs.bound, theirs.allocated)
-        columns, others = scheduler.state.cluster.numa.columns, restored.cluster.numa.columns
+        columns, others = scheduler.state.books.numa.columns, restored.books.numa.columns
         assert columns.free[:, row].tolist() == others.free[:, again].tolist()
         assert columns.left["cpu"][:, row].tolist() == others.left["cpu"][:, again].tolist()
     assert any(each.node for each in state.of_kind(PodState).values())

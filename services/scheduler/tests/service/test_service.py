@@ -416,7 +416,7 @@ async def test_fact_that_is_too_large_for_the_log_harms_nobody(capsys: pytest.Ca
 
     async with scheduler(bus) as running:
         await until(is_told)
-        published = running.cycle.state.status.published.quotas
+        published = running.cycle.state.books.quota.published
         await until(lambda: not published, "nobody got the status, so it does not count as published")
         await submit(bus.events, pod("p", {"cpu": "1"}))
         await until(lambda: "p" in where(shared))

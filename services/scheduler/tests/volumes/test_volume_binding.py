@@ -332,7 +332,7 @@ def test_deleted_pod_is_not_remembered_by_its_claim() -> None:
     claim(scheduler, of="disks")
     scheduler.run(now=40.0)
     assert "p" not in scheduler.state.pods
-    assert scheduler.state.cluster.volumes.waiting.take_woken() == []
+    assert scheduler.state.books.volumes.waiting.take_woken() == []
     assert node_of(scheduler, user_of("data", uid="q"), now=40.0) == "a"
 
 
@@ -358,7 +358,7 @@ def test_waiting_pod_is_woken_by_the_deletion_of_its_claim_or_storage_class() ->
     scheduler.run(now=40.0)
     assert refusal(scheduler).attempt == 3
     assert 'persistentvolumeclaim "data" not found' in refusal(scheduler).message
-    assert scheduler.state.cluster.volumes.waiting.take_woken() == []
+    assert scheduler.state.books.volumes.waiting.take_woken() == []
 
 
 # --- limits of nodes -------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def attach(scheduler: Scheduler, name: str, volume_name: str, node_name: str) ->
 def attached(scheduler: Scheduler, *rows: int) -> list[int]:
     """How many volumes without a pod occupy places of the nodes at these positions."""
     scheduler.run(now=10.0)
-    counted = scheduler.state.cluster.volumes.attachments.unused("disks.example.com")
+    counted = scheduler.state.books.volumes.attachments.unused("disks.example.com")
     return [int(counted[row]) for row in rows]
 
 
@@ -460,7 +460,7 @@ def helps(scheduler: Scheduler, uid: str) -> bool:
     """Whether the events since the last call may help a waiting pod. They are folded, and nobody is woken."""
     for stored in scheduler.log.events[scheduler.state.log.position :]:
         fold(scheduler.state, stored)
-    volumes, subject = scheduler.state.cluster.volumes, scheduler.state.pods[uid].subject
+    volumes, subject = scheduler.state.books.volumes, scheduler.state.pods[uid].subject
     assert subject is not None
     assert subject.claims is not None
     return volumes.take_helped().may_help(volumes.traits(subject.claims))

@@ -77,6 +77,7 @@ def scheduler_source() -> FoldSource[SchedulerFold]:
     Its snapshots have the name `koordctl.replay.scheduler_rerun.FOLD`.
     """
     configuration = scheduler_configuration(None)
+    frameworks = empty_state(configuration).frameworks
 
     def restored(data: bytes) -> SchedulerFold:
         return SchedulerFold(state_of(configuration, data))
@@ -84,7 +85,7 @@ def scheduler_source() -> FoldSource[SchedulerFold]:
     return FoldSource(
         lambda: SchedulerFold(empty_state(configuration)),
         restored,
-        schema_fingerprint(empty_state(configuration).frameworks.folding),
+        schema_fingerprint(frameworks.cluster, frameworks.folding),
     )
 
 

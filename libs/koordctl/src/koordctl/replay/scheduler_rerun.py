@@ -238,10 +238,9 @@ def _fitting(configuration: EffectiveConfiguration) -> list[str]:
     They are those of its own plugins, and those of the default configuration if it has the same plugins and more: the
     state of a plugin that a scheduler does not have is not read.
     """
-    own, default = (
-        frozenset(empty_state(each).frameworks.folding) for each in (configuration, load_configuration(None))
-    )
-    return [schema_fingerprint(plugins) for plugins in {own, default} if plugins >= own]
+    own, default = (empty_state(each).frameworks for each in (configuration, load_configuration(None)))
+    folding = {frozenset(own.folding), frozenset(default.folding)}
+    return [schema_fingerprint(own.cluster, plugins) for plugins in folding if plugins >= own.folding.keys()]
 
 
 def state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:

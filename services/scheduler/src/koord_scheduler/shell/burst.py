@@ -86,7 +86,7 @@ class Decider:
             if isinstance(decision, list):
                 explanations += decision
             before = after
-        self.metrics.rounds_ended(self.state.cluster.gangs.ended, now)
+        self.metrics.rounds_ended(self.state.books.gangs.ended, now)
         return Burst(explanations, is_cut_off and not self.publisher.is_busy())
 
     def _decide(self, now: float) -> Placement | list[PodExplanation] | None:

@@ -82,7 +82,7 @@ class StateFigures(Collector):
         yield GaugeMetricFamily(
             "scheduler_waiting_gang_group_number",
             "Gang groups with a member that waits with a node",
-            value=waiting_groups(self._state.cluster.gangs),
+            value=waiting_groups(self._state.books.gangs),
         )
         yield from self._quotas()
         yield from self._reservations()
@@ -109,7 +109,7 @@ class StateFigures(Collector):
             "1 for nodes whose secondary devices were trusted to fit and did not",
             labels=["node"],
         )
-        for node in sorted(self._state.cluster.devices.not_well_planned):
+        for node in sorted(self._state.books.devices.not_well_planned):
             found.add_metric([node], 1)
         return found
 
@@ -127,7 +127,7 @@ class StateFigures(Collector):
         return family
 
     def _selector_queries(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
-        queries = self._state.cluster.reservations.selector_queries
+        queries = self._state.books.reservations.selector_queries
         family = CounterMetricFamily(
             "scheduler_reservation_selector_index_query",
             "Attempts of pods with a reservationSelector; hit: one of its labels is indexed",
@@ -144,7 +144,7 @@ class StateFigures(Collector):
         )
 
     def _reservations(self) -> Iterator[GaugeMetricFamily]:
-        books = self._state.cluster.reservations
+        books = self._state.books.reservations
         phases = GaugeMetricFamily(
             "scheduler_reservation_status_phase", "1 for the phase that a Reservation is in", labels=["name", "phase"]
         )
@@ -165,7 +165,7 @@ class StateFigures(Collector):
             name: GaugeMetricFamily(f"scheduler_{name}", about, labels=_QUOTA_LABELS)
             for name, about in ((SPEC, "What a quota is set to"), (STATUS, "How a quota stands"))
         }
-        for gauge in quota_gauges(self._state.cluster.quotas):
+        for gauge in quota_gauges(self._state.books.quotas):
             labels = (gauge.name, gauge.resource, gauge.tree, str(gauge.is_parent).lower(), gauge.parent, gauge.field)
             families[gauge.metric].add_metric(labels, gauge.value)
         yield from families.values()

@@ -45,7 +45,7 @@ from koord_scheduler.domain.framework.extension_points import (
     RESERVE,
     RESIZE_POD,
 )
-from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
+from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind, FoldingPlugin
 from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.outcomes import Allow, Candidates, Failure, Rejection, Wait
 from koord_scheduler.domain.framework.plugin import ExtensionPoint, Plugin
@@ -320,7 +320,11 @@ class Frameworks:
         self.next_pod = next((found for each in profiles if (found := each.plugins.one_at(NEXT_POD)) is not None), None)
         self.folding = self._by_key(FOLD)
         self.controllers = self._by_key(CONTROLLER)
-        self.folded_kinds = frozenset(kind for plugin in self.folding.values() for kind in plugin.kinds)
+        self._folds: dict[str, list[FoldingPlugin]] = {}
+        for plugin in self.folding.values():
+            for kind in plugin.kinds:
+                self._folds.setdefault(kind, []).append(plugin)
+        self.folded_kinds = frozenset(self._folds)
         self.clocks = list(self._by_key(CLOCK).values())
         self.hinting = list(self._by_key(QUEUEING_HINTS).values())
         self.wakes_on_nodes = any(framework.wakes_on_nodes for framework in own.values())
@@ -372,7 +376,7 @@ class Frameworks:
 
         Return whether it may make waiting pods schedulable.
         """
-        answers = [plugin.apply(event, stored) for plugin in self.folding.values() if stored.ref.kind in plugin.kinds]
+        answers = [plugin.apply(event, stored) for plugin in self._folds[stored.ref.kind]]
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:

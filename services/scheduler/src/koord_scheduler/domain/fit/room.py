@@ -102,7 +102,7 @@ def _before_nodes(state: SchedulerState, pod: PodRecord, refused: PodUnschedulab
 def _of_quota(state: SchedulerState, pod: PodRecord) -> list[Headroom]:
     """Return what remains of the quota of a pod; empty without a quota or a limit."""
     assert pod.subject is not None, f"pod {pod.uid} has no subject"
-    quotas = state.cluster.quotas
+    quotas = state.books.quotas
     counted = quotas.pods.get(pod.uid)
     if counted is None or counted.quota is None:
         return []

@@ -113,7 +113,7 @@ class Trial:
         state = self._state
         state.hints.wake()
         while awaited := self._ready():
-            while awaited or state.cluster.gangs.round is not None:
+            while awaited or state.books.gangs.round is not None:
                 turn = self._turn(awaited)
                 decided = decide_next(state, self._now, turn)
                 if decided is None and not turn:

@@ -21,7 +21,6 @@ from koordcore.values.allocation import Allocation
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster.record import Phase, PodRecord
-from koord_scheduler.domain.framework.cluster import DEFAULT_TOPOLOGY
 from koord_scheduler.domain.framework.extension_points import FIND_ONE_NODE
 from koord_scheduler.domain.framework.lifecycle_hooks import ControllerPlugin, Eviction, ReservationLeft
 from koord_scheduler.domain.framework.plugin import declares
@@ -30,7 +29,7 @@ from koord_scheduler.domain.loop.commit.work import pod_ref
 from koord_scheduler.domain.loop.explaining import explanation_facts
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.plugins.device.inventory import Card
-from koord_scheduler.domain.plugins.gang.published_status import topology_event
+from koord_scheduler.domain.plugins.gang.book import TOPOLOGY_REF, topology_event
 
 
 def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef, PodDeviceUnhealthy]]:
@@ -41,7 +40,7 @@ def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef
     Args:
         state: The scheduler's state.
     """
-    inventories = state.cluster.devices
+    inventories = state.books.devices
     if not inventories.to_tell:
         return
     under_way = state.status.writes.under_way()
@@ -51,7 +50,7 @@ def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef
             pod = state.pods.get(pod_info.uid)
             if pod is None or not (pod_info.allocation.devices or pod.unhealthy):
                 continue
-            if pod.uid in state.cluster.reservations.entries:
+            if pod.uid in state.books.reservations.entries:
                 continue  # a Reservation has no owner that runs; pods that take its devices are told
             devices = _unhealthy(pod_info.allocation, inventory.by_minor if inventory is not None else {})
             if devices == pod.unhealthy:
@@ -126,11 +125,10 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
         state: The scheduler's state.
         now: Present time in Unix seconds.
     """
-    published = state.status.published
     facts = _controlled(state, now)
-    if now < published.next_look:
+    if now < state.status.due.next_look:
         return facts
-    published.next_look = now + LOOK_SECONDS
+    state.status.due.next_look = now + LOOK_SECONDS
     facts += _cluster_topology(state, now)
     facts += [_notice(state, ref, event) for ref, event in unhealthy_device_facts(state)]
     facts += [_notice(state, ref, event) for ref, event in explanation_facts(state, now)]
@@ -140,18 +138,18 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
 def _controlled(state: SchedulerState, now: float) -> list[StatusWrite]:
     """Return the requests of the controllers that are due."""
     status_writes: list[StatusWrite] = []
-    published = state.status.published
+    next_control = state.status.due.next_control
     for key, plugin in _chosen(state):
         due = plugin.control_due()
-        if due is None or now < max(due, published.next_control.get(key, 0.0)):
+        if due is None or now < max(due, next_control.get(key, 0.0)):
             continue
-        published.next_control[key] = now + LOOK_SECONDS
+        next_control[key] = now + LOOK_SECONDS
         for wanted in plugin.control(now):
             if isinstance(wanted, Eviction):
                 status_writes += _eviction(state, plugin.name, wanted, now)
             elif isinstance(wanted, ReservationLeft):
                 state.assumed.leave_reservation(wanted.uid, wanted.reservation)
-            elif published.takes(wanted.event):
+            elif state.status.takes(wanted.ref, wanted.event):
                 status_writes.append(_notice(state, wanted.ref, wanted.event))
     return status_writes
 
@@ -167,17 +165,17 @@ def next_status_due(state: SchedulerState) -> float | None:
 
     None if only another event can lead to a publication.
     """
-    published = state.status.published
+    times = state.status.due
     dues = [
-        max(due, published.next_control.get(key, 0.0))
+        max(due, times.next_control.get(key, 0.0))
         for key, plugin in _chosen(state)
         if (due := plugin.control_due()) is not None
     ]
     if _owes_topology(state):
-        dues.append(published.next_topology)
-    if state.cluster.devices.to_tell:
-        dues.append(published.next_look)
-    explanations = state.status.explanations.next_due(published.next_look)
+        dues.append(times.next_topology)
+    if state.books.devices.to_tell:
+        dues.append(times.next_look)
+    explanations = state.status.explanations.next_due(times.next_look)
     if explanations is not None:
         dues.append(explanations)
     return min(dues, default=None)
@@ -185,11 +183,11 @@ def next_status_due(state: SchedulerState) -> float | None:
 
 def _owes_topology(state: SchedulerState) -> bool:
     """Return whether the network may have other domains than the published ones."""
-    topology, settings = state.cluster.topology, state.settings
+    topology, settings = state.books.gang.topology, state.settings
     is_wanted = settings.tells_topology or any(declares(plugin, FIND_ONE_NODE) for _, plugin in _chosen(state))
     if topology is None or not is_wanted:
         return False
-    return state.status.published.topology_seen != (topology, topology.moves)
+    return state.books.gang.topology_seen != (topology, topology.moves)
 
 
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
@@ -198,17 +196,17 @@ def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
     Source:
         scheduler-core spec, 9
     """
-    topology, published = state.cluster.topology, state.status.published
-    ref = AggregateRef("clustertopology", DEFAULT_TOPOLOGY)
-    if topology is None or now < published.next_topology or not _owes_topology(state):
+    gangs, times = state.books.gang, state.status.due
+    topology = gangs.topology
+    if topology is None or now < times.next_topology or not _owes_topology(state):
         return []
-    published.next_topology = now + TOPOLOGY_SECONDS
-    published.topology_seen = (topology, topology.moves)
+    times.next_topology = now + TOPOLOGY_SECONDS
+    gangs.topology_seen = (topology, topology.moves)
     event = topology_event(topology)
-    if event == published.topology:
+    if event == gangs.said_topology:
         return []
-    published.topology = event
-    return [_notice(state, ref, event)]
+    gangs.said_topology = event
+    return [_notice(state, TOPOLOGY_REF, event)]
 
 
 def _eviction(state: SchedulerState, plugin: str, wanted: Eviction, now: float) -> list[StatusWrite]:

@@ -54,7 +54,7 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
         return
     for explanation in explanations:
         pod, event = state.pods.get(explanation.uid), explanation.event
-        asked = book.asked(keys_of(pod, state.cluster.gangs.roster)) if pod is not None else []
+        asked = book.asked(keys_of(pod, state.books.gangs.roster)) if pod is not None else []
         if pod is None or not asked or isinstance(event, DecisionAbandoned):
             continue
         if isinstance(event, PodUnschedulable):
@@ -90,7 +90,7 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
 
 def _seek(state: SchedulerState, wanted: set[str]) -> None:
     """Record the placed pods that new ScheduleExplanations ask about, and wake the pending ones."""
-    book, roster = state.status.explanations, state.cluster.gangs.roster
+    book, roster = state.status.explanations, state.books.gangs.roster
     for pod in state.pods.values() if wanted else ():
         if wanted.isdisjoint(keys_of(pod, roster)):
             continue

@@ -76,7 +76,7 @@ def node_page(state: SchedulerState, name: str) -> NodePage | None:
         imageStates=_images(state, name),
         pvcRefCounts={
             f"{namespace}/{claim}": rows[row]
-            for (namespace, claim), rows in sorted(state.cluster.volumes.users.items())
+            for (namespace, claim), rows in sorted(state.books.volumes.users.items())
             if row in rows
         },
         generation=state.assumed.ledgers.seq(name),

@@ -23,6 +23,7 @@ from koord_scheduler.domain.framework.plugin import ExtensionPoint, Plugin, Poin
 from koord_scheduler.domain.framework.plugin_faults import package_of
 from koord_scheduler.domain.framework.profile import PluginLists, Profile
 from koord_scheduler.domain.framework.topology_hints import TopologyHintsPlugin, TopologyManagerPlugin
+from koord_scheduler.domain.plugins.books import make_books
 from koord_scheduler.domain.plugins.registry import MAKERS, Maker
 
 
@@ -67,7 +68,8 @@ def frameworks_of(
         optimisations: Which optimisations of the engine are on.
     """
     gates = gates or SchedulerGates()
-    cluster = Cluster(configuration.args(ElasticQuotaArgs), configuration.args(CoschedulingArgs), gates)
+    cluster = Cluster(gates)
+    make_books(cluster, configuration.args(ElasticQuotaArgs), configuration.args(CoschedulingArgs))
     makers = {**MAKERS, **(more or {})}
     installed = frozenset(more or ())
     made = [_Made(cluster, profile, makers) for profile in configuration.profiles]

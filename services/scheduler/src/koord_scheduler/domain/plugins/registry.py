@@ -18,6 +18,7 @@ from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
 from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread
 from koord_scheduler.domain.plugins.affinity.scheduling_hint import SchedulingHint
 from koord_scheduler.domain.plugins.affinity.taint_toleration import NodeUnschedulable, TaintToleration
+from koord_scheduler.domain.plugins.books import books_of
 from koord_scheduler.domain.plugins.default_preemption import DefaultPreemption
 from koord_scheduler.domain.plugins.device.plugin import DeviceShare
 from koord_scheduler.domain.plugins.device.repack_hold import GpuRepackHold
@@ -48,26 +49,37 @@ def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
 
 
 def _devices(cluster: Cluster, profile: EffectiveProfile) -> DeviceShare:
+    books = books_of(cluster)
     args = profile.args_of("DeviceShare", koordinator_args.DeviceShareArgs)
-    return cluster.shared("DeviceShare", args, lambda: DeviceShare(cluster, args))
+    return cluster.shared("DeviceShare", args, lambda: DeviceShare(cluster, books.devices, books.reservations, args))
 
 
 def _gangs(cluster: Cluster, profile: EffectiveProfile) -> Coscheduling:
+    books = books_of(cluster)
     args = profile.args_of("Coscheduling", koordinator_args.CoschedulingArgs)
     preempts = args.enable_preemption
     if not args.aware_network_topology:
-        return cluster.shared("Coscheduling", (preempts, False), lambda: Coscheduling(cluster.gangs, preempts=preempts))
-    return cluster.shared("Coscheduling", (preempts, True), lambda: TopologyCoscheduling(cluster, preempts=preempts))
+        return cluster.shared("Coscheduling", (preempts, False), lambda: Coscheduling(books.gangs, preempts=preempts))
+    return cluster.shared(
+        "Coscheduling", (preempts, True), lambda: TopologyCoscheduling(cluster.nodes, books.gang, preempts=preempts)
+    )
 
 
 def _reservation(cluster: Cluster, profile: EffectiveProfile) -> Reservation:
     args = profile.args_of("Reservation", koordinator_args.ReservationArgs)
-    return cluster.shared("Reservation", args, lambda: Reservation(cluster, args))
+    return cluster.shared("Reservation", args, lambda: Reservation(cluster, books_of(cluster).reservations, args))
 
 
 def _volumes(cluster: Cluster, profile: EffectiveProfile) -> VolumeBinding:
     seconds = profile.args_of("VolumeBinding", kubernetes_args.VolumeBindingArgs).bind_timeout_seconds
-    return cluster.shared("VolumeBinding", seconds, lambda: VolumeBinding(cluster.nodes, cluster.volumes, seconds))
+    return cluster.shared(
+        "VolumeBinding", seconds, lambda: VolumeBinding(cluster.nodes, books_of(cluster).volumes, seconds)
+    )
+
+
+def _numa(cluster: Cluster, profile: EffectiveProfile) -> NodeNUMAResource:
+    args, books = profile.args_of("NodeNUMAResource", koordinator_args.NodeNUMAResourceArgs), books_of(cluster)
+    return NodeNUMAResource(cluster, books.numa, books.reservations, args)
 
 
 MAKERS: Final[Mapping[str, Maker]] = {
@@ -78,22 +90,24 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeAffinity": lambda _, profile: NodeAffinity(
         profile.args_of("NodeAffinity", kubernetes_args.NodeAffinityArgs).added_affinity
     ),
-    "NodePorts": lambda cluster, _: cluster.shared("NodePorts", None, lambda: NodePorts(cluster.reservations)),
+    "NodePorts": lambda cluster, _: cluster.shared(
+        "NodePorts", None, lambda: NodePorts(books_of(cluster).reservations)
+    ),
     "NodeResourcesFit": lambda cluster, profile: NodeResourcesFit(
-        profile.args_of("NodeResourcesFit", kubernetes_args.NodeResourcesFitArgs), cluster.reservations
+        profile.args_of("NodeResourcesFit", kubernetes_args.NodeResourcesFitArgs), books_of(cluster).reservations
     ),
     "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
         profile.args_of("NodeResourcesBalancedAllocation", kubernetes_args.NodeResourcesBalancedAllocationArgs)
     ),
     "VolumeRestrictions": lambda cluster, _: cluster.shared(
-        "VolumeRestrictions", None, lambda: VolumeRestrictions(cluster.volumes)
+        "VolumeRestrictions", None, lambda: VolumeRestrictions(books_of(cluster).volumes)
     ),
     "NodeVolumeLimits": lambda cluster, _: cluster.shared(
-        "NodeVolumeLimits", None, lambda: NodeVolumeLimits(cluster.volumes)
+        "NodeVolumeLimits", None, lambda: NodeVolumeLimits(books_of(cluster).volumes)
     ),
     "VolumeBinding": _volumes,
     "VolumeZone": lambda cluster, _: cluster.shared(
-        "VolumeZone", None, lambda: VolumeZone(cluster.nodes, cluster.volumes)
+        "VolumeZone", None, lambda: VolumeZone(cluster.nodes, books_of(cluster).volumes)
     ),
     "PodTopologySpread": lambda cluster, profile: PodTopologySpread(
         cluster.nodes,
@@ -108,13 +122,11 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
     "DeviceShare": _devices,
-    "NodeNUMAResource": lambda cluster, profile: NodeNUMAResource(
-        cluster, profile.args_of("NodeNUMAResource", koordinator_args.NodeNUMAResourceArgs)
-    ),
+    "NodeNUMAResource": _numa,
     "Reservation": _reservation,
     "Coscheduling": _gangs,
     "ElasticQuota": lambda cluster, _: cluster.shared(
-        "ElasticQuota", None, lambda: ElasticQuota(cluster.quotas, cluster.quota_changes)
+        "ElasticQuota", None, lambda: ElasticQuota(books_of(cluster).quota)
     ),
     "DefaultPreemption": lambda _, profile: DefaultPreemption(
         profile.args_of("DefaultPreemption", kubernetes_args.DefaultPreemptionArgs)
@@ -123,7 +135,7 @@ MAKERS: Final[Mapping[str, Maker]] = {
         profile.args_of("SchedulingHint", koordinator_args.SchedulingHintArgs)
     ),
     "GpuRepackHold": lambda cluster, _: cluster.shared(
-        "GpuRepackHold", None, lambda: GpuRepackHold(cluster.nodes, cluster.reservations)
+        "GpuRepackHold", None, lambda: GpuRepackHold(cluster.nodes, books_of(cluster).reservations)
     ),
     "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
         profile.args_of("NodeResourcesFitPlus", koordinator_args.NodeResourcesFitPlusArgs)

@@ -1,25 +1,23 @@
 """The scheduler's state as bytes, so that a restart does not have to fold the whole log.
 
 Only folded facts are stored, from the log and the API server. Assumptions in flight, cached views, back-offs and the
-order of waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Quotas
-and gangs are computed again from their objects and pods. Only what the present objects do not tell is stored in
-addition, such as once-satisfied groups and published statuses.
+order of waiting pods of equal priority are not; a restored scheduler attempts every pod without a node again. Books
+of features are computed again from objects, nodes and pods. Only what these do not tell is stored in addition, by the
+name of the book, and so is the state of folding plugins.
 
 Source:
     event-bus spec, 6
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.cluster import ClusterTopologyComputed
-from koordcore.events.envelope import AggregateRef, name_token
-from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import ConfigAccepted, CustomObjectObserved, NamespaceObserved, WorkloadObserved
 from koordcore.events.pod import UnhealthyDevice
-from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.resource_names import CPU, MEMORY
@@ -32,25 +30,20 @@ from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.cluster.ledger import Source
 from koord_scheduler.domain.cluster.node_facts import NodePolicy
 from koord_scheduler.domain.cluster.record import PodRecord, is_finished
-from koord_scheduler.domain.framework.cluster import DEFAULT_TOPOLOGY
+from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.loop.commit.work import pod_ref
-from koord_scheduler.domain.loop.folding.log import fold_early
+from koord_scheduler.domain.loop.folding.log import fold_early, resume
 from koord_scheduler.domain.loop.folding.objects import put_config, put_namespace, put_node, put_object, put_workload
 from koord_scheduler.domain.loop.folding.pods import describe, hold_bound
-from koord_scheduler.domain.loop.folding.reservations import operate
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.loop.status.schedule_explanations import KIND
-from koord_scheduler.domain.plugins.device.inventory import Card
-from koord_scheduler.domain.plugins.gang.group import ChildState, KnownGang
-from koord_scheduler.domain.plugins.reservation.entry import NOWHERE, KnownReservation
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The fields of `PodRecord` without the work in progress, and what only its history tells.
 
     Attributes:
-        is_used: Whether it has ended and still counts in the usage of its quota.
-        member_state: Name of the `ChildState` of an ended member of a gang; "" for all other pods.
+        history: Name of a book -> what an ended pod itself does not tell (`Book.pod_facts`).
     """
 
     uid: str
@@ -70,8 +63,7 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
-    is_used: bool = False
-    member_state: str = ""
+    history: dict[str, str] = {}
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -100,24 +92,17 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True):
     workloads: dict[str, WorkloadObserved]
     configs: dict[str, ConfigAccepted]
     objects: dict[str, CustomObjectObserved]
-    said_gangs: list[GangPhaseChanged]
-    said_quotas: list[QuotaStatusComputed]
     said_explanations: dict[str, ScheduleExplanationComputed]
-    said_topology: ClusterTopologyComputed | None
     ledgers: list[_Ledger]
     pods: list[_Pod]
     nominations: list[tuple[str, str]]
-    satisfied_gangs: list[str]
     evictions: dict[str, str]
     seqs: list[tuple[str, str, int]]
-    reservations: list[KnownReservation] = []
-    plugins: dict[str, bytes] = {}
-    gangs: list[KnownGang] = []
-    dropped_devices: dict[str, list[Card]] = {}
+    books: dict[str, msgspec.Raw]
+    plugins: dict[str, bytes]
 
 
-_OF_HISTORY: Final = ("is_used", "member_state")
-_fields_of = attrgetter(*(name for name in _Pod.__struct_fields__ if name not in _OF_HISTORY))
+_fields_of = attrgetter(*(name for name in _Pod.__struct_fields__ if name != "history"))
 _OF_PODS: Final = ("pod", "podspec")
 _LEDGERS_IN_A_PIECE: Final = 10
 
@@ -139,7 +124,7 @@ class Picture:
         self._ledgers = [
             (node, ledger.seq, list(ledger.holdings.values())) for node, ledger in state.assumed.ledgers.items()
         ]
-        published, said = state.status.published, self._said()
+        under_way = state.status.writes.under_way()
         self._members = {
             "position": _whole(state.log.position),
             "gone": mapping_pieces(dict(state.mirror.node_gone_by).items()),
@@ -150,40 +135,21 @@ class Picture:
             "workloads": mapping_pieces(dict(state.mirror.workloads).items()),
             "configs": mapping_pieces(dict(state.mirror.configs).items()),
             "objects": mapping_pieces(dict(state.mirror.objects).items()),
-            "said_gangs": array_pieces([published.gangs[gang_id] for gang_id in sorted(published.gangs)]),
-            "said_quotas": array_pieces(
-                [status for name, status in sorted(published.quotas.items()) if said("quota", name_token(name))]
-            ),
             "said_explanations": mapping_pieces(
-                {id_: each for id_, each in state.status.explanations.published.items() if said(KIND, id_)}.items()
+                {
+                    id_: each
+                    for id_, each in state.status.explanations.published.items()
+                    if AggregateRef(KIND, id_) not in under_way
+                }.items()
             ),
-            "said_topology": _whole(published.topology if said("clustertopology", DEFAULT_TOPOLOGY) else None),
             "ledgers": array_pieces(self._saved_ledgers(), size=_LEDGERS_IN_A_PIECE),
             "pods": array_pieces(self._saved_pods()),
-            # These two follow from what is known of pods, so they are taken down after the last of them.
+            # These follow from what is known of pods, so they are taken down after the last of them.
             "nominations": array_pieces(self._nominations()),
-            "satisfied_gangs": array_pieces(self._satisfied_gangs()),
             "evictions": mapping_pieces(self._evictions()),
             "seqs": array_pieces([(ref.kind, ref.id, seq) for ref, seq in state.status.writes.seqs.items()]),
-            "reservations": array_pieces(
-                [
-                    KnownReservation(
-                        each.uid,
-                        each.name,
-                        each.phase,
-                        each.ended_at,
-                        each.is_consumed,
-                        each.node,
-                        each.said,
-                        each.uid in state.cluster.reservations.operating,
-                        each.is_collected,
-                    )
-                    for each in state.cluster.reservations.entries.values()
-                ]
-            ),
+            "books": object_pieces({name: book.facts(under_way) for name, book in state.cluster.books.items()}),
             "plugins": _whole({key: plugin.facts() for key, plugin in state.frameworks.folding.items()}),
-            "gangs": array_pieces(state.cluster.gangs.roster.known_gangs()),
-            "dropped_devices": _whole(state.cluster.devices.dropped()),
         }
 
     def keep(self, ref: AggregateRef) -> None:
@@ -214,11 +180,6 @@ class Picture:
             allocations = {each.uid: each.allocation for each in logged if each.allocation is not NOTHING}
             yield _Ledger(node=node, seq=seq, pods=pods, allocations=allocations)
 
-    def _said(self) -> Callable[[str, str], bool]:
-        """Return a function that tells whether the log has the published status of an aggregate, given kind and id."""
-        under_way = self._state.status.writes.under_way()
-        return lambda kind, id_: AggregateRef(kind, id_) not in under_way
-
     def _nominations(self) -> Iterator[tuple[str, str]]:
         under_way = self._state.status.writes.under_way()
         for uid, node, _ in self._state.nominator.items():
@@ -230,9 +191,6 @@ class Picture:
         nominator = self._state.nominator
         return [(uid, reason) for uid, reason in nominator.evictions.items() if uid not in nominator.unsaid]
 
-    def _satisfied_gangs(self) -> Iterator[str]:
-        yield from self._state.cluster.gangs.roster.satisfied_groups()
-
 
 def _whole(value: object) -> Iterator[bytes]:
     return iter([codec.encode(value)])
@@ -242,9 +200,8 @@ def _saved_pod(state: SchedulerState, pod: PodRecord) -> _Pod:
     saved = _Pod(*_fields_of(pod))
     if pod.pod is None or not is_finished(pod.pod):
         return saved
-    counted, member = state.cluster.quotas.pods.get(pod.uid), state.cluster.gangs.roster.members.get(pod.uid)
-    is_used = counted is not None and counted.assigned
-    return msgspec.structs.replace(saved, is_used=is_used, member_state="" if member is None else member.state.name)
+    history = {name: facts for name, book in state.cluster.books.items() if (facts := book.pod_facts(pod.uid))}
+    return msgspec.structs.replace(saved, history=history) if history else saved
 
 
 def load_state(state: SchedulerState, data: bytes) -> None:
@@ -274,24 +231,19 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         put_node(state, node)
     for ref_id, custom in body.objects.items():
         put_object(state, ref_id, custom)
-    state.cluster.devices.restore(body.dropped_devices)
-    for known in body.reservations:
-        state.cluster.reservations.restore(known)
-    state.cluster.fresh_owners.clear()
-    for phase in body.said_gangs:
-        state.status.published.gang_is(phase, state.cluster.gangs.roster)
-    state.status.published.quotas.update({status.name: status for status in body.said_quotas})
+    books = state.cluster.books
+    for name, facts in body.books.items():
+        books[name].restore(bytes(facts))
     state.status.explanations.published.update(body.said_explanations)
-    state.status.published.topology = body.said_topology
-    with state.cluster.quotas.many_pods():
+    with ExitStack() as many_pods:
+        for book in books.values():
+            many_pods.enter_context(book.many_pods())
         for saved in body.pods:
             _load_pod(state, saved)
-    for gang in body.gangs:
-        state.cluster.gangs.roster.restore(gang)
-    state.cluster.gangs.roster.satisfy(body.satisfied_gangs)
     for ledger in body.ledgers:
         _load_ledger(state, ledger)
-    _restore_amounts_on_deleted_nodes(state)
+    for book in books.values():
+        book.restored(state.assumed.ledgers.holders)
     for uid, node in body.nominations:
         if uid in state.pods:
             state.nominator.nominate(state.pods[uid], node)
@@ -301,14 +253,13 @@ def load_state(state: SchedulerState, data: bytes) -> None:
         if pod.node:
             state.commits.bound(pod, pod.node)
         state.assumed.reconcile(pod, pod.trigger or pod.spec_event)
-    for uid in state.pods:
-        operate(state, uid, "")
+    resume(state)
 
 
 def may_start_what_if(state: SchedulerState, position: int) -> bool:
     """Return whether a what-if run that begins behind `position` may start from a loaded state.
 
-    It must not if a member of a gang waits: which member the queue holds for its gang is not stored. It must not if
+    It must not if a pod waits with others, such as its gang: which one the queue holds is not stored. It must not if
     the state has later facts, which were confirmed while the snapshot was written.
 
     Args:
@@ -321,27 +272,24 @@ def may_start_what_if(state: SchedulerState, position: int) -> bool:
         *state.status.writes.seqs.values(),
         *state.deleted.seqs.values(),
     )
-    roster = state.cluster.gangs.roster
-    waits = any(state.queue.get(uid) is not None and roster.gang_of(uid) is not None for uid in state.pods)
+    books = state.cluster.books.values()
+    waits = any(
+        state.queue.get(uid) is not None and any(book.waits_with_others(uid) for book in books) for uid in state.pods
+    )
     return not waits and max(newest, default=0) <= position
 
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:
     fields: dict[str, Any] = msgspec.structs.asdict(saved)
-    for name in _OF_HISTORY:
-        del fields[name]
+    del fields["history"]
     pod = state.pods[saved.uid] = PodRecord(**fields)
-    if pod.unhealthy and (pod.node or pod.bound_node):
-        state.cluster.devices.to_tell[pod.node or pod.bound_node] = None
     if saved.pod is not None:
         try:
             describe(state, pod, saved.pod, saved.known_since)
         except InvalidInput:
             pod.subject = None
-    if saved.is_used and pod.uid in state.cluster.quotas.pods:
-        state.cluster.quotas.reserve(pod.uid)
-    if saved.member_state and pod.uid in state.cluster.gangs.roster.members:
-        state.cluster.gangs.roster.restore_state(pod.uid, ChildState[saved.member_state])
+    for name, facts in saved.history.items():
+        state.cluster.books[name].restore_pod(saved.uid, facts)
 
 
 def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
@@ -363,18 +311,12 @@ def _load_ledger(state: SchedulerState, ledger: _Ledger) -> None:
         state.assumed.ledgers.hold(ledger.node, pod_info, Source.LOGGED)
 
 
-def _restore_amounts_on_deleted_nodes(state: SchedulerState) -> None:
-    """Restore what Reservations held on deleted nodes: the event that says that they failed names it."""
-    for uid, entry in state.cluster.reservations.entries.items():
-        lost = state.assumed.ledgers.holders(entry.node).get(uid) if entry.node and entry.row == NOWHERE else None
-        if lost is not None:
-            entry.allocatable = lost.demand.requests
-
-
-def schema_fingerprint(plugins: Iterable[str] = ()) -> str:
-    """Return a digest of the snapshot schema. Snapshots with another digest are not loaded.
+def schema_fingerprint(cluster: Cluster, plugins: Iterable[str]) -> str:
+    """Return a digest of the snapshot schema with the facts of all books. Snapshots with another one are not loaded.
 
     Args:
+        cluster: Has the books.
         plugins: Keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
     """
-    return schema_digest([_Body], plugins)
+    types = [book.facts_type for book in cluster.books.values() if book.facts_type is not None]
+    return schema_digest([_Body, *types], [*plugins, *cluster.books])

@@ -270,7 +270,7 @@ class WhatIf:
 
         It was away if pods waited that it attempted only later, or if a gang's round was in progress.
         """
-        if not self.state.queue.has_active() or self.state.cluster.gangs.round is not None:
+        if not self.state.queue.has_active() or self.state.books.gangs.round is not None:
             return
         active = self._in_turn(list(self.state.pods))
         if not any(self._turns[uid] for uid in active):

@@ -162,7 +162,7 @@ def _place_job(
         rejection = Rejection(plugin=job.plugin, message=placed.message, is_replayable=False)
         return _failed(state, pod, queued, attempt.refused_by_nodes(rejection, based_on), now)
     works, waiting = placed
-    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    gang = state.books.gangs.roster.gang_of(pod.uid)
     state.assumed.allow(works, waiting, "" if gang is None else gang.id)
     return works[-1]
 

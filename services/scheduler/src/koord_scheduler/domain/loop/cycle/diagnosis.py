@@ -39,7 +39,7 @@ def diagnosis_of(
     """
     engine = state.frameworks.framework_of(pod).engine
     refusals = [] if rejection is not None else cycle_view.refusals(engine)
-    gangs = state.cluster.gangs
+    gangs = state.books.gangs
     gang = gangs.roster.gang_of(pod.uid)
     key = gang.group.id if gang is not None and gang.group is not None else f"{pod.namespace}/{pod.name}"
     waiting_on = state.assumed.waiting.on_nodes(gangs.waiting_with(pod.uid))

@@ -60,7 +60,7 @@ def place_whole_job(
     planned = [_planned(state, uid, node) for uid, node in job.nodes.items()]
     assumed = assume_all(planned, _least(state, trigger.uid), attempt)
     outcome = assumed if isinstance(assumed, JobFailed) else _permit(state, job.plugin, assumed.pods)
-    gang = state.cluster.gangs.roster.gang_of(trigger.uid)
+    gang = state.books.gangs.roster.gang_of(trigger.uid)
     succeeded = not isinstance(outcome, JobFailed)
     attempted = JobAttempt(
         "" if gang is None else gang.id,
@@ -84,7 +84,7 @@ def _permit(state: SchedulerState, planner: str, pods: tuple[PlannedPod, ...]) -
         for plugin in state.frameworks.framework_of(pod).plugins_for(pod).at(PERMIT):
             if plugin.name != planner and not isinstance(answer := plugin.permit(pod, each.node), Allow):
                 return JobFailed(f"job failed due to {plugin.name} at Permit: {answer}", tuple(reversed(pods)))
-    released = permit_all(state.cluster.gangs, pods)
+    released = permit_all(state.books.gangs, pods)
     if isinstance(released, JobFailed):
         return released
     state.queue.activate(released.consequences.activate)
@@ -100,7 +100,7 @@ def _planned(state: SchedulerState, uid: str, node: str) -> PlannedPod:
 
 def _least(state: SchedulerState, uid: str) -> int:
     """Return the number of further members that the gangs of the pod's group need, besides those with nodes."""
-    roster = state.cluster.gangs.roster
+    roster = state.books.gangs.roster
     gang = roster.gang_of(uid)
     if gang is None or gang.group is None:
         return 1

@@ -10,9 +10,7 @@ Source: event-bus spec, 3.2, 4.2
 from typing import Final
 
 from koordcore.events import CATALOGUE
-from koordcore.events.cluster import ClusterTopologyComputed
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
-from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.gateway import (
     PodBindFailed,
     PodBound,
@@ -40,7 +38,6 @@ from koordcore.events.pod import (
     PodReallocated,
     PodReleased,
 )
-from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 
 from koord_scheduler.domain.loop.folding import objects, placements, pods
@@ -70,42 +67,34 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
             state.hints.eviction_failed(state.pods[stored.ref.id], stored.event_id)
         case PodEvicted() | PodEvictionDelayed():
             pass  # the evicted pod holds its node until it is deleted, and its preemptor waits for that
-        case GangPhaseChanged():
-            state.status.published.gang_is(event, state.cluster.gangs.roster)
-        case QuotaStatusComputed():
-            if event.name in state.cluster.quotas.forest.nodes:  # otherwise it is deleted, and its status with it
-                state.status.published.quotas[event.name] = event
         case ScheduleExplanationComputed():
             if stored.ref.id in state.status.explanations.questions:
                 state.status.explanations.published[stored.ref.id] = event
-        case ClusterTopologyComputed():
-            state.status.published.topology = event
-        case _ if stored.ref.kind != "gang":
-            return
+        case _ if (book := state.cluster.publishing.get(stored.ref.kind)) is not None:
+            if event is not None:
+                book.apply(event)
         case _:
-            pass
+            return
     state.status.in_log(stored.ref, stored.seq)
 
 
 RESERVATION: Final = "reservation"
-_KINDS: Final = (
-    "podspec",
-    "nodespec",
-    "pod",
-    "node",
-    "nodepolicy",
-    "namespace",
-    "workloadspec",
-    "customspec",
-    "config",
-    "eviction",
-    "gang",
-    "quota",
-    "scheduleexplanation",
-    "clustertopology",
-    "gpuworkload",
+_STATEMENTS: Final = frozenset({"eviction", "scheduleexplanation", "gpuworkload"})
+_KINDS: Final = frozenset(
+    {
+        "podspec",
+        "nodespec",
+        "pod",
+        "node",
+        "nodepolicy",
+        "namespace",
+        "workloadspec",
+        "customspec",
+        "config",
+        *_STATEMENTS,
+    }
 )
-"""Kinds of aggregates that a scheduler folds."""
+"""Kinds of aggregates that a scheduler folds, besides those that books publish."""
 
 
 def fold(state: SchedulerState, stored: StoredEvent) -> None:
@@ -152,6 +141,14 @@ def fold_early(state: SchedulerState) -> None:
         fold_ahead(state, stored)
 
 
+def resume(state: SchedulerState) -> None:
+    """Complete a state that was restored from a snapshot: pods that act as Reservations, pods with failed devices."""
+    for uid, pod in state.pods.items():
+        operate(state, uid, "")
+        if pod.unhealthy and (pod.node or pod.bound_node):
+            state.books.devices.to_tell[pod.node or pod.bound_node] = None
+
+
 def fold_report(state: SchedulerState, stored: StoredEvent) -> None:
     """Update the scheduler's state with a usage report of a node. No-op if its position was folded already.
 
@@ -172,7 +169,9 @@ def _fold(state: SchedulerState, stored: StoredEvent) -> None:
     if stored.ref.kind == RESERVATION:  # own ones, too, take effect when they are read back
         reservation_ended(state, stored, CATALOGUE.read(stored))
         return
-    if stored.ref.kind not in _KINDS or _is_known(state, stored) or state.log.own.is_early(stored):
+    if stored.ref.kind not in _KINDS and stored.ref.kind not in state.cluster.publishing:
+        return
+    if _is_known(state, stored) or state.log.own.is_early(stored):
         return
     overtaken = state.log.own.overtaken(stored.ref)
     if overtaken is not None:
@@ -223,7 +222,7 @@ def _is_known(state: SchedulerState, stored: StoredEvent) -> bool:
             return pod is not None and stored.seq <= pod.seq
         case "node":
             return stored.seq <= state.assumed.ledgers.seq(name_from_token(stored.ref.id))
-        case "eviction" | "gang" | "quota" | "scheduleexplanation" | "clustertopology" | "gpuworkload":
+        case kind if kind in _STATEMENTS or kind in state.cluster.publishing:
             return stored.seq <= state.status.writes.seqs.get(stored.ref, 0)
         case _:
             return False

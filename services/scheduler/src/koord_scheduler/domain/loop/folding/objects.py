@@ -20,19 +20,18 @@ from koordcore.events.objects import (
     plural_of,
 )
 from koordcore.protocol.objects import Node
+from koordcore.protocol.reservations import PLURAL
 from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.cluster.node_facts import NO_POLICY
 from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.columns.node_shape import node_shape
-from koord_scheduler.domain.framework.cluster import DEFAULT_TOPOLOGY, NODE_TOPOLOGIES, PLURALS, RESERVATIONS
-from koord_scheduler.domain.loop.folding.pods import read_again_if_imposed, read_again_if_offered
+from koord_scheduler.domain.loop.folding.pods import read_again_if_concerned, read_again_if_offered
 from koord_scheduler.domain.loop.folding.reservations import reservation_gone, reservation_put
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.loop.status import schedule_explanations as explained
 
 KINDS: Final = ("namespace", "workloadspec", "customspec", "config")
-_HARDWARE: Final = (NODE_TOPOLOGIES, "devices")
 
 
 def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
@@ -62,21 +61,24 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
                 state.hints.room_appeared_anywhere(stored.event_id)
         case ConfigDeleted() if state.mirror.configs.pop(stored.ref.id, None) is not None:
             state.cluster.put_config(event.namespace, event.name, {})
-        case CustomObjectObserved() if plural_of(stored.ref.id) in PLURALS:
+        case CustomObjectObserved() if (plural := plural_of(stored.ref.id)) in state.cluster.plurals or (
+            plural == explained.PLURAL
+        ):
             put_object(state, stored.ref.id, event)
-            if plural_of(stored.ref.id) == RESERVATIONS:
+            if plural == PLURAL:
                 reservation_put(state, stored, name_from_token(stored.ref.id.partition("=")[2]))
-            if plural_of(stored.ref.id) in _HARDWARE:
+            if plural in state.cluster.hardware:
                 _node_changed(state, stored.ref.id, stored.event_id)
             state.hints.wake_activated(stored.event_id)
         case CustomObjectDeleted() if stored.ref.id in state.mirror.objects:
             del state.mirror.objects[stored.ref.id]
-            entry = state.cluster.reservations.find(event.name)
-            state.cluster.drop_object(plural_of(stored.ref.id), event.namespace, event.name)
-            if plural_of(stored.ref.id) == RESERVATIONS and entry is not None:
+            plural, entry = plural_of(stored.ref.id), state.books.reservations.find(event.name)
+            state.cluster.drop_object(plural, event.namespace, event.name)
+            if plural == PLURAL and entry is not None:
                 reservation_gone(state, stored, entry.uid)
-            _forget_said(state, plural_of(stored.ref.id), event)
-            if plural_of(stored.ref.id) in _HARDWARE:
+            if plural == explained.PLURAL:
+                state.status.explanations.drop(namespaced_token(event.namespace, event.name))
+            if plural in state.cluster.hardware:
                 _node_changed(state, stored.ref.id, stored.event_id)
             state.hints.wake_activated(stored.event_id)
         case _:
@@ -126,13 +128,10 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
         event: The event with the object.
     """
     plural = plural_of(ref_id)
-    if plural == NODE_TOPOLOGIES:
-        state.cluster.numa.share_texts(event.object)
     if not state.cluster.put_object(plural, event.object):
         return  # a snapshot has the last object that could be read, because that one counts
     state.mirror.objects[ref_id] = event
-    if plural == NODE_TOPOLOGIES:
-        read_again_if_imposed(state, "")
+    read_again_if_concerned(state, "")
     if plural == explained.PLURAL:
         id_ = ref_id.partition("=")[2]
         try:
@@ -141,19 +140,6 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
             del state.mirror.objects[ref_id]
             state.status.explanations.drop(id_)
             state.cluster.warnings.append(f"a ScheduleExplanation cannot be read and is passed over: {error}")
-
-
-def _forget_said(state: SchedulerState, plural: str, gone: CustomObjectDeleted) -> None:
-    """Forget the published status of a deleted object, because the next object with this name has another one."""
-    if plural == "podgroups":
-        state.status.published.gangs.pop(f"{gone.namespace}/{gone.name}", None)
-    elif plural == "elasticquotas":
-        state.status.published.quotas.pop(gone.name, None)
-        state.status.quota_changes.again(gone.name)
-    elif plural == explained.PLURAL:
-        state.status.explanations.drop(namespaced_token(gone.namespace, gone.name))
-    elif plural == "clusternetworktopologies" and gone.name == DEFAULT_TOPOLOGY:
-        state.status.published.topology = None
 
 
 def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
@@ -181,7 +167,7 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
         state.assumed.ledgers.node_appeared(name)
         state.mirror.node_gone_by.pop(name, None)
     # Not before a new node has the pods of its ledger, because reading a pod again replaces it there.
-    read_again_if_imposed(state, trigger)
+    read_again_if_concerned(state, trigger)
     read_again_if_offered(state)
     if is_new:
         _settle_placed_on(state, name, trigger)

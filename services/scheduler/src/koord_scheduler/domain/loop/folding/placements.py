@@ -30,8 +30,8 @@ def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None
     pod.node = event.node
     pod.placed_at = unix_seconds(stored.occurred_at) if event.basis is None else event.basis.decided_at
     state.assumed.give_up(pod, stored.event_id)
-    if pod.uid in state.cluster.quotas.pods:
-        state.cluster.quotas.reserve(pod.uid)
+    if pod.uid in state.books.quotas.pods:
+        state.books.quotas.reserve(pod.uid)
     if pod.subject is not None:  # the node's ledger may have been read ahead, when nothing was known of the pod
         state.assumed.ledgers.describe(event.node, pod.pod_info())
     state.commits.bound(pod, event.node)
@@ -118,7 +118,7 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
             if item.allocation.reservation is not None:
                 state.commits.used_reservation(item.uid, item.allocation)
         for item in event.pods:
-            state.cluster.devices.tell_holders(node, item.allocation.devices)
+            state.books.devices.tell_holders(node, item.allocation.devices)
         is_given = any(item.allocation.is_exclusive for item in event.pods)
         state.assumed.recheck_node(node, is_given=is_given)
 

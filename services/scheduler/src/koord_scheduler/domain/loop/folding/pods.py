@@ -84,20 +84,20 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
         state.assumed.ledgers.describe(node, pod.pod_info())
 
 
-def read_again_if_imposed(state: SchedulerState, trigger: str) -> None:
-    """Read all pods again once the first node imposes a CPU policy, a NUMA policy or a CPU ratio on all of its pods.
+def read_again_if_concerned(state: SchedulerState, trigger: str) -> None:
+    """Read all pods again if a plugin has begun to concern every pod, so that pods are classified anew.
 
-    From then on NodeNUMAResource concerns every pod, so pods are classified anew. No-op if no node does so or if it
-    has happened before: at most once in a process, usually before the first pod is known.
+    NodeNUMAResource does once the first node imposes a CPU policy, a NUMA policy or a CPU ratio on all of its pods: at
+    most once in a process, usually before the first pod is known.
 
     Args:
         state: The scheduler's state.
         trigger: Id of the event that changed the node. Queued pods name it as the cause of their next decision.
             "": they keep the event that queued them.
     """
-    if state.cluster.has_concerned_all or not state.cluster.numa.has_imposed:
+    if not state.cluster.reads_differ:
         return
-    state.cluster.has_concerned_all = True
+    state.cluster.reads_differ = False
     state.cluster.pod_classes.forget()
     for pod in list(state.pods.values()):
         if pod.pod is not None and pod.subject is not None:
@@ -147,7 +147,6 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     _count_bound(state, pod, "", trigger)
     state.assumed.give_up(pod, trigger)
     state.cluster.drop_pod(pod.uid)
-    state.cluster.reservations.retire(pod.uid)
     if pod.framework is None:
         state.nominator.drop(pod.uid)
     pod.pod = None

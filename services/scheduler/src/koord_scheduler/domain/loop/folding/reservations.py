@@ -41,7 +41,7 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
         name: Name of the Reservation.
     """
     read_again(state, stored.event_id)
-    entry = state.cluster.reservations.find(name)
+    entry = state.books.reservations.find(name)
     if entry is not None:
         _submit(state, stored, entry)
         if entry.node and entry.is_available():
@@ -64,7 +64,7 @@ def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event |
 
     A deleted Reservation is forgotten. Other events change only the known position of the aggregate.
     """
-    books, uid = state.cluster.reservations, stored.ref.id
+    books, uid = state.books.reservations, stored.ref.id
     state.status.in_log(stored.ref, stored.seq)
     match event:
         case ReservationSucceeded() | ReservationFailed():
@@ -102,7 +102,7 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
         state.cluster.warnings.append(f"Reservation {entry.name} cannot be read and is passed over: {error}")
         _end_as_known(state, stored, entry)
         return
-    if not state.cluster.reservations.may_preempt:
+    if not state.books.reservations.may_preempt:
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, preemption_policy="Never"))
     meta = pod.metadata
     # Without what differs, equal Reservations are read once. The policy is what filters read of the object.
@@ -145,15 +145,15 @@ def operate(state: SchedulerState, uid: str, trigger: str) -> None:
     node = pod.node or pod.bound_node
     reservation = reservation_of_pod(pod.pod) if node else None
     if reservation is None:
-        state.cluster.reservations.retire(uid)
+        state.books.reservations.retire(uid)
         return
     pod_info = state.assumed.ledgers.holders(node).get(uid)
     if pod_info is None or pod_info.allocation.reservation is not None:
         return  # what a pod uses of a Reservation goes back there, not to a pod that uses it in turn
     is_consumed = keys.RESERVATION_CURRENT_OWNER in pod.pod.metadata.annotations
-    fresh = state.cluster.reservations.operate(reservation, pod_info, node, is_consumed=is_consumed)
+    fresh = state.books.reservations.operate(reservation, pod_info, node, is_consumed=is_consumed)
     if fresh is not None:
-        state.cluster.fresh_owners.append(fresh)
+        state.books.reservation.fresh_owners.append(fresh)
     read_again(state, trigger)
     if trigger:
         state.hints.room_appeared(node, trigger)
@@ -166,10 +166,10 @@ def read_again(state: SchedulerState, trigger: str) -> None:
         state: The scheduler's state.
         trigger: Id of the event that brought the Reservation.
     """
-    groups = list(state.cluster.fresh_owners)
+    groups = list(state.books.reservation.fresh_owners)
     if not groups:
         return
-    state.cluster.fresh_owners.clear()
+    state.books.reservation.fresh_owners.clear()
     owners = [group.owners for group in groups]
     state.cluster.pod_classes.forget_like(lambda pod: any(each.match(pod) for each in owners))
     for uid in state.queue.uids():

@@ -23,9 +23,9 @@ from koord_scheduler.domain.cluster.equivalence_classes import Subject
 from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.cluster.record import Phase, PodRecord
 from koord_scheduler.domain.engine.amounts import move, needs_of, only_amounts_refuse, suffices
-from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.post_filter import PodVictim, VictimRules
 from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.plugins.books import Books
 from koord_scheduler.domain.plugins.numa.node_book import taken_of
 
 _OFFSET: Final = 1 << 31
@@ -89,9 +89,9 @@ Place: TypeAlias = tuple[str, str]
 """A kind of place and its id on the node."""
 
 
-def places_of(cluster: Cluster, row: int, allocation: Allocation) -> frozenset[Place]:
-    """Return the hardware of the node at position `row` that a pod with this allocation holds, as comparable places."""
-    return frozenset(_places(cluster, row, allocation))
+def places_of(books: Books, node: str, row: int, allocation: Allocation) -> frozenset[Place]:
+    """Return the hardware of a node that a pod with this allocation holds, as comparable places."""
+    return frozenset(_places(books, node, row, allocation))
 
 
 def weight_of(allocation: Allocation) -> int:
@@ -99,14 +99,14 @@ def weight_of(allocation: Allocation) -> int:
     return taken_of(allocation).cpus.bit_count() + len(allocation.devices)
 
 
-def _places(cluster: Cluster, row: int, allocation: Allocation) -> Iterator[Place]:
+def _places(books: Books, node: str, row: int, allocation: Allocation) -> Iterator[Place]:
     for zone in allocation.zones:
         yield "zone", str(zone.zone)
-    layout, cpus = cluster.numa.book(row).hardware.layout, taken_of(allocation).cpus
+    layout, cpus = books.numa.book(row).hardware.layout, taken_of(allocation).cpus
     for zone, unit in layout.zones.items() if layout is not None and cpus else ():
         if unit.cpus & cpus:
             yield "zone", str(zone)
-    inventory = cluster.devices.by_node.get(cluster.nodes.names[row])
+    inventory = books.devices.by_node.get(node)
     for device in allocation.devices if inventory is not None else ():
         card = inventory.by_minor.get(device.type, {}).get(device.minor) if inventory is not None else None
         if card is not None and card.has_topology:
@@ -211,8 +211,8 @@ class DryRuns:
         self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo], gone: list[PodInfo]
     ) -> list[PodInfo]:
         """Return the victims that cost least among `gone` and those of orders that empty one place of the hardware."""
-        cluster = self._state.cluster
-        places = {each.uid: places_of(cluster, row, each.allocation) for each in by_importance}
+        books, node = self._state.books, self._state.nodes.names[row]
+        places = {each.uid: places_of(books, node, row, each.allocation) for each in by_importance}
         violating = self._violating(by_importance)
         sets = {"": gone}
         for place in sorted({place for each in places.values() for place in each}):

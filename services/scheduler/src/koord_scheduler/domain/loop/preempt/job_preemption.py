@@ -160,9 +160,9 @@ class JobSearch:
         return True
 
     def _rules(self) -> TopologyRules | None:
-        cluster = self._state.cluster
-        gang = cluster.gangs.roster.gang_of(self._pod.uid)
+        gangs, topology = self._state.books.gangs, self._state.books.gang.topology
+        gang = gangs.roster.gang_of(self._pod.uid)
         gather = gang.parameters.gather if gang is not None and gang.parameters is not None else None
-        if not cluster.gangs.args.aware_network_topology or gather is None or cluster.topology is None:
+        if not gangs.args.aware_network_topology or gather is None or topology is None:
             return None
-        return TopologyRules(cluster.topology, gather, self._plugin.peers_of(self._pod))
+        return TopologyRules(topology, gather, self._plugin.peers_of(self._pod))

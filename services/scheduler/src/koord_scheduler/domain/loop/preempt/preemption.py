@@ -149,7 +149,7 @@ def _for_job(
 
 
 def _job_of(state: SchedulerState, pod: PodRecord) -> str:
-    gang = state.cluster.gangs.roster.gang_of(pod.uid)
+    gang = state.books.gangs.roster.gang_of(pod.uid)
     return gang.id if gang is not None else f"{pod.namespace}/{pod.name}"
 
 

@@ -57,7 +57,7 @@ class Assumptions:
         self.to_release: dict[str, tuple[str, str]] = {}
         self._known = known
         self._adoptions: dict[str, list[Reallocation]] = {}
-        known.cluster.reservations.pre_allocations.pods_on = self.ledgers.pod_infos
+        known.books.reservations.pre_allocations.pods_on = self.ledgers.pod_infos
 
     # --- apply -------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Assumptions:
         framework = self._known.frameworks.framework_of(pod)
         allocation = framework.reserve(pod, node)
         if isinstance(allocation, Allocation) and allocation.is_exclusive:
-            adopted = self._known.cluster.reservations.pre_allocations.adopted(pod.uid)
+            adopted = self._known.books.reservations.pre_allocations.adopted(pod.uid)
             holders = self.ledgers.holders(node)
             for each in adopted:
                 holders[each.pod_info.uid] = each.as_owner()
@@ -113,7 +113,7 @@ class Assumptions:
         pod.phase = Phase.ASSUMED
         pod.work_node = node
         self.ledgers.hold(node, pod_info_with(self._known.nodes, pod, requests, allocation), Source.ASSUMED)
-        for each in self._known.cluster.reservations.pre_allocations.take_adopted(pod.uid):
+        for each in self._known.books.reservations.pre_allocations.take_adopted(pod.uid):
             self._adoptions.setdefault(pod.uid, []).append(
                 self._reallocated(each.as_owner(), node, PRE_ALLOCATED, pod.trigger)
             )
@@ -183,7 +183,7 @@ class Assumptions:
         known = self._known
         pod = known.pods[work.uid]
         written = known.frameworks.framework_of(pod).pre_bind(pod, work.node) if pod.framework is not None else {}
-        gang = bound_gang(known.cluster.gangs.roster, work.uid)
+        gang = bound_gang(known.books.gangs.roster, work.uid)
         return msgspec.structs.replace(work, annotations=written, gang=gang) if written or gang is not None else work
 
     # --- undo --------------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class Assumptions:
                 pod = self._known.pods[uid]
                 self._lose(pod, pod.trigger, plugin)
                 if self._known.queue.is_in_flight(uid):
-                    gang = self._known.cluster.gangs.roster.gang_of(uid)
+                    gang = self._known.books.gangs.roster.gang_of(uid)
                     self._known.queue.unschedulable(
                         uid, self._known.queue.now, Block(plugin, "" if gang is None else gang.id)
                     )
@@ -300,7 +300,7 @@ class Assumptions:
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         for plugin, uids in framework.unreserve(pod, work.node, caused_by=caused_by):
             self.reject(plugin, uids)
-        quotas = self._known.cluster.quotas
+        quotas = self._known.books.quotas
         if (pod.node or pod.bound_node) and pod.uid in quotas.pods:  # another scheduler has placed it meanwhile
             quotas.reserve(pod.uid)
 
@@ -332,7 +332,7 @@ class Assumptions:
         elif pod.subject is None or pod.framework is None or not is_alive(pod.pod):
             self._known.queue.remove(pod.uid)
             pod.phase = Phase.OTHERS
-            self._known.cluster.activated(self._known.cluster.gangs.left_queue(pod.uid).activate)
+            self._known.cluster.activated(self._known.books.gangs.left_queue(pod.uid).activate)
         else:
             pod.phase = Phase.QUEUED
             pod.trigger = trigger

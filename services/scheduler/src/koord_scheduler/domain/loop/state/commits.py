@@ -83,7 +83,7 @@ class Commits:
     def _gang_draft(self, batch: Batch) -> Draft:
         namespace, _, name = batch.gang.partition("/")
         ref = gang_ref(namespace, name)
-        gang = self._known.cluster.gangs.roster.gang(batch.gang)
+        gang = self._known.books.gangs.roster.gang(batch.gang)
         members = [
             PlacedMember(uid=item.uid, namespace=item.namespace, name=item.name, node=item.node)
             for item in batch.items
@@ -187,13 +187,13 @@ class Commits:
     def bound(self, pod: PodRecord, node: str) -> None:
         """Notify nominations, ScheduleExplanations and plugins that the log has placed the pod on the node."""
         self._known.nominator.drop(pod.uid)
-        self._known.status.explanations.placed(pod, node, self._known.cluster.gangs.roster)
+        self._known.status.explanations.placed(pod, node, self._known.books.gangs.roster)
         framework = self._known.frameworks.first if pod.framework is None else self._known.frameworks.framework_of(pod)
         self._known.cluster.activated(framework.post_bind(pod, node))
-        if pod.uid in self._known.cluster.reservations.entries:
-            self._known.cluster.reservations.placed(pod.uid, node, pod.placed_at)
+        if pod.uid in self._known.books.reservations.entries:
+            self._known.books.reservations.placed(pod.uid, node, pod.placed_at)
             self._known.hints.room_appeared(node, pod.trigger)
-        elif self._known.cluster.reservations.pre_allocations.is_awaited():
+        elif self._known.books.reservations.pre_allocations.is_awaited():
             self._known.hints.room_appeared(node, pod.trigger)
 
     def used_reservation(self, uid: str, allocation: Allocation) -> None:
@@ -205,7 +205,7 @@ class Commits:
         """
         used = allocation.reservation
         if used is not None and not is_reservation(uid, allocation):
-            self._known.cluster.reservations.consumed(used.uid)
+            self._known.books.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
         """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations.
@@ -213,10 +213,10 @@ class Commits:
         A pod that is bound at the API server, such as one of a deleted node, stays bound for quotas and gangs.
         """
         pod.node, pod.unhealthy, pod.unstorable = "", (), None
-        self._known.cluster.reservations.left(pod.uid)
+        self._known.books.reservations.left(pod.uid)
         if not pod.bound_node:
-            self._known.cluster.quotas.unreserve(pod.uid)
-            self._known.cluster.activated(self._known.cluster.gangs.unbound(pod.uid).activate)
+            self._known.books.quotas.unreserve(pod.uid)
+            self._known.cluster.activated(self._known.books.gangs.unbound(pod.uid).activate)
 
     def info_of(self, item: PodOnNode) -> PodInfo:
         """Return how a pod in a ledger event counts on the node: with the requests and allocation of the event."""

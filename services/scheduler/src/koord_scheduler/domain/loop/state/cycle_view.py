@@ -194,12 +194,12 @@ def _change(state: SchedulerState, row: int, view: NodeView, guests: Iterator[in
 @contextmanager
 def _waking_nobody(state: SchedulerState) -> Generator[None]:
     """Let pods come and go inside this context without waking pods that wait for pods elsewhere or for storage."""
-    moves, helped = state.cluster.population.moves, state.cluster.volumes.take_helped()
+    moves, helped = state.cluster.population.moves, state.books.volumes.take_helped()
     try:
         yield
     finally:
         state.hints.population_moves_seen += state.cluster.population.moves - moves
-        state.cluster.volumes.helped = helped
+        state.books.volumes.helped = helped
 
 
 def _show(state: SchedulerState, row: int, node: Node, shape: NodeShape) -> None:

@@ -21,6 +21,7 @@ from koord_scheduler.domain.loop.queue.nominator import Nominator
 from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
 from koord_scheduler.domain.loop.state.queueing_hints import QueueingHints
 from koord_scheduler.domain.loop.status.status_writer import StatusWriter
+from koord_scheduler.domain.plugins.books import books_of
 from koord_scheduler.domain.plugins.gang.round import JobAttempt
 
 
@@ -106,6 +107,7 @@ class KnownState:
     Attributes:
         settings: Settings beside the configuration.
         frameworks: Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
+        books: What features know of the cluster.
         log: Positions of the log that the state contains.
         mirror: Objects other than pods, as the API describes them.
         pods: Uid -> record of the pod.
@@ -121,6 +123,7 @@ class KnownState:
         self.settings = settings or Settings()
         self.frameworks = frameworks
         self.cluster = frameworks.cluster
+        self.books = books_of(self.cluster)
         self.nodes = self.cluster.nodes
         self.log = LogPosition()
         self.mirror = Mirror()
@@ -136,7 +139,7 @@ class KnownState:
         )
         writes = StatusWrites()
         self.nominator = Nominator(self.pods, self.deleted, writes)
-        self.hints = QueueingHints(frameworks, self.queue, self.nominator, self.pods)
+        self.hints = QueueingHints(frameworks, self.books.volumes, self.queue, self.nominator, self.pods)
         self.status = StatusWriter(
             writes,
             position=lambda: self.log.position,
@@ -144,9 +147,7 @@ class KnownState:
             deleted=self.deleted,
             queue=self.queue,
             nominator=self.nominator,
-            roster=self.cluster.gangs.roster,
-            quota_changes=self.cluster.quota_changes,
-            reservations=self.cluster.reservations.entries,
+            publishing=self.cluster.publishing,
         )
 
     def has_room(self, subject: Subject) -> bool:
@@ -164,7 +165,7 @@ class KnownState:
 
     def _sees_otherwise(self, subject: Subject) -> bool:
         profile, pod_class = self.frameworks.profile_of(subject).profile, subject.pod_class
-        may_use = self.cluster.reservations.restored(pod_class) is not None  # what they hold is no free amount
+        may_use = self.books.reservations.restored(pod_class) is not None  # what they hold is no free amount
         return may_use or profile.concerning(pod_class.concerned).sees_otherwise
 
     def _gate(self, uid: str) -> str | None:

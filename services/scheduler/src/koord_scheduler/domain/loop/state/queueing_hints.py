@@ -15,6 +15,7 @@ from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEF
 from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.loop.queue.nominator import Nominator
 from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
+from koord_scheduler.domain.plugins.volumes.books import VolumeBooks
 
 _NO_ROWS: Final = np.zeros(0, np.intp)
 
@@ -29,7 +30,12 @@ class QueueingHints:
     """
 
     def __init__(
-        self, frameworks: Frameworks, queue: SchedulingQueue, nominator: Nominator, pods: dict[str, PodRecord]
+        self,
+        frameworks: Frameworks,
+        volumes: VolumeBooks,
+        queue: SchedulingQueue,
+        nominator: Nominator,
+        pods: dict[str, PodRecord],
     ) -> None:
         self.helped: dict[int, None] = {}
         self.trigger = ""
@@ -37,6 +43,7 @@ class QueueingHints:
         self.population_moves_seen = -1
         self._frameworks = frameworks
         self._cluster = frameworks.cluster
+        self._volumes = volumes
         self._nodes = frameworks.cluster.nodes
         self._queue = queue
         self._nominator = nominator
@@ -156,7 +163,7 @@ class QueueingHints:
 
     def _wake_cross_node(self) -> int:
         """Wake pods whose constraints depend on pods elsewhere or on storage, if one of these has changed."""
-        volumes, moves = self._cluster.volumes, self._cluster.population.moves
+        volumes, moves = self._volumes, self._cluster.population.moves
         helped = volumes.take_helped()
         has_moved = self.population_moves_seen != moves
         if not has_moved and not helped:

@@ -3,38 +3,49 @@
 Source: event-bus spec, 4.2
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from koordcore.events.cluster import ClusterTopologyComputed
-from koordcore.events.envelope import AggregateRef, Event, name_from_token, namespaced_from_token
-from koordcore.events.gang import GangPhaseChanged
+from koordcore.events.envelope import AggregateRef, Event
 from koordcore.events.gateway import PodEvictionRequested
 from koordcore.events.pod import PodDeviceUnhealthy, PodNominated
-from koordcore.events.quota import QuotaStatusComputed
 from koordcore.events.schedule_explanation import ScheduleExplanationComputed
 
-from koord_scheduler.domain.cluster.forgetting import DeletedPods, Forgetting
+from koord_scheduler.domain.cluster.forgetting import DeletedPods
 from koord_scheduler.domain.cluster.record import Phase, PodRecord
+from koord_scheduler.domain.framework.books import Book
 from koord_scheduler.domain.loop.commit.status_writes import StatusWrite, StatusWrites, TakenStatusWrite
 from koord_scheduler.domain.loop.queue.nominator import Nominator
 from koord_scheduler.domain.loop.queue.scheduling_queue import SchedulingQueue
-from koord_scheduler.domain.loop.status.schedule_explanations import ScheduleExplanations
-from koord_scheduler.domain.plugins.gang.published_status import PublishedStatus
-from koord_scheduler.domain.plugins.gang.roster import Roster
-from koord_scheduler.domain.plugins.quota.changes import QuotaChanges
+from koord_scheduler.domain.loop.status.schedule_explanations import KIND, ScheduleExplanations
+
+
+@dataclass(slots=True)
+class ControllerTimes:
+    """When controllers run next, in seconds of the service's `Clock`.
+
+    Attributes:
+        next_look: When explanations and the network are examined again.
+        next_topology: When the network's domains are examined again.
+        next_control: `<scheduler name>/<plugin>` -> the next run of its controller.
+    """
+
+    next_look: float = 0.0
+    next_topology: float = 0.0
+    next_control: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class StatusWriter:
-    """Status writes until the log has answered them, and the last published status of each object.
+    """Status writes until the log has answered them. Books know what their features have published.
 
     Attributes:
         writes: Status writes that the log has not answered yet.
-        published: Last published status of gangs, quotas and the network.
+        due: When controllers run next.
         explanations: Questions of ScheduleExplanations, with their published statuses.
-        quota_changes: Quotas whose status may have changed since it was published.
 
     Args:
         position: Returns the position in the log of the last folded event.
+        publishing: Kind of an aggregate -> the book whose feature publishes its status.
     """
 
     def __init__(
@@ -46,22 +57,17 @@ class StatusWriter:
         deleted: DeletedPods,
         queue: SchedulingQueue,
         nominator: Nominator,
-        roster: Roster,
-        quota_changes: QuotaChanges,
-        reservations: Container[str],
+        publishing: Mapping[str, Book],
     ) -> None:
         self.writes = writes
-        self.published = PublishedStatus()
+        self.due = ControllerTimes()
         self.explanations = ScheduleExplanations()
-        self.quota_changes = quota_changes
         self._position = position
         self._pods = pods
         self._deleted = deleted
         self._queue = queue
         self._nominator = nominator
-        self._roster = roster
-        self._reservations = reservations
-        self._forgetting_gangs = Forgetting()
+        self._publishing = publishing
 
     def last_seq(self, ref: AggregateRef) -> int | None:
         """Return the position of the last known event of an aggregate, which the next status write expects.
@@ -81,30 +87,23 @@ class StatusWriter:
     def in_log(self, ref: AggregateRef, seq: int) -> None:
         """Record that the log has an event of an aggregate at position `seq`. The next status write expects it.
 
-        If there are many, forget the positions and published statuses whose objects do not exist.
+        If there are many, forget the positions of aggregates whose objects do not exist.
         """
         self.writes.seqs[ref] = max(seq, self.writes.seqs.get(ref, 0))
         self.writes.prune(self._position(), self._exists)
-        if self._forgetting_gangs.is_due(len(self.published.gangs)):
-            self.published.gangs = {
-                gang_id: said for gang_id, said in self.published.gangs.items() if gang_id in self._roster.gangs
-            }
-            self._forgetting_gangs.searched(len(self.published.gangs))
 
     def _exists(self, ref: AggregateRef) -> bool:
-        match ref.kind:
-            case "eviction":
-                return ref.id in self._pods
-            case "reservation":
-                return ref.id in self._reservations
-            case "gang":
-                return "/".join(namespaced_from_token(ref.id)) in self._roster.gangs
-            case "scheduleexplanation":
-                return ref.id in self.explanations.questions
-            case "quota":
-                return name_from_token(ref.id) in self.published.quotas
-            case _:
-                return True
+        if ref.kind == "eviction":
+            return ref.id in self._pods
+        if ref.kind == KIND:
+            return ref.id in self.explanations.questions
+        book = self._publishing.get(ref.kind)
+        return book is None or book.exists(ref)
+
+    def takes(self, ref: AggregateRef, event: Event) -> bool:
+        """Return whether a status must be published. If its feature has a book, it counts as published there."""
+        book = self._publishing.get(ref.kind)
+        return book is None or book.takes(event)
 
     def next(self) -> TakenStatusWrite | None:
         """Take the next status write that may be appended; None if there is none.
@@ -144,8 +143,9 @@ class StatusWriter:
                 self.in_log(draft.ref, seq)
             if isinstance(draft.event, PodEvictionRequested):
                 self._nominator.unsaid.discard(draft.ref.id)
-            if isinstance(draft.event, GangPhaseChanged):
-                self.published.gangs[f"{draft.event.namespace}/{draft.event.name}"] = draft.event
+            book = self._publishing.get(draft.ref.kind)
+            if book is not None:
+                book.stored(draft.event)
 
     def _pod_stored(self, uid: str, event: Event, seq: int, trigger: str) -> None:
         pod = self._pods.get(uid)
@@ -192,17 +192,10 @@ class StatusWriter:
                 case PodDeviceUnhealthy(devices=devices):
                     if for_good and ref.id in self._pods:
                         self._pods[ref.id].unstorable = tuple(devices)
-                case GangPhaseChanged():
-                    self.published.gang_unsaid(event, self._roster, again=not for_good)
-                case QuotaStatusComputed(name=name):
-                    if self.published.quotas.get(name) is event:
-                        del self.published.quotas[name]
-                    if not for_good:
-                        self.quota_changes.again(name)
                 case ScheduleExplanationComputed():
                     self.explanations.unsaid(ref.id, event, is_too_large=for_good)
-                case ClusterTopologyComputed():
-                    self.published.topology_unsaid(event, again=not for_good)
+                case _ if (book := self._publishing.get(ref.kind)) is not None:
+                    book.unsaid(event, again=not for_good)
                 case _:
                     pass
         uid = write.uid

@@ -36,6 +36,7 @@ from koord_scheduler.domain.plugins.device import learned_pods
 from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate, trusts_secondary
 from koord_scheduler.domain.plugins.device.explaining import device_pages, shortage, shortages
 from koord_scheduler.domain.plugins.device.fragmentation import fragmentation_scores
+from koord_scheduler.domain.plugins.device.inventories import Inventories
 from koord_scheduler.domain.plugins.device.learned_pods import learned_from
 from koord_scheduler.domain.plugins.device.node_scores import (
     device_row_score,
@@ -50,7 +51,7 @@ from koord_scheduler.domain.plugins.device.picking import MAX_SCORE, NOT_RESERVE
 from koord_scheduler.domain.plugins.device.pod_devices import PLUGIN, PodDevices
 from koord_scheduler.domain.plugins.device.refusal import Refusal
 from koord_scheduler.domain.plugins.device.templates import NO_TEMPLATE, GpuTemplates
-from koord_scheduler.domain.plugins.reservation.books import NO_ROWS
+from koord_scheduler.domain.plugins.reservation.books import NO_ROWS, ReservationBooks
 from koord_scheduler.domain.plugins.reservation.usable import among
 
 
@@ -78,10 +79,12 @@ class DeviceShare:
     reads = Reads.LOAD
     normalizes = True
 
-    def __init__(self, cluster: Cluster, args: DeviceShareArgs) -> None:
+    def __init__(
+        self, cluster: Cluster, inventories: Inventories, reservations: ReservationBooks, args: DeviceShareArgs
+    ) -> None:
         self._nodes = cluster.nodes
         self._affinities = cluster.affinities
-        self._inventories = cluster.devices
+        self._inventories = inventories
         self._adapts = cluster.gates.device_plugin_adaption
         self._is_aligned = not args.disable_device_numa_topology_alignment
         self._honors_pcie_level = args.enable_pcie_level_exclusive
@@ -90,11 +93,11 @@ class DeviceShare:
         listed = args.gpu_shared_resource_templates_config
         self._templates = GpuTemplates(listed.matched_resources)
         cluster.follow_config(listed.config_map_namespace, listed.config_map_name, self._read_templates)
-        self.states = NodeStates(cluster.nodes, cluster.devices, scoring, unsupported, self._templates)
+        self.states = NodeStates(cluster.nodes, inventories, scoring, unsupported, self._templates)
         self._plain_terms = Terms(scoring=scoring, is_reserving=True)
         cluster.accounting.allocations.append(self)
-        self._reservations = cluster.reservations
-        cluster.reservations.lenders[self.name] = self
+        self._reservations = reservations
+        reservations.lenders[self.name] = self
         self._fragmentation = fragmentation_scores(cluster.nodes, self.states, args.gpu_fragmentation)
         self._learned = learned_from(args.gpu_fragmentation)
         if self._fragmentation is not None:

@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
-from koordcore.events.gang import gang_ref
+from koordcore.events.gang import GangPhaseChanged, gang_ref
 from koordcore.values.timestamps import rfc3339
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Status
 from koord_scheduler.domain.plugins.gang.cache import GangCache
 from koord_scheduler.domain.plugins.gang.group import Gang
 from koord_scheduler.domain.plugins.gang.parameters import PodGroupStatus
-from koord_scheduler.domain.plugins.gang.published_status import phase_event
 
 PENDING: Final = "Pending"
 PRE_SCHEDULING: Final = "PreScheduling"
@@ -114,6 +113,13 @@ def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, no
     if status.phase in (FINISHED, FAILED):
         return True
     return status.scheduled >= min_member > 0 and status.running == 0 and now - created_at > STALE_AFTER
+
+
+def phase_event(gang: Gang) -> GangPhaseChanged:
+    """Return an event with the present status of the gang's PodGroup."""
+    namespace, _, name = gang.id.partition("/")
+    status = {name: getattr(gang.status, name) for name in PodGroupStatus.__struct_fields__}
+    return GangPhaseChanged(namespace=namespace, name=name, **status)
 
 
 def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:

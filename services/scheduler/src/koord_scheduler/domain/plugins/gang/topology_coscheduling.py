@@ -16,11 +16,11 @@ from koordcore.protocol.objects import Pod
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass, Subject
 from koord_scheduler.domain.cluster.info import PodInfo
 from koord_scheduler.domain.cluster.record import PodRecord
-from koord_scheduler.domain.columns.node_columns import IntArray, Rows, row_list
-from koord_scheduler.domain.framework.cluster import Cluster
+from koord_scheduler.domain.columns.node_columns import IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.framework.cycle_points import Offers
 from koord_scheduler.domain.framework.extension_points import CROSS_NODE_SCORE, FIND_ONE_NODE, FOLLOW_PODS, READ_POD
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
+from koord_scheduler.domain.plugins.gang.book import GangBook
 from koord_scheduler.domain.plugins.gang.cache import GangCache
 from koord_scheduler.domain.plugins.gang.parameters import GatherRule
 from koord_scheduler.domain.plugins.gang.placement import Demand, NoTopologyPlan, TopologyPlan, order_nodes, place
@@ -136,9 +136,10 @@ class TopologyCoscheduling(Coscheduling):
 
     extension_points = (*Coscheduling.extension_points, FIND_ONE_NODE, READ_POD, FOLLOW_PODS, CROSS_NODE_SCORE)
 
-    def __init__(self, cluster: Cluster, *, preempts: bool = False) -> None:
-        super().__init__(cluster.gangs, preempts=preempts)
-        self.cluster = cluster
+    def __init__(self, nodes: NodeColumns, book: GangBook, *, preempts: bool = False) -> None:
+        super().__init__(book.cache, preempts=preempts)
+        self.nodes = nodes
+        self.book = book
         self.peers = RunningPeers()
 
     def concerns(self, pod: Pod) -> bool:
@@ -153,7 +154,7 @@ class TopologyCoscheduling(Coscheduling):
         """Record the node of a pod with a selector, so that later pods with this selector are placed near it."""
         selector = pod_info.pod_class.aspects.get(self.name) if pod_info.pod_class is not None else None
         if selector is not None:
-            self.peers.put(pod_info.uid, cast("str", selector), self.cluster.nodes.names[row])
+            self.peers.put(pod_info.uid, cast("str", selector), self.nodes.names[row])
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
         """Forget the node of a pod."""
@@ -165,7 +166,7 @@ class TopologyCoscheduling(Coscheduling):
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """Reject a member whose gang cannot be scheduled now, or needs a network topology that does not exist."""
-        has_topology = self.cluster.topology is not None
+        has_topology = self.book.topology is not None
         return self.rejected(pod, self.gangs.before_pre_filter(pod.uid, has_topology=has_topology, now=now))
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
@@ -178,10 +179,10 @@ class TopologyCoscheduling(Coscheduling):
         if current is None:
             return None
         gather = needs_plan(self.gangs, pod.uid)
-        is_first = gather is not None and self.cluster.topology is not None
-        if gather is not None and self.cluster.topology is not None:
+        is_first = gather is not None and self.book.topology is not None
+        if gather is not None and self.book.topology is not None:
             slots = offers.slots([member.uid for member in self.gangs.members_to_place(pod.uid)])
-            topology = self.cluster.topology
+            topology = self.book.topology
             found = plan_round(self.gangs, pod.uid, gather, topology, slots, self.peers_of(pod))
             if isinstance(found, NoTopologyPlan):
                 message = found.message(offers.fit_error())
@@ -225,8 +226,8 @@ class NearPeers:
 
     def scores(self, feasible: Rows) -> IntArray | None:
         """Return higher scores the nearer a node is to the peers in the network. None without a network topology."""
-        cluster = self._plugin.cluster
-        if cluster.topology is None:
+        topology = self._plugin.book.topology
+        if topology is None:
             return None
-        names = [cluster.nodes.names[row] for row in row_list(feasible)]
-        return scale_out_scores(cluster.topology, names, self._plugin.peers.of(self._selector))
+        names = [self._plugin.nodes.names[row] for row in row_list(feasible)]
+        return scale_out_scores(topology, names, self._plugin.peers.of(self._selector))

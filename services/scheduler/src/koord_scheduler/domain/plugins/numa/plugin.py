@@ -32,6 +32,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.topology_hints import TopologyHintsPlugin, TopologyPolicy
 from koord_scheduler.domain.plugins.numa.accumulator import ExclusivePolicy
 from koord_scheduler.domain.plugins.numa.binding import PodBinding
+from koord_scheduler.domain.plugins.numa.books import NumaBooks
 from koord_scheduler.domain.plugins.numa.codes import LAST_UNRESOLVABLE, details_of, kind_of, reasons_of
 from koord_scheduler.domain.plugins.numa.cpu_layout import mask_text
 from koord_scheduler.domain.plugins.numa.hinting import Strategy
@@ -41,7 +42,7 @@ from koord_scheduler.domain.plugins.numa.needs import PLUGIN, Wish, asks, design
 from koord_scheduler.domain.plugins.numa.pages import describe_node
 from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.plugins.numa.scores import Scores
-from koord_scheduler.domain.plugins.reservation.books import NO_ROWS
+from koord_scheduler.domain.plugins.reservation.books import NO_ROWS, ReservationBooks
 from koord_scheduler.domain.plugins.reservation.usable import among
 
 NOT_IN_SCOPE: Final = "pod has a nominated reservation but cannot be allocated within its NUMA scope"
@@ -69,21 +70,23 @@ class NodeNUMAResource:
     reads = Reads.LOAD
     normalizes = False
 
-    def __init__(self, cluster: Cluster, args: NodeNUMAResourceArgs) -> None:
+    def __init__(
+        self, cluster: Cluster, books: NumaBooks, reservations: ReservationBooks, args: NodeNUMAResourceArgs
+    ) -> None:
         self._nodes = cluster.nodes
-        self._books = cluster.numa
+        self._books = books
         self._affinities = cluster.affinities
         self._default_bind_policy = args.default_cpu_bind_policy
         self._zone_strategy = _strategy(args.numa_scoring_strategy)
-        self._plans = Plans(cluster.numa, self._zone_strategy)
-        self._judge = Judge(cluster.nodes, cluster.numa, self._plans)
+        self._plans = Plans(books, self._zone_strategy)
+        self._judge = Judge(cluster.nodes, books, self._plans)
         strategy = _strategy(args.scoring_strategy)
-        self._scores = Scores(cluster.nodes, cluster.numa, strategy, self._zone_strategy, self._plans)
+        self._scores = Scores(cluster.nodes, books, strategy, self._zone_strategy, self._plans)
         self._providers: tuple[TopologyHintsPlugin, ...] = ()
         self._needs: WeakKeyDictionary[PodClass, Need] = WeakKeyDictionary()
-        self._reservations = cluster.reservations
-        cluster.numa.allocator = self
-        cluster.reservations.lenders[self.name] = self
+        self._reservations = reservations
+        books.allocator = self
+        reservations.lenders[self.name] = self
 
     def use_hints_of(self, providers: Sequence[TopologyHintsPlugin]) -> None:
         """Set the plugins that give hints about NUMA zones. Cached needs of pod classes are dropped."""

@@ -24,7 +24,7 @@ from koord_scheduler.domain.framework.fact_points import ClusterEvent, EventKind
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, PageAnswer, Status
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
-from koord_scheduler.domain.plugins.quota.changes import QuotaChanges
+from koord_scheduler.domain.plugins.quota.book import QuotaBook
 from koord_scheduler.domain.plugins.quota.controller import QuotaController
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.node import QuotaPod
@@ -41,9 +41,9 @@ class ElasticQuota:
     extension_points = (PRE_FILTER, POST_FILTER, RESERVE, QUEUEING_HINTS, CONTROLLER, PAGES)
     wakes_on = frozenset({EventKind.OWN})
 
-    def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
-        self.quotas = quotas
-        self._controller = QuotaController(quotas, changes)
+    def __init__(self, book: QuotaBook) -> None:
+        self.quotas = book.quotas
+        self._controller = QuotaController(book.quotas, book.changes)
         self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:

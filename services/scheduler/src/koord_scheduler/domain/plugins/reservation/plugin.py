@@ -30,6 +30,7 @@ from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.plugins.reservation import pre_allocation
+from koord_scheduler.domain.plugins.reservation.books import ReservationBooks
 from koord_scheduler.domain.plugins.reservation.controller import ReservationController
 from koord_scheduler.domain.plugins.reservation.counts import match_counts
 from koord_scheduler.domain.plugins.reservation.fit import Held, refusals
@@ -73,14 +74,14 @@ class Reservation:
     normalizes = True
     wakes_on = frozenset({EventKind.OWN, EventKind.NODE})
 
-    def __init__(self, cluster: Cluster, args: ReservationArgs) -> None:
+    def __init__(self, cluster: Cluster, books: ReservationBooks, args: ReservationArgs) -> None:
         self._nodes = cluster.nodes
-        self._books = cluster.reservations
+        self._books = books
         self._args = args
         self._books.may_preempt = args.enable_preemption
         self._controller = ReservationController(
             cluster.nodes,
-            cluster.reservations,
+            books,
             args,
             frees_owners=cluster.gates.clean_expired_reservation_allocated,
         )
