@@ -11,8 +11,8 @@ from koord_scheduler.domain.loop.controllers import unhealthy_device_facts
 from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.plugins.gang.group import ChildState
-from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
+from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.events import CATALOGUE
 from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, custom_ref
 from koordcore.events.pod import PodNominated, UnhealthyDevice
@@ -130,7 +130,7 @@ def test_histories_with_malformed_reservations_restore_what_they_fold() -> None:
             scheduler.live(T0 + number)
             whole, again = folded(log), restored(scheduler.state)
             assert reservations(again) == reservations(whole)
-            assert facts_digest(again) == facts_digest(whole)
+            assert state_hash(again) == state_hash(whole) == state_hash(scheduler.state)
 
 
 def test_the_failure_of_a_reservation_names_what_it_held_on_a_deleted_node_after_a_restart() -> None:

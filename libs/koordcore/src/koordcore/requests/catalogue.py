@@ -22,17 +22,19 @@ from koordcore.requests.objects import ChangeAnswer, ChangeRequest
 
 
 class StateHashRequest(msgspec.Struct, frozen=True):
-    """Request for the hash of the cluster state that a service has folded. It has no fields."""
+    """Request for the hash of the state that a service has folded. It has no fields."""
 
 
 class StateHash(msgspec.Struct, frozen=True):
-    """Answer: the hash of the whole cluster state at one position.
+    """Answer: the hash of the whole state of a service at one position.
 
     Folds of one log have equal hashes at equal positions.
     """
 
     position: int  # Sequence of the last folded event
-    hash: str  # `koordcore.state.ClusterState.hash()` at this position, 32 hex digits
+    # At this position, 32 hex digits: `koordcore.state.ClusterState.hash()`; of the scheduler, that of its own state,
+    # with which it places pods.
+    hash: str
 
 
 PROJECTOR_STATE_HASH: Final = Endpoint(
@@ -41,6 +43,14 @@ PROJECTOR_STATE_HASH: Final = Endpoint(
     request=StateHashRequest,
     answer=StateHash,
     summary="Hash of the projector's rows, for `koord verify`.",
+)
+
+SCHEDULER_STATE_HASH: Final = Endpoint(
+    service="scheduler",
+    verb="state_hash",
+    request=StateHashRequest,
+    answer=StateHash,
+    summary="Hash of the state with which the leading scheduler places pods, for `koord verify`.",
 )
 
 SCHEDULER_FIT: Final = Endpoint(
@@ -98,6 +108,7 @@ DESCHEDULER_NOTE_DRY_RUN: Final = WorkQueue(
 
 ENDPOINTS: Final[tuple[Endpoint[Any, Any], ...]] = (
     PROJECTOR_STATE_HASH,
+    SCHEDULER_STATE_HASH,
     SCHEDULER_FIT,
     MANAGER_CHANGE_OBJECTS,
     DESCHEDULER_DRY_RUN,

@@ -29,6 +29,11 @@ def aggregate_digest(ref: AggregateRef, state: AggregateState) -> int:
     """Return the 128-bit digest of the state of one aggregate. It is the BLAKE2b digest of `<kind>.<id>`, a line feed
     and the state's canonical JSON.
     """
+    return value_digest(ref, state)
+
+
+def value_digest(ref: AggregateRef, state: object) -> int:
+    """Return the digest of any value that JSON can state, as `aggregate_digest` computes it."""
     hasher = hashlib.blake2b(digest_size=16)
     hasher.update(f"{ref.kind}.{ref.id}\n".encode())
     hasher.update(codec.encode_canonical(state))

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 
 from koord_scheduler.domain.loop.folding.log import fold, skip
 from koord_scheduler.domain.loop.state.state import SchedulerState
-from koord_scheduler.domain.replay.comparing import facts_digest
 from koord_scheduler.domain.replay.snapshot import Picture, schema_fingerprint
+from koord_scheduler.domain.replay.state_hash import newest_fact, state_hash
 from koordcore.bus.archive.archived_snapshots import ArchivedSnapshots
 from koordcore.bus.archive.taking import folded
 from koordcore.bus.folds.foldable import Foldable, FoldSource, restored
@@ -57,9 +57,13 @@ class SchedulerFold:
         """Return the state as bytes in pieces. Apply no event before all of them are consumed."""
         return Picture(self._state).pieces()
 
-    def digest(self) -> str:
-        """Return a digest of what the state has of the log, see `facts_digest`."""
-        return facts_digest(self._state)
+    def newest(self) -> int:
+        """Return the position of the newest fact in the state: a snapshot may be ahead of its position."""
+        return newest_fact(self._state)
+
+    def hash(self) -> str:
+        """Return the hash of what the state has of the log, see `state_hash`."""
+        return state_hash(self._state)
 
 
 def archived_folds() -> Mapping[str, FoldSource[Foldable]]:
@@ -112,16 +116,16 @@ async def differing_snapshot(log: EventLog, snapshots: SnapshotStore, archived: 
     base = await archived.newest(FOLD, schema_fingerprint=source.fingerprint, at_most=newest.seq)
     if base is None and not await has_first_fact(log):
         return None
-    stored = await _digest(log, source, newest, end)
-    return newest.seq if await _digest(log, source, base, end) != stored else None
+    stored = await _hash(log, source, newest, end)
+    return newest.seq if await _hash(log, source, base, end) != stored else None
 
 
-async def _digest(log: EventLog, source: FoldSource[SchedulerFold], begin: Snapshot | None, end: int) -> str:
-    """Return the digest of the state that folding from a snapshot gives at position `end`; None: from the first fact.
+async def _hash(log: EventLog, source: FoldSource[SchedulerFold], begin: Snapshot | None, end: int) -> str:
+    """Return the hash of the state that folding from a snapshot gives at position `end`; None: from the first fact.
 
     Only one such state exists at a time, because it may be large.
     """
     state = source.fresh() if begin is None else restored(source.restore, begin.state)
     async for _ in folded(log, FOLD, state, 0 if begin is None else begin.seq, end):
         pass
-    return state.digest()
+    return state.hash()

@@ -1,21 +1,26 @@
-"""`koord verify`: compare the states of the running services with a state rebuilt from the log.
+"""`koord verify`: compare the states of the running services with states rebuilt from the log.
 
 First the manager and the projector are asked for their hashes until both stand at one position. Then the log is folded
 from its first event, or from a snapshot of the archive, to that position.
 
 If the log is written without a pause, both never stop at one position. Then each is compared with the rebuilt state at
 its own position. One fold passes through both positions, so all three agree exactly if both comparisons hold.
+
+The scheduler has a state of its own, with which it places pods. It is compared with two folds of the log: from the
+first event (or a snapshot of the archive), and from its own newest snapshot, from which a successor would start.
 """
 
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
 
 import httpx
 import typer
+from koordcore.bus.folds.foldable import Foldable, FoldSource, restored
 from koordcore.bus.read.replicas import CopyDigest, difference, read_copies
-from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, StateHashRequest
+from koordcore.ports.snapshots import Snapshot, SnapshotStore
+from koordcore.requests.catalogue import PROJECTOR_STATE_HASH, SCHEDULER_STATE_HASH, StateHashRequest
 from koordcore.state.allocation_rules import broken_rules
 
 from koordctl.access.clients import refusal, service_url
@@ -33,6 +38,8 @@ TRIES_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 0.05
 ANSWER_SECONDS: Final = 30.0
 """Longest time of one request to the manager."""
+SCHEDULER_FOLD: Final = "scheduler"
+"""Name under which the scheduler saves snapshots."""
 
 
 class FoldPosition(NamedTuple):
@@ -42,19 +49,51 @@ class FoldPosition(NamedTuple):
     hash: str
 
 
+class SchedulerFoldState(Foldable, Protocol):
+    """The scheduler's state as a fold of the log."""
+
+    def hash(self) -> str:
+        """Return the hash of the state."""
+        ...
+
+    def newest(self) -> int:
+        """Return the position of the newest fact in it. A snapshot may be ahead of its position."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerVerification:
+    """The hash of the leading scheduler's state, and of the states rebuilt from the log to the same position.
+
+    Attributes:
+        live: Position and hash of the scheduler's state.
+        folds: (position and name of the snapshot, hash of the state rebuilt from it); 0 and "": the first event.
+    """
+
+    live: FoldPosition
+    folds: tuple[tuple[int, str, str], ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the scheduler has the hash of all rebuilt states."""
+        return all(found == self.live.hash for _, _, found in self.folds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The state hashes of manager and projector, and of a state that was rebuilt from the log at the same positions.
+    """The state hashes of the services, and of states that were rebuilt from the log at the same positions.
 
     Attributes:
         live: Position and hash of the manager's state.
         projector: Position and hash of the projector's rows.
         folded: The rebuilt state, with its hash at both positions.
+        scheduler: The same for the scheduler's own state; None if it was not asked.
     """
 
     live: FoldPosition
     projector: FoldPosition
     folded: Folded
+    scheduler: SchedulerVerification | None = None
 
     @property
     def position(self) -> int:
@@ -63,27 +102,42 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether the manager and the projector both have the hash of the rebuilt state."""
-        return all(self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector))
+        """Whether all services have the hash of the rebuilt state."""
+        is_scheduler_equal = self.scheduler is None or self.scheduler.equal
+        return is_scheduler_equal and all(
+            self.folded.hashes[fold.position] == fold.hash for fold in (self.live, self.projector)
+        )
 
     @property
     def sentence(self) -> str:
         """Return whether the states are equal, with all compared hashes and their positions."""
-        told = (
+        told = [
             f"{name} {fold.hash} at {fold.position}, from zero {self.folded.hashes[fold.position]}"
             for name, fold in (("live", self.live), ("projector", self.projector))
-        )
+        ]
+        if self.scheduler is not None:
+            live = self.scheduler.live
+            told.append(f"scheduler {live.hash} at {live.position}")
+            told += [f"from {name or 'zero'} {begin} {found}" for begin, name, found in self.scheduler.folds]
         return f"{'equal' if self.equal else 'differ'}: {'; '.join(told)}"
 
 
-async def verify_now(bus: "Bus", *, manager: str, seconds: float, whole: bool = True) -> Verification:
-    """Compare the states of the manager and of the projector with a state rebuilt from the log.
+async def verify_now(
+    bus: "Bus",
+    *,
+    manager: str,
+    seconds: float,
+    whole: bool = True,
+    scheduler: FoldSource[SchedulerFoldState] | None = None,
+) -> Verification:
+    """Compare the states of the services with states rebuilt from the log.
 
     Args:
         bus: The log; the projector is asked over the same connection.
         manager: Base URL of the manager.
         seconds: Real time that manager and projector may take to answer.
         whole: Whether to fold the log from its first event. Otherwise, a snapshot of the archive is used if one fits.
+        scheduler: The fold of the scheduler, to compare its state as well; None: it is not asked.
 
     Raises:
         LogTrouble: A service does not answer.
@@ -92,7 +146,76 @@ async def verify_now(bus: "Bus", *, manager: str, seconds: float, whole: bool = 
     marks = (live.position, rows.position)
     state = None if whole else await archived_cluster(bus, min(marks))
     folded = await fold_to(bus.events, max(marks), state=state, marks=marks)
-    return Verification(live=live, projector=rows, folded=folded)
+    compared = None if scheduler is None else await _verify_scheduler(bus, scheduler, seconds, whole=whole)
+    return Verification(live=live, projector=rows, folded=folded, scheduler=compared)
+
+
+async def _verify_scheduler(
+    bus: "Bus", source: FoldSource[SchedulerFoldState], seconds: float, *, whole: bool
+) -> SchedulerVerification:
+    live = await _scheduler_position(bus, seconds)
+    upto, version = live.position, source.fingerprint
+    archived = None
+    if not whole and bus.archived_snapshots is not None:
+        archived = await bus.archived_snapshots.newest(SCHEDULER_FOLD, schema_fingerprint=version, at_most=upto)
+    begin = 0 if archived is None else archived.seq
+    folds = [(begin, "archive" if begin else "", await _scheduler_hash(bus, source, archived, upto))]
+    own = await _own_snapshot(bus.snapshots, source, upto)
+    if own is not None:
+        folds.append((own.seq, "its snapshot", await _scheduler_hash(bus, source, own, upto)))
+    return SchedulerVerification(live=live, folds=tuple(folds))
+
+
+async def _own_snapshot(store: SnapshotStore, source: FoldSource[SchedulerFoldState], upto: int) -> Snapshot | None:
+    """Return the newest snapshot of the scheduler that has no fact behind `upto`; None if there is none to compare.
+
+    Those of a scheduler with other plugins, or of another version, do not count.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+
+    at_most = upto
+    try:
+        while found := await store.newest(SCHEDULER_FOLD, schema_fingerprint=source.fingerprint, at_most=at_most):
+            if restored(source.restore, found.state).newest() <= upto:
+                return found
+            at_most = found.seq - 1
+    except NoAnswer:  # a server that was set up before the operator might read them does not answer
+        pass
+    return None
+
+
+async def _scheduler_hash(bus: "Bus", source: FoldSource[SchedulerFoldState], begin: Snapshot | None, upto: int) -> str:
+    """Return the hash of the state that folding from a snapshot gives; None: from the first event.
+
+    Raises:
+        LogTrouble: An event cannot be decoded and the scheduler was not told to skip it.
+    """
+    from koordcore.bus.archive.taking import FoldStopped, folded
+
+    state = source.fresh() if begin is None else restored(source.restore, begin.state)
+    try:
+        async for _ in folded(bus.events, SCHEDULER_FOLD, state, 0 if begin is None else begin.seq, upto):
+            pass
+    except FoldStopped as error:
+        raise LogTrouble(str(error)) from error
+    return state.hash()
+
+
+async def _scheduler_position(bus: "Bus", seconds: float) -> FoldPosition:
+    """Return position and hash of the leading scheduler's state.
+
+    Raises:
+        LogTrouble: No scheduler that leads has answered in time.
+    """
+    from koordcore.bus.client.connection import NoAnswer
+    from koordcore.bus.work.requests import RequestFailed, ask
+
+    assert bus.connection is not None, "the bus of a server has a connection"
+    try:
+        answer = await ask(bus.connection, bus.names, SCHEDULER_STATE_HASH, StateHashRequest(), seconds=seconds)
+    except (NoAnswer, RequestFailed) as error:
+        raise LogTrouble(f"scheduler: {error}") from error
+    return FoldPosition(answer.position, answer.hash)
 
 
 async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:
@@ -169,7 +292,10 @@ def verify(
     ] = False,
     whole: WholeOption = False,
 ) -> None:
-    """Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.
+    """Check that the services and a state rebuilt from the log are equal. Works under load.
+
+    The manager and the projector have the state of the cluster, the scheduler the state with which it places pods. The
+    latter is rebuilt twice: from the first fact, and from the scheduler's newest snapshot.
 
     With KOORD_ARCHIVE, the state is rebuilt from the nearest snapshot of the archive, and the output names its
     position. The job that archives facts has folded it from the first fact on.
@@ -204,10 +330,11 @@ def verify(
         [
             *([name, fold.position, fold.hash] for name, fold in folds),
             *([start, position, found.folded.hashes[position]] for position in marks),
+            *_scheduler_rows(found.scheduler),
         ],
     )
     if not found.equal:
-        fail(f"the folds differ at position {found.position}")
+        fail(f"the folds differ at position {_where_different(found)}")
     broken = broken_rules(found.folded.state)
     for node, violations in broken.items():
         for violation in violations:
@@ -218,6 +345,25 @@ def verify(
     console.print(
         f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False
     )
+
+
+def _scheduler_rows(found: SchedulerVerification | None) -> list[list[object]]:
+    if found is None:
+        return []
+    position = found.live.position
+    return [
+        ["scheduler, live", position, found.live.hash],
+        *(
+            [f"scheduler, {f'from {name} at {begin:,}' if begin else 'from zero'}", position, rebuilt]
+            for begin, name, rebuilt in found.folds
+        ),
+    ]
+
+
+def _where_different(found: Verification) -> int:
+    if found.scheduler is not None and not found.scheduler.equal:
+        return found.scheduler.live.position
+    return found.position
 
 
 def _compare_copies(copies: list[CopyDigest]) -> None:
@@ -237,5 +383,13 @@ async def _copies() -> list[CopyDigest]:
 
 
 async def _verify(seconds: float, *, whole: bool) -> Verification:
+    from koordctl.replay.scheduler_fold import scheduler_source
+
     async with open_log() as log:
-        return await verify_now(log.bus, manager=service_url("manager"), seconds=seconds, whole=whole)
+        return await verify_now(
+            log.bus,
+            manager=service_url("manager"),
+            seconds=seconds,
+            whole=whole,
+            scheduler=scheduler_source(),
+        )

@@ -1,7 +1,7 @@
-"""Answers capacity questions on the bus, on a fork of the live state, so that decisions never wait for them.
+"""Answers questions on the bus, on a fork of the live state, so that decisions never wait for them.
 
-A standby scheduler answers if there is one, the leader otherwise. Both fork, because both states must stay as they are.
-At most one fork exists at a time; further questions wait for it within the timeouts of their callers.
+A standby scheduler answers capacity questions if there is one, the leader otherwise. Both fork, because both states
+must stay as they are. The leader alone answers what its state is (`koord verify`). At most one fork exists at a time; further questions wait for it within the timeouts of their callers.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from koordcore.bus.names import BusNames
 from koordcore.bus.work.endpoints import Audit, EndpointServer, Refusal
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Leadership
-from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.catalogue import SCHEDULER_FIT, SCHEDULER_STATE_HASH, StateHash, StateHashRequest
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest
 from koordcore.service.clock import SystemClock
@@ -24,13 +24,16 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_scheduler.domain.fit.answering import answer_question
 from koord_scheduler.domain.fit.question import check_question
+from koord_scheduler.domain.loop.folding.log import fold_early
 from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.replay.state_hash import state_hash
 from koord_scheduler.shell.folding import StateFold
 from koord_scheduler.shell.forking import ForkFailed, ForkRaised, in_fork, in_fork_and_wait
 from koord_scheduler.shell.observing import SchedulerMetrics
 
 _BATCH_SECONDS: Final = 1.0
 """Longest wait for the rest of a batch that is folded in part, in seconds of the host."""
+_EXACT_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.005
 _HOST: Final = SystemClock()
 
@@ -85,7 +88,10 @@ class Questions:
         while True:
             self._role_changed.clear()
             server = EndpointServer(connection, names, audit=audit)
-            server.serve(SCHEDULER_FIT, self.answer, as_standby=self._leadership.term is None)
+            leads = self._leadership.term is not None
+            server.serve(SCHEDULER_FIT, self.answer, as_standby=not leads)
+            if leads:
+                server.serve(SCHEDULER_STATE_HASH, self.state_hash)
             serving = asyncio.ensure_future(server.run())
             changed = asyncio.ensure_future(self._role_changed.wait())
             try:
@@ -150,6 +156,42 @@ class Questions:
             return codec.encode(_Outcome(answer_question(self._state, request, now, probe)))
         except InvalidInput as error:
             return codec.encode(_Outcome(invalid=error.sentence()))
+
+    async def state_hash(self, _request: StateHashRequest) -> StateHash:
+        """Return the hash of the state at one position, computed in a fork.
+
+        The state is ahead of its position while the log has confirmed appends that the fold has not reached. So the
+        answer waits until it has.
+
+        Raises:
+            Refusal: The state cannot be told now, for example because appends stay ahead of the fold.
+        """
+        reason = self._trouble()
+        if reason is not None:
+            raise Refusal(ErrorCode.UNAVAILABLE, reason)
+        async with self._fork:
+            end = _HOST.monotonic() + _EXACT_SECONDS
+            while not self._is_exact():
+                if _HOST.monotonic() > end:
+                    raise Refusal(ErrorCode.UNAVAILABLE, "the scheduler appends faster than it folds; ask again")
+                await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                forked = await in_fork(self._hashed)
+            except ForkRaised:
+                raise  # a defect: the caller must not repeat the question
+            except ForkFailed as error:
+                self._logger.error("question_failed", reason=str(error))
+                raise Refusal(ErrorCode.UNAVAILABLE, "the state could not be hashed; see the log") from error
+            self._metrics.question_pause_seconds.observe(forked.pause_seconds)
+            return codec.decode(forked.result, StateHash)
+
+    def _is_exact(self) -> bool:
+        log = self._state.log
+        return not self._fold.is_inside_batch and log.position >= max(log.acknowledged, log.read_ahead)
+
+    def _hashed(self) -> bytes:
+        fold_early(self._state)  # in the fork: own events that came before the log answered their append
+        return codec.encode(StateHash(self._state.log.position, state_hash(self._state)))
 
     async def _batch_is_whole(self) -> None:
         """Wait until the state is between two batches of the log, but not for ever."""

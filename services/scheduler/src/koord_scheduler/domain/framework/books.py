@@ -85,6 +85,15 @@ class Book:
         """Return whether the object of an aggregate of `kinds` exists, so that its last position is kept."""
         return True
 
+    def hashed(self) -> Iterator[tuple[str, object]]:
+        """Yield (key, value) of what the book has of the log, for the hash of the state (`replay.state_hash`).
+
+        It must follow from the log alone: not from decisions that the log does not have, the configuration or the time.
+        What follows from objects of the API server, or from allocations in the ledgers, is hashed with these. Statuses
+        do not place pods.
+        """
+        return iter(())
+
     # --- snapshots: what objects, nodes and pods do not tell ---------------------------------------------------------
 
     def facts(self, under_way: Container[AggregateRef]) -> Iterator[bytes]:

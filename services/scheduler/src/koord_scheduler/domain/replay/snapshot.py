@@ -37,6 +37,7 @@ from koord_scheduler.domain.loop.folding.objects import put_config, put_namespac
 from koord_scheduler.domain.loop.folding.pods import describe, hold_bound
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.loop.status.schedule_explanations import KIND
+from koord_scheduler.domain.replay.state_hash import newest_fact
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -266,17 +267,11 @@ def may_start_what_if(state: SchedulerState, position: int) -> bool:
         state: The state that `load_state` filled.
         position: Position behind which the run begins.
     """
-    newest = (
-        *(pod.seq for pod in state.pods.values()),
-        *(ledger.seq for _, ledger in state.assumed.ledgers.items()),
-        *state.status.writes.seqs.values(),
-        *state.deleted.seqs.values(),
-    )
     books = state.cluster.books.values()
     waits = any(
         state.queue.get(uid) is not None and any(book.waits_with_others(uid) for book in books) for uid in state.pods
     )
-    return not waits and max(newest, default=0) <= position
+    return not waits and newest_fact(state) <= position
 
 
 def _load_pod(state: SchedulerState, saved: _Pod) -> None:

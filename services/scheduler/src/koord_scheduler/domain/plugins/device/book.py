@@ -1,6 +1,6 @@
 """The book of DeviceShare: the devices of nodes, as Device objects state them."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.values import codec
@@ -20,7 +20,8 @@ class DeviceBook(Book):
     facts_type = dict[str, list[Card]]
 
     def __init__(self, cluster: Cluster) -> None:
-        self.inventories = Inventories(lambda name: cluster.nodes.row(name) is not None)
+        self._has_node: Callable[[str], bool] = lambda name: cluster.nodes.row(name) is not None
+        self.inventories = Inventories(self._has_node)
 
     @override
     def put_object(self, plural: str, document: object) -> Sequence[str]:
@@ -34,6 +35,12 @@ class DeviceBook(Book):
     @override
     def facts(self, under_way: Container[AggregateRef]) -> Iterator[bytes]:
         return iter([codec.encode(self.inventories.dropped())])
+
+    @override
+    def hashed(self) -> Iterator[tuple[str, object]]:
+        for node, cards in self.inventories.dropped().items():
+            if self._has_node(node):  # those of deleted nodes are forgotten after a while
+                yield node, cards
 
     @override
     def restore(self, facts: bytes) -> None:

@@ -175,6 +175,12 @@ class GangBook(Book):
             }
         )
 
+    @override
+    def hashed(self) -> Iterator[tuple[str, object]]:
+        for gang_id, gang in self.cache.roster.gangs.items():
+            members = None if gang.parameters is None else gang.parameters.min_members
+            yield gang_id, (gang.group is not None, gang.has_pod_group, members, sorted(gang.known))
+
     def _satisfied(self) -> Iterator[str]:
         yield from self.cache.roster.satisfied_groups()
 

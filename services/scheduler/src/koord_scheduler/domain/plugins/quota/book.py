@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, name_token
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol.objects import Node, Pod, object_from_json
-from koordcore.protocol.quota import quota_spec
+from koordcore.protocol.quota import BUILT_IN, quota_spec
 from koordcore.protocol.scheduling_objects import ElasticQuota
 from koordcore.values import codec
 from koordcore.values.codec import array_pieces
@@ -109,6 +109,12 @@ class QuotaBook(Book):
         return array_pieces(
             [status for name, status in said if AggregateRef("quota", name_token(name)) not in under_way]
         )
+
+    @override
+    def hashed(self) -> Iterator[tuple[str, object]]:
+        for uid, pod in self.quotas.pods.items():
+            if pod.quota is not None and pod.quota.name not in BUILT_IN:
+                yield uid, pod.quota.name
 
     @override
     def restore(self, facts: bytes) -> None:

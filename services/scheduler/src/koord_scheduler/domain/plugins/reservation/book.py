@@ -90,6 +90,11 @@ class ReservationBook(Book):
         )
 
     @override
+    def hashed(self) -> Iterator[tuple[str, object]]:
+        for uid, each in self.books.entries.items():
+            yield uid, (each.name, each.phase, each.ended_at, each.is_consumed, each.node, each.is_collected)
+
+    @override
     def restore(self, facts: bytes) -> None:
         for known in codec.decode(facts, list[KnownReservation]):
             self.books.restore(known)
