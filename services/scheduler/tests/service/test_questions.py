@@ -7,6 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from koord_scheduler.domain.loop.folding.log import fold
+from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.replay.state_hash import state_hash
 from koordcore.bus.client.connection import NoAnswer
 from koordcore.bus.factory import Bus
 from koordcore.bus.work.requests import RequestFailed, ask
@@ -15,11 +18,11 @@ from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef
 from koordcore.events.objects import NodeSpecAdded, PodSpecAdded
 from koordcore.events.pod import PodPlaced
-from koordcore.requests.catalogue import SCHEDULER_FIT
+from koordcore.requests.catalogue import SCHEDULER_FIT, SCHEDULER_STATE_HASH, StateHashRequest
 from koordcore.requests.endpoint import ErrorCode
 from koordcore.requests.fit import FitAnswer, FitRequest, PodSet
 from support.scheduler.processes import LEASE, cluster, end, say, send, start
-from support.scheduler.scheduling import node, pod
+from support.scheduler.scheduling import frameworks, node, pod
 from support.until import until
 
 pytestmark = pytest.mark.nats
@@ -99,6 +102,29 @@ async def test_invalid_question_is_refused_with_field_rule_and_value(nats_server
             await fit(bus, FitRequest(pods=[PodSet(pod=pod("p"), replicas=0)]))
         assert found.value.code == ErrorCode.INVALID
         assert await end(scheduler) == 0
+
+
+async def test_leader_tells_its_state_at_one_position_while_it_places_pods(nats_server: NatsServer) -> None:
+    name = "hash"
+    async with cluster(nats_server, name) as bus:
+        scheduler = await start(nats_server, name, "--leader-elect=false")
+        for number in range(40):
+            await say(bus, "podspec", f"p{number}", PodSpecAdded(object=pod(f"p{number}", {"cpu": "50m"})))
+            if number % 8 == 0:
+                await _hash_is_that_of_the_log(bus)
+        await until(lambda: _is_placed(bus, "p39"))
+        await _hash_is_that_of_the_log(bus)
+        assert await end(scheduler) == 0
+
+
+async def _hash_is_that_of_the_log(bus: Bus) -> None:
+    assert bus.connection is not None
+    told = await ask(bus.connection, bus.names, SCHEDULER_STATE_HASH, StateHashRequest(), seconds=60.0)
+    folded = SchedulerState(frameworks())
+    async for batch in bus.events.history(0, told.position):
+        for stored in batch:
+            fold(folded, stored)
+    assert state_hash(folded) == told.hash
 
 
 async def _answered_by(bus: Bus, *, standby: bool) -> FitAnswer | None:
