@@ -31,31 +31,18 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cycle:
-    """The scheduler's main loop and the objects that it uses.
-
-    Attributes:
-        state: The scheduler's state.
-        fold: Follows the log and folds it into the state.
-        log: The event log.
-        decider: Decides pods.
-        publisher: Appends decisions to the log.
-        leadership: Only the leader decides.
-        clock: The time of decisions and waits; faster than the host's clock if the run is accelerated.
-        logger: The process's log.
-        wakeup: Event that is set if a further decision may be possible.
-        room: Free space of the log.
-    """
+    """The scheduler's main loop and the objects that it uses."""
 
     state: SchedulerState
-    fold: Fold
+    fold: Fold  # Follows the log and folds it into the state
     log: EventLog
-    decider: Decider
-    publisher: Publisher
-    leadership: Leadership
-    clock: Clock
+    decider: Decider  # Decides pods
+    publisher: Publisher  # Appends decisions to the log
+    leadership: Leadership  # Only the leader decides
+    clock: Clock  # The time of decisions and waits; faster than the host's clock if the run is accelerated
     logger: Logger
-    wakeup: asyncio.Event
-    room: LogRoom = field(default_factory=LogRoom)
+    wakeup: asyncio.Event  # Event that is set if a further decision may be possible
+    room: LogRoom = field(default_factory=LogRoom)  # Free space of the log
 
     async def run(self) -> None:
         """Wait until this instance leads.

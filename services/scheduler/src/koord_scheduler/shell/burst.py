@@ -27,15 +27,10 @@ _HOST: Final = SystemClock()
 
 
 class Burst(NamedTuple):
-    """The result of deciding pods for at most 20 ms.
+    """The result of deciding pods for at most 20 ms."""
 
-    Attributes:
-        explanations: Explanations of the pods that were not placed.
-        is_cut_off: Whether the time limit ended the burst, so that the next burst may begin at once.
-    """
-
-    explanations: Sequence[PodExplanation]
-    is_cut_off: bool
+    explanations: Sequence[PodExplanation]  # Explanations of the pods that were not placed
+    is_cut_off: bool  # Whether the time limit ended the burst, so that the next burst may begin at once
 
 
 NO_BURST: Final = Burst((), is_cut_off=False)
@@ -48,22 +43,15 @@ class Decider:
 
     No decision begins later than 20 ms after the start of its burst. This time is measured with the clock of the host,
     even if the run is accelerated.
-
-    Attributes:
-        state: The scheduler's state.
-        publisher: Appends decisions. While it is busy, no further decisions are made, because they would only wait.
-        clock: The time of decisions, such as the end of back-offs. It is faster than the host's clock if the run is
-            accelerated.
-        metrics: Counts and times the decisions.
-        decision_log: Logs the details of decisions that debug flags switch on.
-        logger: The process's log.
     """
 
     state: SchedulerState
+    # Appends decisions. While it is busy, no further decisions are made, because they would only wait.
     publisher: Publisher
+    # The time of decisions, such as the end of back-offs. It is faster than the host's clock if the run is accelerated.
     clock: Clock
-    metrics: SchedulerMetrics
-    decision_log: DecisionLog
+    metrics: SchedulerMetrics  # Counts and times the decisions
+    decision_log: DecisionLog  # Logs the details of decisions that debug flags switch on
     logger: Logger
     _attempts: Iterator[int] = field(default_factory=count)
 

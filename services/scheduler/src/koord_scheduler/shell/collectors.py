@@ -27,12 +27,7 @@ _QUOTA_LABELS: Final = ("name", "resource", "tree", "is_parent", "parent", "fiel
 
 
 class NodeCounts(Collector):
-    """A Prometheus histogram of numbers of nodes, with one bucket for each power of two up to 2^23.
-
-    Args:
-        name: Name of the metric.
-        about: Its help text.
-    """
+    """A Prometheus histogram of numbers of nodes, with one bucket for each power of two up to 2^23."""
 
     def __init__(self, name: str, about: str) -> None:
         self._name = name
@@ -54,10 +49,7 @@ def _histogram(name: str, about: str, by_power: Mapping[int, int], total: int) -
     """Return a histogram of numbers of nodes.
 
     Args:
-        name: Name of the metric.
-        about: Its help text.
         by_power: Power of two -> number of observations up to it and above the power before.
-        total: Sum of all observations.
     """
     seen = 0
     buckets: list[tuple[str, float]] = []

@@ -1,7 +1,6 @@
 """Logs details of single decisions (scores, filters, diagnoses). Flags switch them on, also while the scheduler runs.
 
-Source:
-    scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
+Source: scheduler-core spec, 13.1, 13.4, 14 (`PUT /debug/flags/...`)
 """
 
 import asyncio
@@ -27,19 +26,13 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @dataclass(slots=True, kw_only=True)
 class DebugFlags:
-    """Flags that select which details of decisions are logged.
+    """Flags that select which details of decisions are logged."""
 
-    Attributes:
-        top_scores: Number of best nodes in the table of scores; 0 logs no table.
-        filters: Whether each filter that refuses nodes is logged.
-        diagnosis: Whether the diagnosis of each failed attempt is logged.
-        blocking: Whether a diagnosis is logged before the next decision. If not, a task logs it later, or drops it if
-            too many wait.
-    """
-
-    top_scores: int = 0
-    filters: bool = False
-    diagnosis: bool = False
+    top_scores: int = 0  # Number of best nodes in the table of scores; 0 logs no table
+    filters: bool = False  # Whether each filter that refuses nodes is logged
+    diagnosis: bool = False  # Whether the diagnosis of each failed attempt is logged
+    # Whether a diagnosis is logged before the next decision. If not, a task logs it later, or drops it if too many
+    # wait.
     blocking: bool = False
 
     @property
@@ -52,14 +45,8 @@ class DecisionLog:
     """Logs the details of decisions that debug flags switch on.
 
     Args:
-        flags: The flags at the start.
         frameworks: All profiles. Their engines return as many best nodes as the table of scores shows.
-        logger: The process's log.
         queue_size: Number of diagnoses that may wait to be logged. Further ones are dropped.
-        set_level: Changes the level of the process's log.
-
-    Attributes:
-        dropped: Number of diagnoses that were not logged, because too many waited.
     """
 
     def __init__(
@@ -72,7 +59,7 @@ class DecisionLog:
         set_level: Callable[[Level], None],
     ) -> None:
         self.flags = flags
-        self.dropped = 0
+        self.dropped = 0  # Number of diagnoses that were not logged, because too many waited
         self._frameworks = frameworks
         self._logger = logger
         self._set_level = set_level
@@ -84,7 +71,6 @@ class DecisionLog:
 
         Args:
             flag: One of `FLAGS`.
-            value: The text of the value.
 
         Raises:
             InvalidInput: The flag does not accept the value.
@@ -165,11 +151,9 @@ def score_table(pod: str, best: list[NodeScore]) -> str:
     """Return the best nodes of a placement as a Markdown table: `#`, Pod, Node, Score, and a column for each plugin.
 
     Args:
-        pod: Name of the pod.
         best: The nodes with their scores, best first.
 
-    Source:
-        scheduler-core spec, 13.4
+    Source: scheduler-core spec, 13.4
     """
     plugins = sorted({plugin for node in best for plugin in node.parts})
     columns = ["#", "Pod", "Node", "Score", *plugins]

@@ -33,18 +33,14 @@ _WITH_LEDGER: Final = (PodPlaced.__name__, PodReallocated.__name__, PodReleased.
 class StateFold:
     """Connects the scheduler's state to the fold runner, which reads the log, takes snapshots and restores them.
 
-    Attributes:
-        is_inside_batch: Whether the log's last atomic append is only applied in part: a placement without its node's
-            ledger.
-
     Args:
         state: The state that the log is folded into.
-        metrics: Records how long changes of quotas take.
     """
 
     def __init__(self, state: SchedulerState, metrics: SchedulerMetrics) -> None:
         self._state = state
         self._pictures: list[Picture] = []
+        # Whether the log's last atomic append is only applied in part: a placement without its node's ledger.
         self.is_inside_batch = False
         self._warned: set[tuple[str, str]] = set()
         self._updated = metrics.quota_seconds.labels("UpdateQuota")
@@ -131,10 +127,6 @@ async def follow_reports(
     one.
 
     Args:
-        state: The scheduler's state.
-        nodes_known: Waits until the nodes in the log are folded.
-        observations: The observations stream.
-        logger: The process's log.
         changed: Called after every batch of reports.
     """
     await nodes_known()

@@ -41,15 +41,10 @@ class ForkRaised(ForkFailed):
 
 
 class Forked(NamedTuple):
-    """The result of a function that ran on a copy of this process.
+    """The result of a function that ran on a copy of this process."""
 
-    Attributes:
-        result: What it returned.
-        pause_seconds: Time in which this process stood still for the fork, in seconds of the host.
-    """
-
-    result: bytes
-    pause_seconds: float
+    result: bytes  # What it returned
+    pause_seconds: float  # Time in which this process stood still for the fork, in seconds of the host
 
 
 async def in_fork(work: Callable[[], bytes]) -> Forked:

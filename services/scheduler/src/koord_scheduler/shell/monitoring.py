@@ -15,38 +15,24 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 
 @dataclass(slots=True)
 class _Watched:
-    """The placements of one append.
+    """The placements of one append."""
 
-    Attributes:
-        began: Start of the append, in monotonic seconds.
-        placements: Its placements.
-        is_told: Whether they were already reported as too slow.
-    """
-
-    began: float
+    began: float  # Start of the append, in monotonic seconds
     placements: Sequence[Placement]
-    is_told: bool = False
+    is_told: bool = False  # Whether they were already reported as too slow
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Monitor:
-    """Logs and counts each decision whose append the log has not answered within a time limit.
+    """Logs and counts each decision whose append the log has not answered within a time limit."""
 
-    Attributes:
-        clock: Measures how long the log takes. The service passes the host's clock, even if the run is accelerated.
-        metrics: Counts the slow decisions.
-        logger: The process's log.
-        period_seconds: Pause between two checks, in seconds of `clock`.
-        timeout_seconds: Duration after which a decision is too slow, in seconds of `clock`.
-        profile_of: Returns the scheduler name of a pod by its uid.
-    """
-
+    # Measures how long the log takes. The service passes the host's clock, even if the run is accelerated.
     clock: Clock
-    metrics: SchedulerMetrics
+    metrics: SchedulerMetrics  # Counts the slow decisions
     logger: Logger
-    period_seconds: float
-    timeout_seconds: float
-    profile_of: Callable[[str], str]
+    period_seconds: float  # Pause between two checks, in seconds of `clock`
+    timeout_seconds: float  # Duration after which a decision is too slow, in seconds of `clock`
+    profile_of: Callable[[str], str]  # Returns the scheduler name of a pod by its uid
     _watched: dict[int, _Watched] = field(default_factory=dict[int, _Watched])
     _begun: int = 0
 

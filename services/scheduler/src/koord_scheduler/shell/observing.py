@@ -40,7 +40,6 @@ class SchedulerMetrics:
     """The scheduler's Prometheus metrics about decisions, for all profiles.
 
     Args:
-        registry: Where the metrics are registered.
         profiles: The scheduler names of the profiles, at least one.
     """
 
@@ -154,8 +153,6 @@ class SchedulerMetrics:
         It is counted as scheduled only when the log has stored the placement (`of(profile).scheduled`).
 
         Args:
-            placement: The placement.
-            profile: Scheduler name of the pod.
             seconds: Duration of the attempt in seconds of the host.
         """
         self.of(profile).scheduled_seconds.observe(seconds)
@@ -167,7 +164,6 @@ class SchedulerMetrics:
 
         Args:
             explanations: Explanations of the pods that were not placed; the first is that of the attempted pod.
-            profile: Scheduler name of the pod.
             seconds: Duration of the attempt in seconds of the host.
         """
         own = self.of(profile)
@@ -183,7 +179,6 @@ class SchedulerMetrics:
         """Record the attempts that concerned whole jobs in the last decision, and remove them from `attempts`.
 
         Args:
-            attempts: The attempts.
             seconds: Duration of the decision in seconds of the host.
         """
         for attempt in attempts:
@@ -212,7 +207,6 @@ class SchedulerMetrics:
         """Record the duration of each round of a gang group that has ended, and remove the rounds from `ended`.
 
         Args:
-            ended: The rounds.
             now: Unix seconds of the service's `Clock`.
         """
         for one in ended:

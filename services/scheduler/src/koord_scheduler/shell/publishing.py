@@ -6,8 +6,7 @@
                            -> full          the decisions are taken back; no more are taken for a second
                            -> too large     pods with too large events are taken back with an explanation
 
-Source:
-    event-bus spec, 4.2, 4.3
+Source: event-bus spec, 4.2, 4.3
 """
 
 import asyncio
@@ -63,14 +62,7 @@ class Publisher:
 
     Args:
         state: The scheduler's state, with the outbox of decisions.
-        log: The event log.
-        explanations: The stream of explanations.
         clock: The time in events and of back-offs; faster than the host's clock if the run is accelerated.
-        tracer: Records one span for each placement.
-        metrics: Counts the log's answers.
-        monitor: Watches the appends in flight.
-        logger: The process's log.
-        actor: Name of this instance in events.
         epoch: Returns the fencing number of the present term as leader; 0 if this instance does not lead.
         changed: Called after every answer of the log.
     """
@@ -264,7 +256,6 @@ class Publisher:
         """Append each part alone. Take back a part whose aggregates have changed, or that was alone already.
 
         Args:
-            parts: The parts of the refused batch.
             moved: The aggregates that have newer events than expected.
             started_nanos: Start of the append in unix nanoseconds of the host.
         """
@@ -281,8 +272,6 @@ class Publisher:
         """Append the parts whose events are small enough. Take the others back, and explain it to the pods at fault.
 
         Args:
-            parts: The parts of the refused batch.
-            error: Names the aggregates with too large events.
             started_nanos: Start of the append in unix nanoseconds of the host.
 
         Raises:
@@ -354,7 +343,6 @@ class Publisher:
         """Take a refused part back. Explain it to the pods that were refused too often or for good; these wait.
 
         Args:
-            part: The refused part.
             hopeless: Why the log will never store the part; "" if it may store it later.
             at_fault: Uids of the pods that wait; the others are decided again at once. None stands for all pods.
         """
@@ -369,12 +357,7 @@ class Publisher:
             fold_ahead(self._state, stored)
 
     async def _read_ahead(self, ref: AggregateRef, after: int) -> None:
-        """Fold the events about an aggregate that others have written, before the fold runner brings them.
-
-        Args:
-            ref: The aggregate.
-            after: Sequence of its last known event.
-        """
+        """Fold the events about an aggregate that others have written, before the fold runner brings them."""
         for stored in await patiently(lambda: self._log.read_aggregate(ref, after=after)):
             try:
                 fold_ahead(self._state, stored)

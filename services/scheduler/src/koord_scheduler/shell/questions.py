@@ -1,7 +1,8 @@
 """Answers questions on the bus, on a fork of the live state, so that decisions never wait for them.
 
 A standby scheduler answers capacity questions if there is one, the leader otherwise. Both fork, because both states
-must stay as they are. The leader alone answers what its state is (`koord verify`). At most one fork exists at a time; further questions wait for it within the timeouts of their callers.
+must stay as they are. The leader alone tells the hash of its state (`koord verify`). At most one fork exists at a time;
+further questions wait for it within the timeouts of their callers.
 """
 
 import asyncio
@@ -49,14 +50,10 @@ class Questions:
     """Answers capacity questions (`koord fit`) in forked copies of this scheduler process.
 
     Args:
-        state: The scheduler's state.
         fold: Its `is_inside_batch` tells whether an append of the log is only applied in part.
         trouble: Returns why the state is not current; None if it is.
         leadership: Tells whether this instance leads.
         clock: The present time of the answers; faster than the host's clock if the run is accelerated.
-        metrics: Times the answers.
-        logger: The process's log.
-        instance: Name of this instance.
     """
 
     def __init__(

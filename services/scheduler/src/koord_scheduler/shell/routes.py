@@ -88,7 +88,6 @@ def routes(
     """Return the HTTP routes of all pages of the scheduler.
 
     Args:
-        state: The scheduler's state.
         configuration: The effective configuration as JSON, which `/configz` shows.
         decision_log: Takes the flags of `/debug/flags`.
         is_leader: Returns whether this instance leads.

@@ -7,8 +7,7 @@
 An id is computed from the cause, so a decision that is repeated after a crash gets the same id. Events of a node with
 the same first pod differ in their number of pods. The log's adapter compares the contents of events with the same id.
 
-Source:
-    event-bus spec, 3.1
+Source: event-bus spec, 3.1
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,18 +30,12 @@ _INDEX_OF: Final = {Placement: 0, Release: 1, Reallocation: 2}
 
 
 class Sealed(NamedTuple):
-    """The complete events of one node's decisions in a batch, ready to be appended.
+    """The complete events of one node's decisions in a batch, ready to be appended."""
 
-    Attributes:
-        drafts: The drafts that the events were made of.
-        pods: The events of the pods, in the order of the decisions.
-        node: The event of the node's ledger.
-        spans: Trace context and parent span id of each pod's placement; these spans end when the log has answered.
-    """
-
-    drafts: NodeDrafts
-    pods: list[NewEvent]
-    node: NewEvent
+    drafts: NodeDrafts  # The drafts that the events were made of
+    pods: list[NewEvent]  # The events of the pods, in the order of the decisions
+    node: NewEvent  # The event of the node's ledger
+    # Trace context and parent span id of each pod's placement; these spans end when the log has answered.
     spans: list[tuple[TraceContext, str | None]]
 
     def events(self) -> list[NewEvent]:
@@ -52,15 +45,10 @@ class Sealed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Events that the log stores all or none: the decisions on one node, or a gang with all its nodes.
+    """Events that the log stores all or none: the decisions on one node, or a gang with all its nodes."""
 
-    Attributes:
-        nodes: The sealed decisions on each node.
-        gang: The gang's own event; None for the decisions on a single node.
-    """
-
-    nodes: list[Sealed]
-    gang: NewEvent | None = None
+    nodes: list[Sealed]  # The sealed decisions on each node
+    gang: NewEvent | None = None  # The gang's own event; None for the decisions on a single node
 
     def __len__(self) -> int:
         """Return the number of events."""
@@ -100,28 +88,19 @@ def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 class Header(NamedTuple):
-    """Values that all events of one batch share.
+    """Values that all events of one batch share."""
 
-    Attributes:
-        actor: Name of the instance that appends.
-        epoch: Fencing number of its term as leader.
-        occurred_at: RFC 3339 time of the append.
-        based_on: Position in the log up to which it was folded when the batch was sealed.
-    """
-
-    actor: str
-    epoch: int
-    occurred_at: str
-    based_on: int
+    actor: str  # Name of the instance that appends
+    epoch: int  # Fencing number of its term as leader
+    occurred_at: str  # RFC 3339 time of the append
+    based_on: int  # Position in the log up to which it was folded when the batch was sealed
 
 
 def seal_work(drafts: NodeDrafts, header: Header, tracer: Tracer) -> Sealed:
     """Return the complete events (id, cause, trace, time) for the placements or releases on one node.
 
     Args:
-        drafts: Drafts of the node's decisions.
         header: Values that all events of the batch share.
-        tracer: Makes the trace context of each placement.
     """
     pods: list[NewEvent] = []
     spans: list[tuple[TraceContext, str | None]] = []

@@ -36,21 +36,17 @@ class Follower(Protocol):
 
 
 class NodeAccounting:
-    """Counts pods on nodes: in the node columns, in the population, and in the sums of plugins (followers).
-
-    Attributes:
-        followers: Objects that are called for every pod.
-        concerned: (bit, follower): called for pods whose `PodClass.concerned` has the bit.
-        allocations: Called for pods with an allocation, for pods on trial (`PodInfo.is_guest`), and for `operating`.
-        operating: Uids of pods in operating mode Reservation whose resources another pod may use.
-    """
+    """Counts pods on nodes: in the node columns, in the population, and in the sums of plugins (followers)."""
 
     def __init__(self, nodes: NodeColumns, population: Population | None, followers: Sequence[Follower] = ()) -> None:
         self.nodes = nodes
         self.population = population
-        self.followers = list(followers)
+        self.followers = list(followers)  # Objects that are called for every pod
+        # (bit, follower): called for pods whose `PodClass.concerned` has the bit.
         self.concerned: list[tuple[int, Follower]] = []
+        # Called for pods with an allocation, for pods on trial (`PodInfo.is_guest`), and for `operating`.
         self.allocations: list[Follower] = []
+        # Uids of pods in operating mode Reservation whose resources another pod may use.
         self.operating: set[str] = set()
 
     def every_follower(self) -> list[Follower]:

@@ -32,17 +32,11 @@ from koord_scheduler.domain.columns.node_columns import Demand, NodeColumns
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The PersistentVolumeClaims of a pod.
+    """The PersistentVolumeClaims of a pod."""
 
-    Attributes:
-        namespace: Namespace of the pod and of its claims.
-        names: Names of the claims.
-        ephemeral: The names that belong to ephemeral volumes.
-    """
-
-    namespace: str
+    namespace: str  # Namespace of the pod and of its claims
     names: tuple[str, ...]
-    ephemeral: frozenset[str] = frozenset()
+    ephemeral: frozenset[str] = frozenset()  # The names that belong to ephemeral volumes
 
 
 def claims_of_pod(pod: Pod) -> Claims | None:
@@ -56,16 +50,12 @@ def claims_of_pod(pod: Pod) -> Claims | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTransformers:
-    """The changes that the scheduler makes to pods when it reads them. An attribute says whether a feature gate is on.
+    """What the scheduler changes in pods when it reads them. An attribute says whether a feature gate is on."""
 
-    Attributes:
-        priority: `spec.priority` becomes the priority value of the pod: the default of its class if none is set.
-        preemption_policy: `spec.preemptionPolicy` becomes what a label states, Never without the label.
-        replace_resources: The annotation of a pod can remove its resources, or move their amounts to other names.
-    """
-
+    # `spec.priority` becomes the priority value of the pod: the default of its class if none is set.
     priority: bool = False
-    preemption_policy: bool = False
+    preemption_policy: bool = False  # `spec.preemptionPolicy` becomes what a label states, Never without the label
+    # The annotation of a pod can remove its resources, or move their amounts to other names.
     replace_resources: bool = False
 
     def transform(self, pod: Pod) -> Pod:
@@ -134,24 +124,19 @@ class PodClass:
     """A pod equivalence class: everything that decides whether a node suits a pod, apart from pods on other nodes.
 
     Pods of one class fit on the same nodes and share cached results of filters and scores.
-
-    Attributes:
-        key: Identifies the class.
-        shape_key: Equal for classes that differ only in requests, and in aspects that no filter by node shape reads.
-        demand: The amounts that the pod takes.
-        aspects: Name of a plugin -> the value that it read from the pod.
-        concerned: Bit i is set if plugin i of `PodClasses.concerned` concerns the pod.
     """
 
-    key: bytes
+    key: bytes  # Identifies the class
+    # Equal for classes that differ only in requests, and in aspects that no filter by node shape reads.
     shape_key: bytes
     node_name: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict[str, str])
     node_affinity: NodeAffinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    demand: Demand
+    demand: Demand  # The amounts that the pod takes
+    # Name of a plugin -> the value that it read from the pod.
     aspects: Mapping[str, Hashable] = field(default_factory=dict[str, Hashable])
-    concerned: int = 0
+    concerned: int = 0  # Bit i is set if plugin i of `PodClasses.concerned` concerns the pod
 
     @property
     def requests(self) -> Mapping[str, int]:
@@ -164,24 +149,19 @@ class Subject:
     """The part of a pod that decides whether it finds a node: class, kind, profile, claims and gang.
 
     Pods with equal values share one object.
-
-    Attributes:
-        pod_class: Properties that are compared with one node alone, such as requests and tolerations.
-        kind: Properties that are compared with pods on all nodes: namespace, labels, affinity, spread constraints.
-        profile: Scheduler name of the pod, which selects the profile.
-        claims: Its PersistentVolumeClaims; None if it uses none. They are not part of the class, because the pods of a
-            StatefulSet differ in nothing else.
-        gang: Name of its gang; "" without one. Of two gangs with equal pods, the smaller one may fit where the other
-            does not, so an event that helps must wake both.
-        alone: The subject of equal pods without a gang; None if this one has none. Filters and scores do not depend on
-            the gang.
     """
 
-    pod_class: PodClass
+    pod_class: PodClass  # Properties that are compared with one node alone, such as requests and tolerations
+    # Properties that are compared with pods on all nodes: namespace, labels, affinity, spread constraints.
     kind: PodKind
-    profile: str = ""
+    profile: str = ""  # Scheduler name of the pod, which selects the profile
+    # Its PersistentVolumeClaims; None if it uses none. They are not part of the class, because the pods of a
+    # StatefulSet differ in nothing else.
     claims: Claims | None = None
+    # Name of its gang; "" without one. Of two gangs with equal pods, the smaller one may fit where the other does not,
+    # so an event that helps must wake both.
     gang: str = ""
+    # The subject of equal pods without a gang; None if this one has none. Filters and scores do not depend on the gang.
     alone: "Subject | None" = None
 
 
@@ -190,56 +170,40 @@ _Identity: TypeAlias = tuple[PodClass, PodKind, str, Claims | None, str]
 
 
 class Reading(NamedTuple):
-    """The result of reading a pod object: the pod after all transformers, with its subject.
-
-    Attributes:
-        subject: The subject of the pod.
-        pod: The pod after the transformers.
-        sort: Cache that all pods with equal specs, labels and annotations share.
-    """
+    """The result of reading a pod object: the pod after all transformers, with its subject."""
 
     subject: Subject
-    pod: Pod
-    sort: "PodSort"
+    pod: Pod  # The pod after the transformers
+    sort: "PodSort"  # Cache that all pods with equal specs, labels and annotations share
 
 
 @dataclass(slots=True, eq=False)
 class PodSort:
-    """Cache of results that all pods with equal spec, labels and annotations share.
-
-    Attributes:
-        subject: Their subject.
-        is_transformed: Whether a transformer changes these pods.
-        pod: One of these pods.
-        on_node: Kubernetes QoS class -> the pod in the form that its node's agent gets, see the function `on_node`.
-    """
+    """Cache of results that all pods with equal spec, labels and annotations share."""
 
     subject: Subject
-    is_transformed: bool
+    is_transformed: bool  # Whether a transformer changes these pods
     pod: Pod
+    # Kubernetes QoS class -> the pod in the form that its node's agent gets, see the function `on_node`.
     on_node: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
 
 
 class PodClasses:
-    """All equivalence classes and kinds of existing pods. A class or kind disappears when no pod refers to it any more.
-
-    Attributes:
-        readers: Plugins that read something from pods. Complete before the first pod is read.
-        transformers: Scheduler name -> plugins that change its pods. Complete before the first pod is read.
-        shape_readers: Names of the readers on whose values filters or scores by node shape depend.
-        concerned: Plugins that concern only some pods. Complete before the first pod is read.
-        named: Returns the value that depends on the name or uid of a pod. Pods with different values share no reading.
-    """
+    """All equivalence classes and kinds of existing pods. One disappears when no pod refers to it any more."""
 
     def __init__(
         self, nodes: NodeColumns, readers: Sequence[Reader] = (), transformers: PodTransformers | None = None
     ) -> None:
         self._nodes = nodes
         self._transform = (transformers or PodTransformers()).transform
+        # Scheduler name -> plugins that change its pods. Complete before the first pod is read.
         self.transformers: Mapping[str, Sequence[Transformer]] = {}
-        self.readers = list(readers)
+        self.readers = list(readers)  # Plugins that read something from pods. Complete before the first pod is read.
+        # Names of the readers on whose values filters or scores by node shape depend.
         self.shape_readers: set[str] = set()
+        # Plugins that concern only some pods. Complete before the first pod is read.
         self.concerned: list[Concerned] = []
+        # Returns the value that depends on the name or uid of a pod. Pods with different values share no reading.
         self.named: Callable[[Pod], tuple[Hashable, ...]] = lambda _: ()
         self._templates: WeakValueDictionary[tuple[bytes, int, tuple[Hashable, ...]], PodClass] = WeakValueDictionary()
         self._kinds: WeakValueDictionary[bytes, PodKind] = WeakValueDictionary()
@@ -279,7 +243,6 @@ class PodClasses:
         For copies that replace a pod for one cycle.
 
         Args:
-            pod: The copy.
             profile: Scheduler name under which it is scheduled; "" if it only counts on a node.
 
         Raises:
@@ -293,8 +256,7 @@ class PodClasses:
         Raises:
             InvalidInput: A request is not a valid quantity.
 
-        Source:
-            scheduler-core spec, 3 (input transformers)
+        Source: scheduler-core spec, 3 (input transformers)
         """
         meta = pod.metadata
         key = codec.encode(
@@ -380,8 +342,7 @@ class PodClasses:
 def scheduler_name_of(pod: Pod) -> str:
     """Return the scheduler name of a pod: its label, otherwise `spec.schedulerName`, otherwise koord-scheduler.
 
-    Source:
-        scheduler-core spec, 3 (input transformers)
+    Source: scheduler-core spec, 3 (input transformers)
     """
     return pod.metadata.labels.get(keys.SCHEDULER_NAME, pod.spec.scheduler_name) or DEFAULT_SCHEDULER
 
@@ -391,8 +352,6 @@ def own_terms(affinity: Affinity | None, namespace: str, labels: Mapping[str, st
 
     Args:
         affinity: Affinity of the pod's spec; None if it has none.
-        namespace: Namespace of the pod.
-        labels: Labels of the pod.
 
     Source: scheduler-core spec, 5.7
     """

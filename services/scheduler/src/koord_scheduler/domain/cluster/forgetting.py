@@ -27,14 +27,10 @@ class Forgetting:
 
 
 class DeletedPods:
-    """For each deleted pod, the position of the last event of its aggregate, so that a repeated event has no effect.
-
-    Attributes:
-        seqs: Uid -> position in the log.
-    """
+    """For each deleted pod, the position of the last event of its aggregate, so that a repeated event has no effect."""
 
     def __init__(self) -> None:
-        self.seqs: dict[str, int] = {}
+        self.seqs: dict[str, int] = {}  # Uid -> position in the log
         self._forgetting = Forgetting()
 
     def seq_of(self, uid: str) -> int:
@@ -49,9 +45,6 @@ class DeletedPods:
         """Remove pods whose last event is folded. No-op until `Forgetting` requires a search.
 
         In a what-if run, the fold never reaches these events. So a search at each call would find nothing to forget.
-
-        Args:
-            position: Position in the log of the last folded event.
         """
         if self._forgetting.is_due(len(self.seqs)):
             self.seqs = {uid: seq for uid, seq in self.seqs.items() if seq > position}

@@ -12,29 +12,20 @@ from koord_scheduler.domain.columns.node_columns import Demand
 
 
 class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A pod as it counts on one node: its requests, class, kind and allocation.
-
-    Attributes:
-        demand: The amounts that the pod takes on the node.
-        pod_class: Its equivalence class; None if only the log's ledger knows the pod.
-        kind: Properties that affinity and spread constraints read; None if only the log's ledger knows the pod.
-        pod: Its object; None if only the log's ledger knows the pod.
-        priority: Its priority; 0 if it is unknown.
-        since: Unix seconds from which the pod counts on the node.
-        allocation: CPUs, zones, devices and Reservation that the pod got on the node.
-        is_bound_by_others: Whether another scheduler bound the pod. Then the allocation was read from its annotations.
-        is_guest: Whether the pod counts on the node on trial only. Plugins then compute what they would allocate to it.
-    """
+    """A pod as it counts on one node: its requests, class, kind and allocation."""
 
     uid: str
-    demand: Demand
-    pod_class: PodClass | None = None
+    demand: Demand  # The amounts that the pod takes on the node
+    pod_class: PodClass | None = None  # Its equivalence class; None if only the log's ledger knows the pod
+    # Properties that affinity and spread constraints read; None if only the log's ledger knows the pod.
     kind: PodKind | None = None
-    pod: Pod | None = None
-    priority: int = 0
-    since: float = 0.0
-    allocation: Allocation = NOTHING
+    pod: Pod | None = None  # Its object; None if only the log's ledger knows the pod
+    priority: int = 0  # Its priority; 0 if it is unknown
+    since: float = 0.0  # Unix seconds from which the pod counts on the node
+    allocation: Allocation = NOTHING  # CPUs, zones, devices and Reservation that the pod got on the node
+    # Whether another scheduler bound the pod. Then the allocation was read from its annotations.
     is_bound_by_others: bool = False
+    # Whether the pod counts on the node on trial only. Plugins then compute what they would allocate to it.
     is_guest: bool = False
 
     @property

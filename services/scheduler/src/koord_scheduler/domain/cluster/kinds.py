@@ -4,8 +4,7 @@
     Term        one inter-pod affinity or anti-affinity term
     PodKind     namespace, labels, deletion and own terms; pods with equal values have the same object
 
-Source:
-    scheduler-core spec, 5.6 and 5.7
+Source: scheduler-core spec, 5.6 and 5.7
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,25 +25,19 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A selection of pods by namespace and labels, as a constraint makes it.
+    """A selection of pods by namespace and labels, as a constraint makes it."""
 
-    Attributes:
-        namespaces: Names of namespaces. If it is empty and `namespace_selector` is None, no pod is selected.
-        namespace_selector: Selects further namespaces by their labels; without requirements it selects all.
-        selector: Selects pods by their labels; None selects no pod.
-        skips_terminating: Whether pods that are being deleted are not selected.
-    """
-
+    # Names of namespaces. If it is empty and `namespace_selector` is None, no pod is selected.
     namespaces: frozenset[str]
+    # Selects further namespaces by their labels; without requirements it selects all.
     namespace_selector: Selector | None = None
-    selector: Selector | None = None
-    skips_terminating: bool = False
+    selector: Selector | None = None  # Selects pods by their labels; None selects no pod
+    skips_terminating: bool = False  # Whether pods that are being deleted are not selected
 
     def covers(self, namespace: str, labels_of: Mapping[str, Mapping[str, str]]) -> bool:
         """Return whether the selection includes the namespace, so that pods in it may be selected.
 
         Args:
-            namespace: Name of the namespace.
             labels_of: Namespace -> its labels.
         """
         if namespace in self.namespaces:
@@ -56,7 +49,6 @@ class Question:
         """Return whether the selection includes pods with the namespace, labels and deletion state of this kind.
 
         Args:
-            kind: The kind.
             labels_of: Namespace -> its labels.
         """
         if self.selector is None or (self.skips_terminating and kind.terminating):
@@ -74,17 +66,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class OwnTerms:
-    """The inter-pod affinity terms in the spec of a pod.
+    """The inter-pod affinity terms in the spec of a pod."""
 
-    Attributes:
-        affinity: Required affinity.
-        anti_affinity: Required anti-affinity.
-        preferred: Preferred terms with weights, negative for anti-affinity.
-    """
-
-    affinity: tuple[Term, ...] = ()
-    anti_affinity: tuple[Term, ...] = ()
-    preferred: tuple[tuple[Term, int], ...] = ()
+    affinity: tuple[Term, ...] = ()  # Required affinity
+    anti_affinity: tuple[Term, ...] = ()  # Required anti-affinity
+    preferred: tuple[tuple[Term, int], ...] = ()  # Preferred terms with weights, negative for anti-affinity
 
     def __bool__(self) -> bool:
         return bool(self.affinity or self.anti_affinity or self.preferred)
@@ -92,23 +78,14 @@ class OwnTerms:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodKind:
-    """The properties of a pod that affinity and spread constraints read. Constraints treat pods of one kind equally.
-
-    Attributes:
-        namespace: Its namespace.
-        labels: Its labels.
-        terminating: Whether it is being deleted.
-        terms: Its inter-pod affinity terms.
-        spread: Its own spread constraints as written.
-        owners: (kind, name) of the controllers that own it.
-    """
+    """The properties of a pod that affinity and spread constraints read. Constraints treat pods of one kind equally."""
 
     namespace: str
     labels: Mapping[str, str]
-    terminating: bool = False
-    terms: OwnTerms = OwnTerms()
-    spread: tuple[TopologySpreadConstraint, ...] = ()
-    owners: tuple[tuple[str, str], ...] = ()
+    terminating: bool = False  # Whether it is being deleted
+    terms: OwnTerms = OwnTerms()  # Its inter-pod affinity terms
+    spread: tuple[TopologySpreadConstraint, ...] = ()  # Its own spread constraints as written
+    owners: tuple[tuple[str, str], ...] = ()  # (kind, name) of the controllers that own it
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
@@ -132,7 +109,6 @@ def with_label_keys(
     None: `selector` is None. Keys that the pod does not have are skipped.
 
     Args:
-        selector: The selector.
         labels: Labels of the pod that has the constraint.
         match: Keys for which `key in (value)` is added.
         mismatch: Keys for which `key notin (value)` is added.
@@ -150,11 +126,6 @@ def with_label_keys(
 
 def resolved_term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> Term:
     """Return an affinity term with its default namespace and label keys filled in from the pod that has it.
-
-    Args:
-        term: The term of the pod's spec.
-        namespace: Namespace of the pod.
-        labels: Labels of the pod.
 
     Source: scheduler-core spec, 5.7
     """

@@ -31,18 +31,12 @@ class Source:
 
 @dataclass(slots=True)
 class Holding:
-    """One pod in the ledger of a node, with the sources because of which it counts there.
+    """One pod in the ledger of a node, with the sources because of which it counts there."""
 
-    Attributes:
-        pod_info: The pod, with its requests and allocation on this node.
-        sources: Bits of `Source`: log, assumption, API.
-        is_aside: Whether it does not count now (`Ledgers.set_aside`).
-        before: Requests and allocation according to the log, while other values are only assumed; None otherwise.
-    """
-
-    pod_info: PodInfo
-    sources: int
-    is_aside: bool = False
+    pod_info: PodInfo  # The pod, with its requests and allocation on this node
+    sources: int  # Bits of `Source`: log, assumption, API
+    is_aside: bool = False  # Whether it does not count now (`Ledgers.set_aside`)
+    # Requests and allocation according to the log, while other values are only assumed; None otherwise.
     before: PodInfo | None = None
 
     @property
@@ -53,15 +47,10 @@ class Holding:
 
 @dataclass(slots=True)
 class NodeLedger:
-    """The pods that hold resources of one node.
+    """The pods that hold resources of one node."""
 
-    Attributes:
-        seq: Position in the log of the last event of `node.<name>` that is included; 0 if there is none.
-        holdings: Uid -> pod with its sources.
-    """
-
-    seq: int = 0
-    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])
+    seq: int = 0  # Position in the log of the last event of `node.<name>` that is included; 0 if there is none
+    holdings: dict[str, Holding] = field(default_factory=dict[str, Holding])  # Uid -> pod with its sources
 
 
 class Ledgers:

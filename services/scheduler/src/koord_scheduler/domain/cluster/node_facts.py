@@ -14,18 +14,12 @@ FULL_WEIGHT = 100
 
 
 class NodePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The manager's decisions about one node: batch and mid resources, devices, and the weight of its scores.
+    """The manager's decisions about one node: batch and mid resources, devices, and the weight of its scores."""
 
-    Attributes:
-        lent: Batch or mid resource -> amount; None if the resource is withdrawn even if the node object states an
-            amount.
-        devices: Resource of the node's devices -> amount.
-        weight: Factor of the node's total score in percent; 100 for a healthy node.
-    """
-
+    # Batch or mid resource -> amount; None if the resource is withdrawn even if the node object states an amount.
     lent: dict[str, int | None] = {}
-    devices: dict[str, int] = {}
-    weight: int = FULL_WEIGHT
+    devices: dict[str, int] = {}  # Resource of the node's devices -> amount
+    weight: int = FULL_WEIGHT  # Factor of the node's total score in percent; 100 for a healthy node
 
     def evolve(self, event: object) -> "NodePolicy":
         """Return the policy after an event of `nodepolicy.<name>`. Other types of events return it unchanged."""

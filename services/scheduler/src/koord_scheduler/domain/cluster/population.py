@@ -3,8 +3,7 @@
 A pod that comes or goes costs only the counters (`counters`) to which its kind (`kinds`) belongs. A counter exists as
 long as a constraint holds it.
 
-Source:
-    scheduler-core spec, 5.6 and 5.7
+Source: scheduler-core spec, 5.6 and 5.7
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,15 +21,10 @@ _K = TypeVar("_K")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A kind of pods that runs somewhere.
+    """A kind of pods that runs somewhere."""
 
-    Attributes:
-        rows: Row -> number of pods.
-        counters: The counters to which the kind belongs.
-    """
-
-    rows: dict[int, int] = field(default_factory=dict[int, int])
-    counters: list[Counter] = field(default_factory=list[Counter])
+    rows: dict[int, int] = field(default_factory=dict[int, int])  # Row -> number of pods
+    counters: list[Counter] = field(default_factory=list[Counter])  # The counters to which the kind belongs
 
 
 class _Asked(Counter):
@@ -45,31 +39,17 @@ class _Asked(Counter):
 
 @dataclass(frozen=True, slots=True)
 class OwnedTerm:
-    """An inter-pod affinity term that pods in the cluster have, and the number of these pods on each node.
+    """An inter-pod affinity term that pods in the cluster have, and the number of these pods on each node."""
 
-    Attributes:
-        term: The topology key and the selection of pods.
-        weight: Weight of a preferred term, negative for anti-affinity; 0 for required terms.
-        owners: Counter of the pods that have the term.
-    """
-
-    term: Term
-    weight: int
-    owners: Counter
+    term: Term  # The topology key and the selection of pods
+    weight: int  # Weight of a preferred term, negative for anti-affinity; 0 for required terms
+    owners: Counter  # Counter of the pods that have the term
 
 
 class Population:
     """Numbers of pods on each node for the selections that affinity and spread constraints make.
 
     They are updated with each pod that comes or leaves.
-
-    Attributes:
-        affinity: Required affinity terms that pods on nodes have.
-        anti_affinity: Required anti-affinity terms that pods on nodes have.
-        preferred: Preferred terms that pods on nodes have.
-        terms_version: Number that grows when one of these terms appears or disappears.
-        namespaces_version: Number that grows when labels of a namespace change.
-        moves: Number that grows with every pod that comes or leaves, and if domains or namespaces change.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -81,12 +61,12 @@ class Population:
         self._asked_anywhere: WeakSet[_Asked] = WeakSet()
         self._forgetting = Forgetting()
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self.namespaces_version = 0
-        self.affinity: dict[Term, OwnedTerm] = {}
-        self.anti_affinity: dict[Term, OwnedTerm] = {}
-        self.preferred: dict[tuple[Term, int], OwnedTerm] = {}
-        self.terms_version = 0
-        self.moves = 0
+        self.namespaces_version = 0  # Number that grows when labels of a namespace change
+        self.affinity: dict[Term, OwnedTerm] = {}  # Required affinity terms that pods on nodes have
+        self.anti_affinity: dict[Term, OwnedTerm] = {}  # Required anti-affinity terms that pods on nodes have
+        self.preferred: dict[tuple[Term, int], OwnedTerm] = {}  # Preferred terms that pods on nodes have
+        self.terms_version = 0  # Number that grows when one of these terms appears or disappears
+        self.moves = 0  # Number that grows with every pod that comes or leaves, and if domains or namespaces change
 
     @property
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:

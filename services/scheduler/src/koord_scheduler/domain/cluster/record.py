@@ -41,55 +41,37 @@ class Phase(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PodRecord:
-    """The scheduler's record of one pod: its object, its facts in the log, and the scheduler's own decisions.
-
-    Attributes:
-        pod: Its object; None if the API deleted it or never reported it, so that only its placement is known.
-        subject: Its subject; None without `pod`, or if its requests are invalid.
-        sort: See `PodSort`; None if `subject` is None.
-        framework: Its profile (`Frameworks.framework_of`); None without a spec, or if it belongs to another scheduler.
-        trigger: Id of the event that queued it last: the cause of its next placement.
-        spec_event: Id of the last event of `podspec.<uid>`.
-        submitted_at: RFC 3339 time of its submission.
-        traceparent: Trace of its submission.
-        seq: Position in the log of the last known event of `pod.<uid>`, which the next append expects; 0 if there is
-            none.
-        node: Node on which the log has placed it; "" for none.
-        bound_node: Node on which it runs according to the API; "" for none.
-        work_node: Node in the append about the pod that is in progress (phase ASSUMED or RELEASING); "" for none.
-        refolds: Number of consecutive appends about the pod that the log refused.
-        bind_failed: Position of the placement that the API server could not carry out; 0 for none.
-        bind_failures: Number of its placements that the API server could not carry out.
-        unhealthy: Its devices that are unhealthy by the last event about them.
-        unstorable: Unhealthy devices whose event is larger than the log accepts; None if the log refused none.
-        known_since: Unix seconds at which the scheduler first saw its object.
-        placed_at: Unix seconds of its last placement, assumed or not; 0.0 for none.
-    """
+    """The scheduler's record of one pod: its object, its facts in the log, and the scheduler's own decisions."""
 
     uid: str
     namespace: str = ""
     name: str = ""
+    # Its object; None if the API deleted it or never reported it, so that only its placement is known.
     pod: Pod | None = None
-    subject: Subject | None = None
-    sort: PodSort | None = None
+    subject: Subject | None = None  # Its subject; None without `pod`, or if its requests are invalid
+    sort: PodSort | None = None  # See `PodSort`; None if `subject` is None
+    # Its profile (`Frameworks.framework_of`); None without a spec, or if it belongs to another scheduler.
     framework: object | None = None
     phase: Phase = Phase.OTHERS
-    trigger: str = ""
-    spec_event: str = ""
-    submitted_at: str = ""
-    traceparent: str = ""
+    trigger: str = ""  # Id of the event that queued it last: the cause of its next placement
+    spec_event: str = ""  # Id of the last event of `podspec.<uid>`
+    submitted_at: str = ""  # RFC 3339 time of its submission
+    traceparent: str = ""  # Trace of its submission
     tracestate: str = ""
+    # Position in the log of the last known event of `pod.<uid>`, which the next append expects; 0 if there is none.
     seq: int = 0
-    node: str = ""
-    bound_node: str = ""
+    node: str = ""  # Node on which the log has placed it; "" for none
+    bound_node: str = ""  # Node on which it runs according to the API; "" for none
+    # Node in the append about the pod that is in progress (phase ASSUMED or RELEASING); "" for none.
     work_node: str = ""
-    refolds: int = 0
-    bind_failed: int = 0
-    bind_failures: int = 0
-    unhealthy: tuple[UnhealthyDevice, ...] = ()
+    refolds: int = 0  # Number of consecutive appends about the pod that the log refused
+    bind_failed: int = 0  # Position of the placement that the API server could not carry out; 0 for none
+    bind_failures: int = 0  # Number of its placements that the API server could not carry out
+    unhealthy: tuple[UnhealthyDevice, ...] = ()  # Its devices that are unhealthy by the last event about them
+    # Unhealthy devices whose event is larger than the log accepts; None if the log refused none.
     unstorable: tuple[UnhealthyDevice, ...] | None = None
-    known_since: float = 0.0
-    placed_at: float = 0.0
+    known_since: float = 0.0  # Unix seconds at which the scheduler first saw its object
+    placed_at: float = 0.0  # Unix seconds of its last placement, assumed or not; 0.0 for none
 
     @property
     def priority(self) -> int:
@@ -133,8 +115,6 @@ def on_node(uid: str, pod: Pod, sort: PodSort, allocation: Allocation = NOTHING)
     `pod_on_node` computes the same value without a cache, which is too slow for thousands of placements per second.
 
     Args:
-        uid: Uid of the pod.
-        pod: The pod object.
         sort: The cache that equal pods share.
         allocation: CPUs, zones, devices and Reservation that the pod got on the node.
     """
@@ -149,7 +129,6 @@ def demand_of(nodes: NodeColumns, requests: Mapping[str, int]) -> Demand:
     """Return the amounts that a pod takes whose requests are known only from the log.
 
     Args:
-        nodes: The columns in which resources are looked up.
         requests: milli-cores, bytes, whole units.
     """
     return nodes.demand(requests, {**_DEFAULTS, **requests})
@@ -161,7 +140,6 @@ def pod_info_with(
     """Return a pod as it counts on a node, with given requests and allocation.
 
     Args:
-        nodes: The columns in which resources are looked up.
         pod: The pod; its class and kind are known.
         requests: Resource -> amount that the pod takes; different from its own requests if it was resized.
         allocation: CPUs, zones, devices and Reservation that the pod got there.

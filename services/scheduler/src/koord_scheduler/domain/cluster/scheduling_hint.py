@@ -1,7 +1,6 @@
 """The annotation scheduling-hint of a pod: nodes to use, and plugins that shall give what other annotations name.
 
-Source:
-    scheduler-core spec, 11.2, 11.3; scheduler-fine-grained spec, 1.3 (designated allocation)
+Source: scheduler-core spec, 11.2, 11.3; scheduler-fine-grained spec, 1.3 (designated allocation)
 """
 
 from collections.abc import Mapping
@@ -22,20 +21,14 @@ class _Written(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The content of a pod's scheduling-hint annotation.
+    """The content of a pod's scheduling-hint annotation."""
 
-    Attributes:
-        required: The only candidate nodes; empty for all nodes.
-        preferred: Nodes that are tried first, in this order.
-        designating: Names of plugins that shall give the pod exactly the CPUs or devices that its annotations name,
-            instead of choosing them. A plugin is named by a key of `extensions`.
-        problem: Why the annotation is invalid; "" if it is valid.
-    """
-
-    required: frozenset[str] = frozenset()
-    preferred: tuple[str, ...] = ()
+    required: frozenset[str] = frozenset()  # The only candidate nodes; empty for all nodes
+    preferred: tuple[str, ...] = ()  # Nodes that are tried first, in this order
+    # Names of plugins that shall give the pod exactly the CPUs or devices that its annotations name, instead of
+    # choosing them. A plugin is named by a key of `extensions`.
     designating: frozenset[str] = frozenset()
-    problem: str = ""
+    problem: str = ""  # Why the annotation is invalid; "" if it is valid
 
 
 def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
@@ -54,11 +47,6 @@ def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
 
 
 def is_designated(annotations: Mapping[str, str], plugin: str) -> bool:
-    """Return whether the plugin must allocate exactly what the annotations of the pod name (a designated allocation).
-
-    Args:
-        annotations: Annotations of the pod.
-        plugin: Name of the plugin.
-    """
+    """Whether the plugin must allocate exactly what the annotations of the pod name (a designated allocation)."""
     hint = scheduling_hint(annotations)
     return hint is not None and plugin in hint.designating

@@ -17,14 +17,10 @@ _CONTROLLERS: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "De
 
 
 class OwnerSelectors:
-    """Label selectors of services and workload controllers, by namespace, for the default topology spreading.
-
-    Attributes:
-        version: Number that grows with every change.
-    """
+    """Label selectors of services and workload controllers, by namespace, for the default topology spreading."""
 
     def __init__(self) -> None:
-        self.version = 0
+        self.version = 0  # Number that grows with every change
         self._services: dict[str, dict[str, dict[str, str]]] = {}
         self._controllers: dict[tuple[str, str, str], LabelSelector] = {}
 
@@ -62,7 +58,6 @@ class OwnerSelectors:
         None if there are no selectors.
 
         Args:
-            namespace: Namespace of the pod.
             labels: Labels of the pod, by which services select it.
             owners: (kind, name) of the controllers that own the pod.
         """

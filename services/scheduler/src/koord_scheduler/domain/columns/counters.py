@@ -11,18 +11,14 @@ _LONGEST_JOURNAL: Final = 4096
 
 
 class Counter:
-    """The number of pods on each node that some constraint selects, with a journal of changes.
-
-    Attributes:
-        rows: Number of pods for each position in the node columns, int64 (N,).
-        total: Sum over all nodes.
-    """
+    """The number of pods on each node that some constraint selects, with a journal of changes."""
 
     __slots__ = ("__weakref__", "_base", "_changes", "rows", "total")
 
     def __init__(self, capacity: int) -> None:
+        # Number of pods for each position in the node columns, int64 (N,).
         self.rows: IntArray = np.zeros(capacity, np.int64)
-        self.total = 0
+        self.total = 0  # Sum over all nodes
         self._base = 0
         self._changes: list[tuple[int, int]] = []
 
@@ -59,17 +55,13 @@ class DomainSums:
     """The pods of a `Counter`, summed over topology domains. A domain is one value of a node label.
 
     Nodes without the label (value id 0) belong to no domain; entry 0 of the sums is always 0.
-
-    Attributes:
-        sums: Id of the label's value -> number of pods, int64 (V,).
-        version: Number that grows with every change of the sums.
     """
 
     def __init__(self, counter: Counter, column: LabelColumn) -> None:
         self.counter = counter
         self.column = column
-        self.sums: IntArray = np.zeros(0, np.int64)
-        self.version = 0
+        self.sums: IntArray = np.zeros(0, np.int64)  # Id of the label's value -> number of pods, int64 (V,)
+        self.version = 0  # Number that grows with every change of the sums
         self._eligible: BoolArray | None = None
         self._position = -1
         self._column_version = -1

@@ -9,14 +9,12 @@ class Journal:
     """The positions of nodes in the order in which they changed, so that caches update only changed nodes.
 
     Old entries are dropped. A reader that has not read them must read all nodes.
-
-    Attributes:
-        versions: Number of changes of each node so far, by position. Nodes behind its end never changed.
     """
 
     def __init__(self) -> None:
         self._base = 0
         self._rows: list[int] = []
+        # Number of changes of each node so far, by position. Nodes behind its end never changed.
         self.versions: list[int] = []
 
     @property

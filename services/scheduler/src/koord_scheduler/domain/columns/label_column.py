@@ -16,19 +16,15 @@ class LabelColumn:
 
     The id of a value that no node has any more is used again for the next new value. So the number of ids is bounded by
     the largest number of values at one time, although each node that ever lived has its own hostname.
-
-    Attributes:
-        values: Value id of each node by its position, int32 (N,); 0 for nodes without the label.
-        texts: Value id -> the label's value as text; None for an id that no node has.
-        version: Number that grows with every change.
     """
 
     __slots__ = ("_at_rows", "_at_values", "_at_version", "_free", "_ids", "_nodes", "texts", "values", "version")
 
     def __init__(self, capacity: int) -> None:
+        # Value id of each node by its position, int32 (N,); 0 for nodes without the label.
         self.values = np.zeros(capacity, np.int32)
-        self.texts: list[str | None] = [None]
-        self.version = 0
+        self.texts: list[str | None] = [None]  # Value id -> the label's value as text; None for an id that no node has
+        self.version = 0  # Number that grows with every change
         self._ids: dict[str, int] = {}
         self._nodes: list[int] = [0]
         self._free: list[int] = []
@@ -87,7 +83,6 @@ def grown_to(array: NDArray[_Scalar], shape: int | tuple[int, int]) -> NDArray[_
     """Return a larger copy of an array; the new elements are 0.
 
     Args:
-        array: The array.
         shape: Shape of the copy, at least that of the array in each dimension.
     """
     larger = np.zeros(shape, array.dtype)

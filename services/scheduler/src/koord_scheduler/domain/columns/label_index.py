@@ -2,8 +2,7 @@
 
 A key is indexed if it is asked for repeatedly, and dropped if it is no longer asked for.
 
-Source:
-    scheduler-core spec, 12.2 a
+Source: scheduler-core spec, 12.2 a
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,18 +20,13 @@ class _Labelled(Protocol):
 
 
 class _Key:
-    """Rows by value of one label key.
-
-    Attributes:
-        asked: Number of the last question about the key.
-        by_value: Value -> rows.
-    """
+    """Rows by value of one label key."""
 
     __slots__ = ("asked", "by_value")
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.by_value: dict[str, set[int]] = {}
+        self.asked = 0  # Number of the last question about the key
+        self.by_value: dict[str, set[int]] = {}  # Value -> rows
 
     def move(self, row: int, before: str | None, after: str | None) -> None:
         if before is not None:
@@ -61,7 +55,6 @@ class LabelIndex:
         """Update the index after the labels of a node changed.
 
         Args:
-            row: Position of the node in the node columns.
             before: Its former labels; empty for a new node.
             after: Its present labels; empty for a deleted node.
         """

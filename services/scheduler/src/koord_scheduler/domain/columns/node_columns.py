@@ -89,27 +89,18 @@ _NO_COLUMNS: Final = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """The amounts that one pod takes from its node, by resource column of `NodeColumns`.
+    """The amounts that one pod takes from its node, by resource column of `NodeColumns`."""
 
-    Attributes:
-        columns: Resource columns, shape (J,): the number of pods first, then each resource with a request above 0.
-        amounts: The amount for each of these columns, shape (J,): milli-cores, bytes, whole units.
-        pairs: `columns` and `amounts` as pairs (column, amount). Filters compare them with the free amounts.
-        names: The resource of each pair.
-        non_zero: CPU in milli-cores and memory in bytes, with defaults for containers that request none.
-        requests: The requests from which the demand was made, each at most `MAX_AMOUNT`.
-        taken: The pairs without the column `NOT_OFFERED`: what changes on a node if the pod comes or leaves.
-        unoffered: (resource, amount) of each pair with the column `NOT_OFFERED`.
-    """
-
-    columns: Rows
-    amounts: IntArray
+    columns: Rows  # Resource columns, shape (J,): the number of pods first, then each resource with a request above 0
+    amounts: IntArray  # The amount for each of these columns, shape (J,): milli-cores, bytes, whole units
+    # `columns` and `amounts` as pairs (column, amount). Filters compare them with the free amounts.
     pairs: tuple[tuple[int, int], ...]
-    names: tuple[str, ...]
-    non_zero: tuple[int, int]
-    requests: Mapping[str, int]
+    names: tuple[str, ...]  # The resource of each pair
+    non_zero: tuple[int, int]  # CPU in milli-cores and memory in bytes, with defaults for containers that request none
+    requests: Mapping[str, int]  # The requests from which the demand was made, each at most `MAX_AMOUNT`
+    # The pairs without the column `NOT_OFFERED`: what changes on a node if the pod comes or leaves.
     taken: tuple[tuple[int, int], ...]
-    unoffered: tuple[tuple[str, int], ...]
+    unoffered: tuple[tuple[str, int], ...]  # (resource, amount) of each pair with the column `NOT_OFFERED`
 
 
 class NodeColumns:
@@ -176,7 +167,6 @@ class NodeColumns:
         return self._shapes[self._rows[name]].labels
 
     def node_names(self) -> Iterable[str]:
-        """Return the names of all nodes."""
         return self._rows.keys()
 
     def column(self, resource: str) -> int:

@@ -16,18 +16,14 @@ from koordcore.values.resources import amount_of, parse_resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeShape:
-    """The properties of a node that do not depend on the pods on it.
+    """The properties of a node that do not depend on the pods on it."""
 
-    Attributes:
-        allocatable: Resource -> amount, after node reservation and renaming of deprecated names.
-        weight: Factor of its total score in percent, below 100 for an unhealthy node (manager spec, 16.4).
-    """
-
+    # Resource -> amount, after node reservation and renaming of deprecated names.
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    weight: int = 100
+    weight: int = 100  # Factor of its total score in percent, below 100 for an unhealthy node (manager spec, 16.4)
 
 
 def node_shape(node: Node) -> NodeShape:
@@ -57,14 +53,12 @@ class TaintSets:
 
     The id of a set that no node has any more is used again for the next new set. Some taints have a time as their
     value, so a set may occur only once. The number of ids is bounded by the number of sets at one time.
-
-    Attributes:
-        sets: Id -> taints, in the order of the node object; () for an id that no node has.
     """
 
     __slots__ = ("_free", "_ids", "_nodes", "sets")
 
     def __init__(self) -> None:
+        # Id -> taints, in the order of the node object; () for an id that no node has.
         self.sets: list[tuple[Taint, ...]] = [()]
         self._ids: dict[tuple[tuple[str, str, str], ...], int] = {}
         self._nodes: list[int] = [0]

@@ -3,6 +3,5 @@
 `document` reads the text, `catalogue` lists the plugins, `merging` applies the defaults, `effective` is the result,
 `args/` has the arguments of every plugin, `gates` the feature gates.
 
-Source:
-    scheduler-core spec, 4 and 15
+Source: scheduler-core spec, 4 and 15
 """

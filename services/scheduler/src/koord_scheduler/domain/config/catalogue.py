@@ -18,18 +18,12 @@ from koord_scheduler.domain.framework.plugin import ExtensionPoint, Point
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlugin:
-    """The catalogue entry of a plugin that a configuration may name.
-
-    Attributes:
-        points: Lists of the configuration in which it may be enabled.
-        args: Type of its arguments; None if it takes none.
-        default_weight: Score weight in the default multiPoint set; 0 if it does not score there. None: it is not in the
-            default set.
-    """
+    """The catalogue entry of a plugin that a configuration may name."""
 
     name: str
-    points: frozenset[Point]
-    args: type[WireModel] | None = None
+    points: frozenset[Point]  # Lists of the configuration in which it may be enabled
+    args: type[WireModel] | None = None  # Type of its arguments; None if it takes none
+    # Score weight in the default multiPoint set; 0 if it does not score there. None: it is not in the default set.
     default_weight: int | None = None
 
 
@@ -46,7 +40,6 @@ def known_plugin(
     """Return the catalogue entry of an installed plugin. It may be enabled in the lists of its extension points.
 
     Args:
-        plugin: Its class.
         args: Type of its arguments; None if it takes none.
         elsewhere: List in which to enable a plugin whose extension points are all active wherever it runs.
     """

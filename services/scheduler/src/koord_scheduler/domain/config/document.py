@@ -1,7 +1,6 @@
 """KubeSchedulerConfiguration as users write it.
 
-Source:
-    scheduler-core spec, 4
+Source: scheduler-core spec, 4
 """
 
 from collections.abc import Mapping
@@ -106,15 +105,12 @@ class PluginArguments(component_config.WireModel):
 
 
 class WrittenProfile(component_config.WireModel):
-    """A profile as the user wrote it, before defaults are merged.
+    """A profile as the user wrote it, before defaults are merged."""
 
-    Attributes:
-        scheduler_name: Its scheduler name; None if it is not given.
-        percentage_of_nodes_to_score: 0..100; None stands for the value of the whole document.
-    """
-
-    scheduler_name: component_config.Text | None = None
-    percentage_of_nodes_to_score: component_config.Percent | None = None
+    scheduler_name: component_config.Text | None = None  # Its scheduler name; None if it is not given
+    percentage_of_nodes_to_score: component_config.Percent | None = (
+        None  # 0..100; None stands for the value of the whole document
+    )
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginArguments, ...] = ()
 

@@ -1,7 +1,6 @@
 """The effective configuration: profiles with every plugin, weight and argument filled in.
 
-Source:
-    scheduler-core spec, 4
+Source: scheduler-core spec, 4
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,29 +42,18 @@ A = TypeVar("A", bound=WireModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveProfile:
-    """A profile after defaults are merged: plugins, weights and arguments for the pods of one scheduler name.
-
-    Attributes:
-        percentage_of_nodes_to_score: 0..100; 0 examines all nodes, or an adaptive number with random relaxation
-            (`evaluate.sampled`).
-        points: Extension point -> names of its plugins in order. Every point has an entry.
-        weights: Plugin at `score` -> weight, in order.
-        args: Plugin -> arguments, for every plugin that takes arguments and runs at some point.
-    """
+    """A profile after defaults are merged: plugins, weights and arguments for the pods of one scheduler name."""
 
     scheduler_name: str
+    # 0..100; 0 examines all nodes, or an adaptive number with random relaxation (`evaluate.sampled`).
     percentage_of_nodes_to_score: int
+    # Extension point -> names of its plugins in order. Every point has an entry.
     points: Mapping[Point, tuple[str, ...]]
-    weights: Mapping[str, int]
-    args: Mapping[str, WireModel]
+    weights: Mapping[str, int]  # Plugin at `score` -> weight, in order
+    args: Mapping[str, WireModel]  # Plugin -> arguments, for every plugin that takes arguments and runs at some point
 
     def args_of(self, plugin: str, kind: type[A]) -> A:
-        """Return the arguments of a plugin, or the default arguments if it does not run in this profile.
-
-        Args:
-            plugin: Name of the plugin.
-            kind: Type of its arguments.
-        """
+        """Return the arguments of a plugin, or the default arguments if it does not run in this profile."""
         args = self.args.get(plugin, None)
         if args is None:
             return kind()
@@ -91,21 +79,13 @@ class EffectiveProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfiguration:
-    """A scheduler configuration after defaults are merged and checked.
+    """A scheduler configuration after defaults are merged and checked."""
 
-    Attributes:
-        pod_initial_backoff_seconds: First back-off of a pod whose attempt failed.
-        pod_max_backoff_seconds: Longest back-off.
-        profiles: At least one profile. Their scheduler names differ.
-        enable_profiling: Whether the profiles of the process are served.
-        ignored: Settings that have no effect, with the reason.
-    """
-
-    pod_initial_backoff_seconds: int
-    pod_max_backoff_seconds: int
-    profiles: tuple[EffectiveProfile, ...]
-    enable_profiling: bool = True
-    ignored: tuple[Ignored, ...] = ()
+    pod_initial_backoff_seconds: int  # First back-off of a pod whose attempt failed
+    pod_max_backoff_seconds: int  # Longest back-off
+    profiles: tuple[EffectiveProfile, ...]  # At least one profile. Their scheduler names differ.
+    enable_profiling: bool = True  # Whether the profiles of the process are served
+    ignored: tuple[Ignored, ...] = ()  # Settings that have no effect, with the reason
 
     def profile(self, scheduler_name: str) -> EffectiveProfile | None:
         """Return the profile that schedules pods of this scheduler name; None if there is none."""
@@ -142,8 +122,7 @@ def effective_configuration(text: bytes, catalogue: Catalogue = BUILT_IN) -> Eff
         InvalidInput: The text contains no configuration, or more than one.
         InvalidConfiguration: The configuration has problems; each has field, rule and value.
 
-    Source:
-        scheduler-core spec, 4, rules 1 to 5
+    Source: scheduler-core spec, 4, rules 1 to 5
     """
     document, place = configuration_document(text)
     written, problems = _whole(document)
@@ -212,7 +191,6 @@ def _effective_profile(
     """Return the effective profile, and the problems of its plugins.
 
     Args:
-        written: The profile as it is written.
         given: Plugin -> arguments that were written.
         share: percentageOfNodesToScore of a profile without its own value.
         catalogue: The plugins that the configuration may name.

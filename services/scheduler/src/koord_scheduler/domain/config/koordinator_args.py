@@ -18,21 +18,17 @@ from koord_scheduler.domain.config.kubernetes_args import CPU_AND_MEMORY, Scored
 
 
 class CoschedulingArgs(component_config.WireModel):
-    """Arguments of Coscheduling. `skip_check_schedule_cycle` is accepted without effect, as in Koordinator since v1.5.
+    """Arguments of Coscheduling. `skip_check_schedule_cycle` has no effect, as in Koordinator since v1.5."""
 
-    Attributes:
-        controller_workers: Accepted without effect: one task does this work.
-        default_timeout: Seconds that members wait at Permit for their gang, if the gang does not state it.
-        default_match_policy: Match policy of a gang that does not state one.
-        enable_preemption: Whether a gang may preempt other pods.
-        aware_network_topology: Whether gangs with a topology spec are placed by the network topology.
-    """
-
+    # Seconds that members wait at Permit for their gang, if the gang does not state it.
     default_timeout: component_config.Duration = 600.0
-    controller_workers: component_config.Positive = 1
+    controller_workers: component_config.Positive = 1  # Accepted without effect: one task does this work
     skip_check_schedule_cycle: component_config.Bool = False
-    enable_preemption: component_config.Bool = False
-    aware_network_topology: component_config.Bool = False
+    enable_preemption: component_config.Bool = False  # Whether a gang may preempt other pods
+    aware_network_topology: component_config.Bool = (
+        False  # Whether gangs with a topology spec are placed by the network topology
+    )
+    # Match policy of a gang that does not state one.
     default_match_policy: Literal["once-satisfied", "only-waiting", "waiting-and-running"] = "once-satisfied"
 
 
@@ -49,47 +45,39 @@ _UNLIMITED_GROUP: Final[Mapping[str, Quantity]] = {CPU: UNLIMITED, MEMORY: UNLIM
 
 
 class ElasticQuotaArgs(component_config.WireModel):
-    """Arguments of ElasticQuota. Times are in seconds.
+    """Arguments of ElasticQuota. Times are in seconds."""
 
-    Attributes:
-        delay_evict_time: How long a quota may use more than its runtime before its pods are evicted.
-        revoke_pod_interval: Interval between two checks of whether quotas use more than their runtime.
-        default_quota_group_max: Max of the default quota, which pods without a quota use.
-        system_quota_group_max: Max of the system quota.
-        quota_group_namespace: Namespace of the objects of the root, default and system quotas.
-        monitor_all_quotas: Whether pods of quotas that use more than their runtime are evicted. Also needs
-            `enable_runtime_quota`.
-        enable_check_parent_quota: Whether a pod must fit all ancestors of its quota, and not its quota alone.
-        enable_runtime_quota: Whether a quota is limited by its runtime, which lends what others leave. If not, by max.
-        enable_min_quota_scale: Whether mins of sibling quotas shrink together if the cluster has less than their sum.
-        disable_default_quota_preemption: Whether a pod of the default quota evicts no pod of its quota to get a place.
-        enable_queue_hint: Accepted without effect: a refused pod is always attempted again only if its quota admits it.
-        quota_snapshot_update_interval: Accepted without effect: a refused pod is compared with the present quotas.
-        hook_plugins: Hooks of Koordinator's quota manager. Accepted without effect: no hooks of quotas are called.
-    """
-
+    # How long a quota may use more than its runtime before its pods are evicted.
     delay_evict_time: component_config.Duration = 120.0
+    # Interval between two checks of whether quotas use more than their runtime.
     revoke_pod_interval: component_config.Duration = 1.0
+    # Max of the default quota, which pods without a quota use.
     default_quota_group_max: component_config.Resources = _UNLIMITED_GROUP
     system_quota_group_max: component_config.Resources = _UNLIMITED_GROUP
+    # Namespace of the objects of the root, default and system quotas.
     quota_group_namespace: component_config.Text = "koordinator-system"
+    # Whether pods of quotas that use more than their runtime are evicted. Also needs `enable_runtime_quota`.
     monitor_all_quotas: component_config.Bool = False
+    # Whether a pod must fit all ancestors of its quota, and not its quota alone.
     enable_check_parent_quota: component_config.Bool = False
+    # Whether a quota is limited by its runtime, which lends what others leave. If not, by max.
     enable_runtime_quota: component_config.Bool = True
+    # Whether mins of sibling quotas shrink together if the cluster has less than their sum.
     enable_min_quota_scale: component_config.Bool = True
+    # Whether a pod of the default quota evicts no pod of its quota to get a place.
     disable_default_quota_preemption: component_config.Bool = True
+    # Accepted without effect: a refused pod is always attempted again only if its quota admits it.
     enable_queue_hint: component_config.Bool = False
+    # Accepted without effect: a refused pod is compared with the present quotas.
     quota_snapshot_update_interval: component_config.Duration = 120.0
+    # Hooks of Koordinator's quota manager. Accepted without effect: no hooks of quotas are called.
     hook_plugins: tuple[HookPlugin, ...] = ()
 
 
 class SchedulingHintArgs(component_config.WireModel):
-    """Arguments of SchedulingHint.
+    """Arguments of SchedulingHint."""
 
-    Attributes:
-        max_hint_nodes: Maximum number of a pod's preferred nodes (in its hint annotation) that are tried.
-    """
-
+    # Maximum number of a pod's preferred nodes (in its hint annotation) that are tried.
     max_hint_nodes: component_config.Positive = 100
 
 
@@ -123,18 +111,12 @@ class NumaScoringStrategy(component_config.WireModel):
 
 
 class NodeNUMAResourceArgs(component_config.WireModel):
-    """Arguments of NodeNUMAResource.
+    """Arguments of NodeNUMAResource."""
 
-    Attributes:
-        default_cpu_bind_policy: CPU bind policy of LSE and LSR pods without the annotation. "": their CPUs are not
-            bound.
-        scoring_strategy: How nodes are scored.
-        numa_scoring_strategy: How NUMA zones of a node are scored.
-    """
-
+    # CPU bind policy of LSE and LSR pods without the annotation. "": their CPUs are not bound.
     default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = "FullPCPUs"
-    scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
-    numa_scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()
+    scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()  # How nodes are scored
+    numa_scoring_strategy: NumaScoringStrategy = NumaScoringStrategy()  # How NUMA zones of a node are scored
 
 
 _DEVICES: Final = tuple(WeightedResource(name=name) for name in (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA, FPGA))
@@ -179,92 +161,64 @@ def _at_least_a_second(seconds: float) -> float:
 
 
 class TypicalGpuPod(component_config.WireModel):
-    """One entry of a workload description: requests that many pods have in common, and how frequent such pods are.
+    """One entry of a workload description: requests that many pods have in common, and how frequent such pods are."""
 
-    Attributes:
-        milli_cpu: CPU request in milli-cores.
-        gpu_milli: Thousandths of each GPU; 1000 is a whole GPU.
-        num_gpu: Number of GPUs; 0: the pod uses none.
-        gpu_models: Allowed GPU models, joined by "|"; empty: any.
-        frequency: Fraction of all pods, above 0 and at most 1.
-    """
-
-    milli_cpu: component_config.NotNegative
-    gpu_milli: Annotated[int, component_config.within(0, 1000)] = 0
-    num_gpu: component_config.NotNegative = 0
-    gpu_models: component_config.Text = ""
-    frequency: Annotated[float, AfterValidator(_positive)]
+    milli_cpu: component_config.NotNegative  # CPU request in milli-cores
+    gpu_milli: Annotated[int, component_config.within(0, 1000)] = 0  # Thousandths of each GPU; 1000 is a whole GPU
+    num_gpu: component_config.NotNegative = 0  # Number of GPUs; 0: the pod uses none
+    gpu_models: component_config.Text = ""  # Allowed GPU models, joined by "|"; empty: any
+    frequency: Annotated[float, AfterValidator(_positive)]  # Fraction of all pods, above 0 and at most 1
 
 
 class TypicalPodLearning(component_config.WireModel):
-    """Settings by which the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster.
+    """Settings by which the scheduler learns the typical pods of GPU fragmentation from the pods of the cluster."""
 
-    Attributes:
-        window: Seconds. Pods that were created earlier do not count.
-        popularity_threshold_percent: The most frequent requests are typical until they cover this percentage of the
-            pods.
-        refresh_interval: Least number of seconds between two results.
-    """
-
-    window: component_config.Duration = 86_400.0
+    window: component_config.Duration = 86_400.0  # Seconds. Pods that were created earlier do not count.
+    # The most frequent requests are typical until they cover this percentage of the pods.
     popularity_threshold_percent: Annotated[int, component_config.within(1, 100)] = 95
+    # Least number of seconds between two results.
     refresh_interval: Annotated[component_config.Duration, AfterValidator(_at_least_a_second)] = 600.0
 
 
 class GpuFragmentation(component_config.WireModel):
-    """Settings of DeviceShare's scores by GPU fragmentation. Koordinator has no such scores; they are off by default.
-
-    Attributes:
-        policy: FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
-        weight: Weight beside the score of the scoring strategy, which has weight 1.
-        typical_pods: Requests that many pods have. If empty, they are learned from the pods of the cluster.
-        learning: Settings of this learning.
-    """
+    """DeviceShare's scores by GPU fragmentation. Koordinator has no such scores; they are off by default."""
 
     enabled: component_config.Bool = False
+    # FGD, or ExpectedFilling, which allocates more GPUs in the benchmark.
     policy: Literal["FGD", "ExpectedFilling"] = "FGD"
-    weight: component_config.Positive = 1
+    weight: component_config.Positive = 1  # Weight beside the score of the scoring strategy, which has weight 1
+    # Requests that many pods have. If empty, they are learned from the pods of the cluster.
     typical_pods: tuple[TypicalGpuPod, ...] = ()
-    learning: TypicalPodLearning = TypicalPodLearning()
+    learning: TypicalPodLearning = TypicalPodLearning()  # Settings of this learning
 
 
 class DeviceShareArgs(component_config.WireModel):
-    """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator.
-
-    Attributes:
-        scoring_strategy: How nodes and devices are scored.
-        disable_device_numa_topology_alignment: Whether devices are chosen without regard to NUMA topology policies.
-        gpu_shared_resource_templates_config: Where templates of shared GPU resources are, and what they apply to.
-        gpu_share_unsupported_models: Nodes with these GPU models refuse pods that request a part of a GPU.
-        gpu_fragmentation: Settings of the scores by GPU fragmentation.
-        enable_pcie_level_exclusive: Whether the exclusive policy PCIeLevel of the annotation `device-allocate-hint` has
-            its documented effect: only PCIe switches whose devices of the type are all unused. In Koordinator it has
-            no effect.
-    """
+    """Arguments of DeviceShare. `allocator` is accepted without effect, as in Koordinator."""
 
     allocator: component_config.Text = ""
-    scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()
+    scoring_strategy: DeviceScoringStrategy = DeviceScoringStrategy()  # How nodes and devices are scored
+    # Whether devices are chosen without regard to NUMA topology policies.
     disable_device_numa_topology_alignment: component_config.Bool = False
+    # Where templates of shared GPU resources are, and what they apply to.
     gpu_shared_resource_templates_config: GpuTemplates = GpuTemplates()
+    # Nodes with these GPU models refuse pods that request a part of a GPU.
     gpu_share_unsupported_models: tuple[DeviceModel, ...] = ()
-    gpu_fragmentation: GpuFragmentation = GpuFragmentation()
+    gpu_fragmentation: GpuFragmentation = GpuFragmentation()  # Settings of the scores by GPU fragmentation
+    # Whether the exclusive policy PCIeLevel of the annotation `device-allocate-hint` has its documented effect: only
+    # PCIe switches whose devices of the type are all unused. In Koordinator it has no effect.
     enable_pcie_level_exclusive: component_config.Bool = False
 
 
 class PreAllocationConfig(component_config.WireModel):
-    """Settings of pre-allocation: a Reservation takes the place of pods that are still running.
+    """Settings of pre-allocation: a Reservation takes the place of pods that are still running."""
 
-    Attributes:
-        enable_cluster_mode: Whether Reservations in cluster mode are placed. If not, they are rejected.
-        cluster_label_key: In cluster mode, only pods whose label with this key is "true" may lose their place.
-        cluster_priority_annotation_key: In cluster mode, pods with a greater integer in this annotation come first.
-        prefer_no_pre_allocated_pods: Whether a Reservation takes no pod's place on a node where it fits without,
-            unless it requires pre-allocation.
-    """
-
+    # Whether Reservations in cluster mode are placed. If not, they are rejected.
     enable_cluster_mode: component_config.Bool = False
+    # In cluster mode, only pods whose label with this key is "true" may lose their place.
     cluster_label_key: component_config.Text = "pod.koordinator.sh/is-pre-allocatable"
+    # In cluster mode, pods with a greater integer in this annotation come first.
     cluster_priority_annotation_key: component_config.Text = "pod.koordinator.sh/pre-allocatable-priority"
+    # Whether a Reservation takes no pod's place on a node where it fits without, unless it requires pre-allocation.
     prefer_no_pre_allocated_pods: component_config.Bool = False
 
 
@@ -273,16 +227,11 @@ class ReservationSelectorIndex(component_config.WireModel):
 
     In Koordinator, an index of Reservations has these keys. This scheduler needs no such index, and no outcome depends
     on the settings.
-
-    Attributes:
-        enabled: Whether anything is counted.
-        key_prefixes: Keys with one of these prefixes count as indexed.
-        keys: Further keys that count as indexed.
     """
 
-    enabled: component_config.Bool = False
-    key_prefixes: tuple[component_config.Text, ...] = ()
-    keys: tuple[component_config.Text, ...] = ()
+    enabled: component_config.Bool = False  # Whether anything is counted
+    key_prefixes: tuple[component_config.Text, ...] = ()  # Keys with one of these prefixes count as indexed
+    keys: tuple[component_config.Text, ...] = ()  # Further keys that count as indexed
 
     def has(self, key: str) -> bool:
         """Return whether a label key counts as indexed. Always False if `enabled` is False."""
@@ -311,36 +260,30 @@ def _extended_group(group: str) -> str:
 
 
 class ReservationArgs(component_config.WireModel):
-    """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default.
+    """Arguments of the plugin Reservation. Durations are in seconds; 0 stands for the default."""
 
-    Attributes:
-        enable_preemption: Whether the plugin may evict pods if a Reservation, or a pod that it concerns, finds no
-            feasible node. If not, no plugin evicts pods for a Reservation.
-        min_candidate_nodes_percentage: Percentage of all nodes that such a preemption examines.
-        min_candidate_nodes_absolute: Number of nodes that it examines at least.
-        controller_workers: Accepted without effect: one task does this work.
-        gc_duration_seconds: How long an ended Reservation is kept. It is deleted earlier if its node is gone.
-        gc_interval_seconds: Least time between two checks of whether an ended Reservation is to be deleted.
-        resync_interval_seconds: Accepted without effect: the log brings every change of a Reservation.
-        disable_garbage_collection: Whether ended Reservations are never deleted.
-        pre_allocation_config: Settings of Reservations that take the place of running pods.
-        ignored_resources: Resources that the plugin's filter does not compare.
-        ignored_resource_groups: Domains of such resources, for example `example.com`.
-        reservation_selector_index: Label keys for metrics.
-    """
-
+    # Whether the plugin may evict pods if a Reservation, or a pod that it concerns, finds no feasible node. If not, no
+    # plugin evicts pods for a Reservation.
     enable_preemption: component_config.Bool = False
-    min_candidate_nodes_percentage: component_config.Percent = 10
-    min_candidate_nodes_absolute: component_config.NotNegative = 100
-    controller_workers: component_config.Positive = 1
+    min_candidate_nodes_percentage: component_config.Percent = (
+        10  # Percentage of all nodes that such a preemption examines
+    )
+    min_candidate_nodes_absolute: component_config.NotNegative = 100  # Number of nodes that it examines at least
+    controller_workers: component_config.Positive = 1  # Accepted without effect: one task does this work
+    # How long an ended Reservation is kept. It is deleted earlier if its node is gone.
     gc_duration_seconds: component_config.NotNegative = 86_400
+    # Least time between two checks of whether an ended Reservation is to be deleted.
     gc_interval_seconds: component_config.NotNegative = 60
+    # Accepted without effect: the log brings every change of a Reservation.
     resync_interval_seconds: component_config.NotNegative = 60
-    disable_garbage_collection: component_config.Bool = False
+    disable_garbage_collection: component_config.Bool = False  # Whether ended Reservations are never deleted
+    # Settings of Reservations that take the place of running pods.
     pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
+    # Resources that the plugin's filter does not compare.
     ignored_resources: tuple[Annotated[component_config.Text, AfterValidator(_extended)], ...] = ()
+    # Domains of such resources, for example `example.com`.
     ignored_resource_groups: tuple[Annotated[component_config.Text, AfterValidator(_extended_group)], ...] = ()
-    reservation_selector_index: ReservationSelectorIndex = ReservationSelectorIndex()
+    reservation_selector_index: ReservationSelectorIndex = ReservationSelectorIndex()  # Label keys for metrics
 
     @field_validator("gc_duration_seconds", mode="after")
     @classmethod
@@ -371,67 +314,54 @@ def _known_estimator(name: str) -> str:
 
 
 class AggregatedArgs(component_config.WireModel):
-    """Percentiles of usage that LoadAwareScheduling uses instead of averages. With an empty type, it uses the average.
+    """Percentiles of usage that LoadAwareScheduling uses; with an empty type, it uses the average."""
 
-    Attributes:
-        usage_thresholds: Thresholds of the filter in percent, by resource.
-        usage_aggregation_type: Percentile that the filter compares.
-        usage_aggregated_duration: Period of this percentile in seconds; 0 for the longest recorded period.
-        score_aggregation_type: Percentile that the score uses.
-        score_aggregated_duration: Period of this percentile in seconds; 0 for the longest recorded period.
-    """
-
-    usage_thresholds: component_config.Percents = {}
-    usage_aggregation_type: AggregationType = ""
+    usage_thresholds: component_config.Percents = {}  # Thresholds of the filter in percent, by resource
+    usage_aggregation_type: AggregationType = ""  # Percentile that the filter compares
+    # Period of this percentile in seconds; 0 for the longest recorded period.
     usage_aggregated_duration: component_config.Duration = 0.0
-    score_aggregation_type: AggregationType = ""
+    score_aggregation_type: AggregationType = ""  # Percentile that the score uses
+    # Period of this percentile in seconds; 0 for the longest recorded period.
     score_aggregated_duration: component_config.Duration = 0.0
 
 
 class LoadAwareSchedulingArgs(component_config.WireModel):
     """Arguments of LoadAwareScheduling. Thresholds and factors are percentages by resource.
 
-    Attributes:
-        filter_expired_node_metrics: Whether the filter acts on a last report that is too old. If not, it uses it.
-        node_metric_expiration_seconds: Age at which a report is too old.
-        enable_schedule_when_node_metrics_expired: How it acts: True passes the node, False refuses it.
-        dominant_resource_weight: Weight of the least score among all resources.
-        resource_weights: Weight of each resource in the score.
-        usage_thresholds: Usage of a node, with the pod, above which the filter refuses the node.
-        prod_usage_thresholds: The same for koord-prod pods, compared with the usage of such pods alone. If empty,
-            `usage_thresholds` apply to them as well.
-        prod_usage_include_sys: Whether usage by the system counts as usage of koord-prod pods.
-        score_according_prod_usage: Whether nodes are scored for koord-prod pods by the usage of such pods alone.
-        estimator: How the usage of a pod is estimated, one of `ESTIMATORS`.
-        estimated_scaling_factors: Estimated usage in percent of the larger one of request and limit.
-        estimated_seconds_after_pod_scheduled: Length of the window after scheduling in which a pod's estimate always
-            counts; None for no window.
-        estimated_seconds_after_initialized: Length of the window after initialization, which replaces the other one
-            once the pod is initialized; None to keep the other one.
-        allow_customize_estimation: Whether annotations of a pod may override how it is estimated.
-        supported_resources: Resources that are considered besides those that other arguments name.
-        aggregated: Percentiles to use; None for averages only.
-
-    Source:
-        scheduler-core spec, 4.1
+    Source: scheduler-core spec, 4.1
     """
 
+    # Whether the filter acts on a last report that is too old. If not, it uses it.
     filter_expired_node_metrics: component_config.Bool = True
-    node_metric_expiration_seconds: component_config.Positive = 180
-    enable_schedule_when_node_metrics_expired: component_config.Bool = False
-    dominant_resource_weight: component_config.Percent = 0
-    resource_weights: component_config.Weights = {}
-    usage_thresholds: component_config.Percents = {}
+    node_metric_expiration_seconds: component_config.Positive = 180  # Age at which a report is too old
+    enable_schedule_when_node_metrics_expired: component_config.Bool = (
+        False  # How it acts: True passes the node, False refuses it
+    )
+    dominant_resource_weight: component_config.Percent = 0  # Weight of the least score among all resources
+    resource_weights: component_config.Weights = {}  # Weight of each resource in the score
+    usage_thresholds: component_config.Percents = {}  # Usage of a node, with the pod, above which the filter refuses the node
+    # The same for koord-prod pods, compared with the usage of such pods alone. If empty, `usage_thresholds` apply to
+    # them as well.
     prod_usage_thresholds: component_config.Percents = {}
-    prod_usage_include_sys: component_config.Bool = False
+    prod_usage_include_sys: component_config.Bool = (
+        False  # Whether usage by the system counts as usage of koord-prod pods
+    )
+    # Whether nodes are scored for koord-prod pods by the usage of such pods alone.
     score_according_prod_usage: component_config.Bool = False
+    # How the usage of a pod is estimated, one of `ESTIMATORS`.
     estimator: Annotated[component_config.Text, AfterValidator(_known_estimator)] = ""
-    estimated_scaling_factors: component_config.Weights = {}
+    estimated_scaling_factors: component_config.Weights = {}  # Estimated usage in percent of the larger one of request and limit
+    # Length of the window after scheduling in which a pod's estimate always counts; None for no window.
     estimated_seconds_after_pod_scheduled: component_config.NotNegative | None = None
+    # Length of the window after initialization, which replaces the other one once the pod is initialized; None to keep
+    # the other one.
     estimated_seconds_after_initialized: component_config.NotNegative | None = None
-    allow_customize_estimation: component_config.Bool = False
+    allow_customize_estimation: component_config.Bool = (
+        False  # Whether annotations of a pod may override how it is estimated
+    )
+    # Resources that are considered besides those that other arguments name.
     supported_resources: tuple[component_config.Text, ...] = ()
-    aggregated: AggregatedArgs | None = None
+    aggregated: AggregatedArgs | None = None  # Percentiles to use; None for averages only
 
     @field_validator("resource_weights", mode="after")
     @classmethod

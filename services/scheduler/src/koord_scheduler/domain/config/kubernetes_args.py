@@ -1,7 +1,6 @@
 """Arguments of the plugins that come from Kubernetes.
 
-Source:
-    scheduler-core spec, 4.1
+Source: scheduler-core spec, 4.1
 """
 
 from collections.abc import Sequence
@@ -33,15 +32,10 @@ ScoredResources = Annotated[tuple[WeightedResource, ...], AfterValidator(_or_cpu
 
 
 class UtilizationPoint(component_config.WireModel):
-    """One point of the score function of RequestedToCapacityRatio.
+    """One point of the score function of RequestedToCapacityRatio."""
 
-    Attributes:
-        utilization: Used share of the capacity, 0..100 percent.
-        score: Score at this utilization, 0..10.
-    """
-
-    utilization: component_config.Percent
-    score: component_config.TenthScore
+    utilization: component_config.Percent  # Used share of the capacity, 0..100 percent
+    score: component_config.TenthScore  # Score at this utilization, 0..10
 
 
 def _rising(shape: Sequence[UtilizationPoint]) -> Sequence[UtilizationPoint]:
@@ -87,16 +81,11 @@ def _is_domain(group: str) -> str:
 
 
 class NodeResourcesFitArgs(component_config.WireModel):
-    """Arguments of NodeResourcesFit.
+    """Arguments of NodeResourcesFit."""
 
-    Attributes:
-        scoring_strategy: How nodes are scored.
-        ignored_resources: Resources that the filter does not compare.
-        ignored_resource_groups: Domains of resources that the filter does not compare.
-    """
-
-    scoring_strategy: FitScoringStrategy = FitScoringStrategy()
-    ignored_resources: tuple[component_config.Text, ...] = ()
+    scoring_strategy: FitScoringStrategy = FitScoringStrategy()  # How nodes are scored
+    ignored_resources: tuple[component_config.Text, ...] = ()  # Resources that the filter does not compare
+    # Domains of resources that the filter does not compare.
     ignored_resource_groups: tuple[Annotated[component_config.Text, AfterValidator(_is_domain)], ...] = ()
 
 
@@ -107,26 +96,21 @@ class NodeResourcesBalancedAllocationArgs(component_config.WireModel):
 
 
 class InterPodAffinityArgs(component_config.WireModel):
-    """Arguments of InterPodAffinity.
+    """Arguments of InterPodAffinity."""
 
-    Attributes:
-        hard_pod_affinity_weight: Score weight of a running pod's required affinity that matches the new pod, 0..100.
-        ignore_preferred_terms_of_existing_pods: Whether only the new pod's preferred terms count.
-    """
-
+    # Score weight of a running pod's required affinity that matches the new pod, 0..100.
     hard_pod_affinity_weight: component_config.Percent = 1
-    ignore_preferred_terms_of_existing_pods: component_config.Bool = False
+    ignore_preferred_terms_of_existing_pods: component_config.Bool = (
+        False  # Whether only the new pod's preferred terms count
+    )
 
 
 class PodTopologySpreadArgs(component_config.WireModel):
-    """Arguments of PodTopologySpread.
+    """Arguments of PodTopologySpread."""
 
-    Attributes:
-        defaulting_type: System: built-in default constraints; List: those of `default_constraints`.
-        default_constraints: Constraints for pods without their own. Their selectors are deduced for each pod.
-    """
-
+    # System: built-in default constraints; List: those of `default_constraints`.
     defaulting_type: Literal["System", "List"] = "System"
+    # Constraints for pods without their own. Their selectors are deduced for each pod.
     default_constraints: tuple[component_config.DefaultConstraint, ...] = ()
 
     @field_validator("default_constraints", mode="after")
@@ -156,12 +140,9 @@ class PodTopologySpreadArgs(component_config.WireModel):
 
 
 class NodeAffinityArgs(component_config.WireModel):
-    """Arguments of NodeAffinity.
+    """Arguments of NodeAffinity."""
 
-    Attributes:
-        added_affinity: Affinity that applies to every pod besides its own; None for none.
-    """
-
+    # Affinity that applies to every pod besides its own; None for none.
     added_affinity: component_config.AddedNodeAffinity | None = None
 
 
@@ -183,12 +164,7 @@ class DefaultPreemptionArgs(component_config.WireModel):
 
 
 class VolumeBindingArgs(component_config.WireModel):
-    """Arguments of VolumeBinding.
+    """Arguments of VolumeBinding."""
 
-    Attributes:
-        bind_timeout_seconds: Longest time for binding volumes, in seconds.
-        shape: Score as a function of capacity. Accepted without effect: free storage is not scored.
-    """
-
-    bind_timeout_seconds: component_config.NotNegative = 600
-    shape: Shape | None = None
+    bind_timeout_seconds: component_config.NotNegative = 600  # Longest time for binding volumes, in seconds
+    shape: Shape | None = None  # Score as a function of capacity. Accepted without effect: free storage is not scored.

@@ -19,33 +19,20 @@ from koord_scheduler.domain.framework.plugin import Point
 
 
 class NamedPlugin(NamedTuple):
-    """One entry of an `enabled` or `disabled` list below `plugins`.
+    """One entry of an `enabled` or `disabled` list below `plugins`."""
 
-    Attributes:
-        path: Path of the entry in the document.
-        point: Extension point of the list; None for multiPoint.
-        name: Name of the plugin.
-        is_enabled: True in a list `enabled`, False in a list `disabled`.
-    """
-
-    path: str
-    point: Point | None
+    path: str  # Path of the entry in the document
+    point: Point | None  # Extension point of the list; None for multiPoint
     name: str
-    is_enabled: bool
+    is_enabled: bool  # True in a list `enabled`, False in a list `disabled`
 
 
 class NamedArguments(NamedTuple):
-    """One entry of `pluginConfig`: a plugin name with its arguments.
+    """One entry of `pluginConfig`: a plugin name with its arguments."""
 
-    Attributes:
-        path: Path of the entry in the document.
-        name: Name of the plugin.
-        args: The arguments; None if they are not a JSON object.
-    """
-
-    path: str
+    path: str  # Path of the entry in the document
     name: str
-    args: Mapping[str, object] | None
+    args: Mapping[str, object] | None  # The arguments; None if they are not a JSON object
 
 
 def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -87,15 +74,10 @@ def _list(value: object) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The plugins of one profile after its changes are merged with the defaults.
+    """The plugins of one profile after its changes are merged with the defaults."""
 
-    Attributes:
-        order: Extension point -> names of its plugins in order.
-        weights: Scoring plugin -> weight.
-    """
-
-    order: Mapping[Point, tuple[str, ...]]
-    weights: Mapping[str, int]
+    order: Mapping[Point, tuple[str, ...]]  # Extension point -> names of its plugins in order
+    weights: Mapping[str, int]  # Scoring plugin -> weight
 
 
 def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[InvalidInput]]:

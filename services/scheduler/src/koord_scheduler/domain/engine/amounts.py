@@ -3,8 +3,7 @@
 This is the usual case: the pod has no host ports, no load thresholds and no constraints on pods elsewhere. A trial that
 calls every plugin gives the same answer (tested), but takes ten times as long.
 
-Source:
-    scheduler-core spec, 1.3, 6 (3)
+Source: scheduler-core spec, 1.3, 6 (3)
 """
 
 from collections.abc import Iterable
@@ -21,12 +20,9 @@ from koord_scheduler.domain.framework.plugin import declares
 
 
 class Needs(NamedTuple):
-    """The free amounts that a node must have for a pod.
+    """The free amounts that a node must have for a pod."""
 
-    Attributes:
-        amounts: (resource column of `NodeColumns`, amount) of each resource that the fit filter compares.
-    """
-
+    # (resource column of `NodeColumns`, amount) of each resource that the fit filter compares.
     amounts: tuple[tuple[int, int], ...]
 
     def left(self, nodes: NodeColumns, row: int, rivals: Iterable[PodInfo] = ()) -> dict[int, int]:
@@ -35,8 +31,6 @@ class Needs(NamedTuple):
         The pod fits if no amount is negative.
 
         Args:
-            nodes: All nodes.
-            row: Position of the node in the node columns.
             rivals: Further pods that count on the node, such as nominated ones.
         """
         left = {column: nodes.free.item(column, row) - amount for column, amount in self.amounts}
@@ -61,8 +55,6 @@ def only_amounts_refuse(engine: Engine, subject: Subject, accounting: NodeAccoun
     If True, a trial may add and subtract amounts instead of calling every plugin.
 
     Args:
-        engine: The plugins of the pod's profile.
-        subject: The subject of the pod.
         accounting: The node accounting. Its followers (plugins with sums of their own) state whether these sums may
             refuse the pod.
     """
@@ -86,7 +78,6 @@ def move(left: dict[int, int], pod_info: PodInfo, sign: int) -> None:
 
     Args:
         left: Resource column -> free amount; changed in place.
-        pod_info: The pod.
         sign: 1 if the pod leaves the node, -1 if it comes.
     """
     for column, amount in pod_info.demand.taken:

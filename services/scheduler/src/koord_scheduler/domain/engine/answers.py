@@ -24,26 +24,18 @@ CODE_MASK: Final = (1 << CODE_BITS) - 1
 
 
 class Refusals(NamedTuple):
-    """The nodes that one plugin refuses for one reason.
-
-    Attributes:
-        plugin: Name of the plugin.
-        reason: Phrase for users.
-        rows: Positions of the nodes, ascending, shape (K,).
-        is_resolvable: Whether the nodes may become feasible if pods leave them.
-    """
+    """The nodes that one plugin refuses for one reason."""
 
     plugin: str
-    reason: str
-    rows: Rows
-    is_resolvable: bool
+    reason: str  # Phrase for users
+    rows: Rows  # Positions of the nodes, ascending, shape (K,)
+    is_resolvable: bool  # Whether the nodes may become feasible if pods leave them
 
 
 def refused_by(index: int, codes: IntArray, statuses: IntArray) -> IntArray:
     """Return the filter statuses after one more filter. A feasible node that this filter refuses gets its status.
 
     Args:
-        index: Index of the filter in the profile's filters.
         codes: Code of the filter for each node, int64 (K,); 0 passes.
         statuses: Filter status of each node before, int64 (K,).
     """
@@ -57,9 +49,6 @@ def refusals_of(
 
     Args:
         statuses: Filter status of every position, int64 (N,).
-        filters: The filters of the profile.
-        pod: Equivalence class of the pods.
-        nodes: All nodes.
     """
     found: list[Refusals] = []
     for status in row_list(np.unique(statuses[statuses > FEASIBLE])):
@@ -84,9 +73,6 @@ def explained(
 
     Args:
         counts: Filter status -> number of nodes.
-        filters: The filters of the profile.
-        pod: Equivalence class of the pods.
-        nodes: All nodes.
     """
     excluded = [0] * len(filters)
     reasons: list[dict[str, int]] = [{} for _ in filters]
@@ -147,7 +133,6 @@ class RowAnswers:
         """Store a plugin's raw scores for some nodes.
 
         Args:
-            index: Index of the plugin in the profile's scores.
             rows: Positions of the nodes, shape (K,).
             values: Raw scores, int64 (K,); None if all are 0.
         """
@@ -163,9 +148,6 @@ class RowAnswers:
 class Answers:
     """Calls the filters and scores of one profile, and caches the results that depend on the shape of nodes alone.
 
-    Attributes:
-        asked: Which filters and scores apply to each class of pods.
-
     Args:
         keep: Whether results are cached between cycles.
     """
@@ -174,7 +156,7 @@ class Answers:
         self._keep = keep
         self.nodes = nodes
         self.profile = profile
-        self.asked = AskedPlugins(profile)
+        self.asked = AskedPlugins(profile)  # Which filters and scores apply to each class of pods
         self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
@@ -241,10 +223,7 @@ class Answers:
         The filter status of a node names the first plugin that refuses it.
 
         Args:
-            reads: Which plugins to call.
-            pod: Equivalence class of the pods.
             rows: Positions of the nodes, shape (K,).
-            into: Where the results are stored.
         """
         filters, scores = self.asked.of(pod).by_reads[reads]
         nodes = self.nodes

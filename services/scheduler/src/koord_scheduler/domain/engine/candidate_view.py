@@ -5,8 +5,7 @@ Indexes find the candidates instead (`candidates`). NodeAffinity refuses all oth
 filter refuses. The number of the latter is the same for all pods with the same tolerations and is cached (`_Earlier`).
 The result, including the explanation, equals that of a view (tested).
 
-Source:
-    scheduler-core spec, 12.2 a
+Source: scheduler-core spec, 12.2 a
 """
 
 from collections import OrderedDict
@@ -51,21 +50,16 @@ _KEPT: Final = 64
 
 
 class _Earlier:
-    """The answers of the filters before NodeAffinity about every node, for all pods with the same tolerations.
-
-    Attributes:
-        status: Filter status of each row, int64 (N,), see `views.refusals`.
-        counts: Filter status -> number of rows.
-        told: Number of candidates, all of them feasible -> the exclusions of all other nodes.
-    """
+    """The answers of the filters before NodeAffinity about every node, for all pods with the same tolerations."""
 
     def __init__(self, nodes: NodeColumns, filters: Sequence[FilterPlugin], pod: PodClass) -> None:
         self._nodes = nodes
         self._filters = filters
         self._pod = pod
         self._position = -1
-        self.status: IntArray = np.zeros(0, np.int64)
-        self.counts: dict[int, int] = {}
+        self.status: IntArray = np.zeros(0, np.int64)  # Filter status of each row, int64 (N,), see `views.refusals`
+        self.counts: dict[int, int] = {}  # Filter status -> number of rows
+        # Number of candidates, all of them feasible -> the exclusions of all other nodes.
         self.told: dict[int, list[PluginExclusion]] = {}
 
     def refresh(self) -> None:
@@ -100,18 +94,13 @@ class _Earlier:
 
 
 class _Later(NamedTuple):
-    """The plugins that are asked about the candidates of a class of pods.
+    """The plugins that are asked about the candidates of a class of pods."""
 
-    Attributes:
-        filters: Filters from NodeSelectorFilter on, with their places in the profile.
-        row_filters: The same filters, for one row; None if one of them needs arrays.
-        scores: Places of the scores that are asked.
-        row_scores: Each score of the profile, for one row; None if it needs arrays or is not asked.
-    """
-
-    filters: list[tuple[int, FilterPlugin]]
+    filters: list[tuple[int, FilterPlugin]]  # Filters from NodeSelectorFilter on, with their places in the profile
+    # The same filters, for one row; None if one of them needs arrays.
     row_filters: list[tuple[int, RowFilterPlugin]] | None
-    scores: frozenset[int]
+    scores: frozenset[int]  # Places of the scores that are asked
+    # Each score of the profile, for one row; None if it needs arrays or is not asked.
     row_scores: list[RowScorePlugin | None]
 
 

@@ -60,7 +60,6 @@ class FreeIndex:
 
         Args:
             demand: (resource column of `NodeColumns`, amount) of each resource that must be free.
-            most: Maximum number of nodes to return.
         """
         fewest: list[set[int]] | None = None
         for column, amount in demand:

@@ -26,45 +26,24 @@ from koord_scheduler.domain.framework.cross_node_points import (
 
 
 class Choice(NamedTuple):
-    """The best nodes that a search found, and why the other nodes were refused.
+    """The best nodes that a search found, and why the other nodes were refused."""
 
-    Attributes:
-        feasible: Number of feasible nodes.
-        best: Positions of the best nodes, best first.
-        top: Names and scores of the best nodes, for the explanation.
-        exclusions: Number of refused nodes by plugin and reason.
-    """
-
-    feasible: int
-    best: list[int]
-    top: list[NodeScore]
-    exclusions: list[PluginExclusion]
+    feasible: int  # Number of feasible nodes
+    best: list[int]  # Positions of the best nodes, best first
+    top: list[NodeScore]  # Names and scores of the best nodes, for the explanation
+    exclusions: list[PluginExclusion]  # Number of refused nodes by plugin and reason
 
 
 class DomainFilters(NamedTuple):
-    """Cross-node filters and scores of a subject whose results depend only on a node's value of one label.
-
-    Attributes:
-        label: The label.
-        filters: (name of the plugin, filter).
-        scores: (name of the plugin, score, weight).
-    """
+    """Cross-node filters and scores of a subject whose results depend only on a node's value of one label."""
 
     label: LabelColumn
-    filters: Sequence[tuple[str, DomainFilter]]
-    scores: Sequence[tuple[str, DomainScore, int]]
+    filters: Sequence[tuple[str, DomainFilter]]  # (name of the plugin, filter)
+    scores: Sequence[tuple[str, DomainScore, int]]  # (name of the plugin, score, weight)
 
 
 class CrossNodeFilters:
-    """The cross-node filters and scores for pods of one subject. They are made again when a plugin's version grows.
-
-    Attributes:
-        version: Sum of the versions of the plugins when the filters were made. Versions only grow.
-        filters: (name of the plugin, filter).
-        scores: (name of the plugin, score, weight).
-        by_domain: The same filters and scores if all of their results depend only on a node's value of one label;
-            otherwise None.
-    """
+    """The cross-node filters and scores for pods of one subject. They are made again when a plugin's version grows."""
 
     __slots__ = ("by_domain", "filters", "scores", "version")
 
@@ -74,9 +53,11 @@ class CrossNodeFilters:
         filters: Sequence[tuple[str, CrossNodeFilter]] = (),
         scores: Sequence[tuple[str, CrossNodeScore, int]] = (),
     ) -> None:
-        self.version = version
-        self.filters = filters
-        self.scores = scores
+        self.version = version  # Sum of the versions of the plugins when the filters were made. Versions only grow.
+        self.filters = filters  # (name of the plugin, filter)
+        self.scores = scores  # (name of the plugin, score, weight)
+        # The same filters and scores if all of their results depend only on a node's value of one label; otherwise
+        # None.
         self.by_domain = self._by_domain()
 
     def __bool__(self) -> bool:
@@ -106,10 +87,8 @@ def best_by_domain(view: View, cross_node: DomainFilters, seed: int, count: int)
     nodes. Then the caller examines every node.
 
     Args:
-        view: Filter and score results of the pod's class.
         cross_node: Filters and scores that give all nodes of a domain the same result.
         seed: Hash of the pod, 64 bits, which decides among equal totals (`ranking`).
-        count: Number of nodes to return.
     """
     if len(cross_node.label.texts) > MOST_DOMAINS:
         return None

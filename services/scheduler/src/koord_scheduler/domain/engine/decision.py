@@ -15,29 +15,18 @@ from koord_scheduler.domain.columns.node_columns import Rows
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The engine found a node for the pod.
-
-    Attributes:
-        node: Name of the node.
-        row: Position of the node in the node columns.
-        explanation: Why this node: its scores, and how many nodes were refused for which reasons.
-    """
+    """The engine found a node for the pod."""
 
     node: str
     row: int
-    explanation: PlacementExplanation
+    explanation: PlacementExplanation  # Why this node: its scores, and how many nodes were refused for which reasons
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The engine found no feasible node for the pod.
+    """The engine found no feasible node for the pod."""
 
-    Attributes:
-        message: One sentence for the user.
-        explanation: Which plugin refused how many nodes.
-    """
-
-    message: str
-    explanation: PlacementExplanation
+    message: str  # One sentence for the user
+    explanation: PlacementExplanation  # Which plugin refused how many nodes
 
 
 Decision = Placed | Unschedulable
@@ -50,8 +39,7 @@ def fit_error(explanation: PlacementExplanation) -> str:
     entry with its number of nodes. The entries are sorted as texts. If no node was considered, the sentence says that
     the cluster has no nodes.
 
-    Source:
-        scheduler-core spec, 1.4
+    Source: scheduler-core spec, 1.4
     """
     if explanation.nodes_considered == 0:
         return "0/0 nodes are available: the cluster has no nodes."
@@ -65,23 +53,16 @@ def fit_error(explanation: PlacementExplanation) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
-    """Limits of one attempt: which nodes are candidates, and which of them are tried first.
+    """Limits of one attempt: which nodes are candidates, and which of them are tried first."""
 
-    Attributes:
-        rows: Positions of the candidate nodes, ascending; None for all nodes.
-        preferred: Positions of nodes. The first of them that is feasible is taken without scoring.
-        barred: Positions of nodes that have no room for the pod beside the pods nominated to them. They are refused.
-        first: Positions of nodes that outrank all others. If one is feasible, no others are examined.
-        plugin: Names of the plugins that restrict the nodes, for explanations.
-        reason: Why these plugins restrict the nodes, for explanations; empty if they give no reason.
-    """
-
-    rows: Rows | None = None
-    preferred: tuple[int, ...] = ()
+    rows: Rows | None = None  # Positions of the candidate nodes, ascending; None for all nodes
+    preferred: tuple[int, ...] = ()  # Positions of nodes. The first of them that is feasible is taken without scoring.
+    # Positions of nodes that have no room for the pod beside the pods nominated to them. They are refused.
     barred: tuple[int, ...] = ()
+    # Positions of nodes that outrank all others. If one is feasible, no others are examined.
     first: tuple[int, ...] = ()
-    plugin: str = ""
-    reason: str = ""
+    plugin: str = ""  # Names of the plugins that restrict the nodes, for explanations
+    reason: str = ""  # Why these plugins restrict the nodes, for explanations; empty if they give no reason
 
     @property
     def looks_everywhere(self) -> bool:
@@ -93,34 +74,24 @@ UNRESTRICTED: Final = Restriction()
 
 
 class ScoredAs(NamedTuple):
-    """The feasible nodes that are scored, and the copy of the pod for which they are scored.
+    """The feasible nodes that are scored, and the copy of the pod for which they are scored."""
 
-    Attributes:
-        subject: The subject of the copy.
-        rows: Positions of the nodes to score, ascending.
-        left_out: Plugin -> number of feasible nodes that it excluded from scoring.
-    """
-
-    subject: Subject
-    rows: Rows
-    left_out: Mapping[str, int]
+    subject: Subject  # The subject of the copy
+    rows: Rows  # Positions of the nodes to score, ascending
+    left_out: Mapping[str, int]  # Plugin -> number of feasible nodes that it excluded from scoring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimisations:
-    """Switches of the engine's optimisations, for tests and measurements.
+    """Switches of the engine's optimisations, for tests and measurements."""
 
-    Attributes:
-        dynamic_index: Find few candidate nodes with indexes and evaluate only these.
-        equivalence_classes: Cache results for pods of one equivalence class. If off, every cycle evaluates all nodes.
-        least_family: Number of similar pod equivalence classes from which they share an evaluation of each node.
-            Without `equivalence_classes`, no classes share one.
-        random_relaxation: Stop a search when further nodes have no better score. This changes outcomes, see `sampled`.
-    """
-
-    dynamic_index: bool = True
+    dynamic_index: bool = True  # Find few candidate nodes with indexes and evaluate only these
+    # Cache results for pods of one equivalence class. If off, every cycle evaluates all nodes.
     equivalence_classes: bool = True
+    # Number of similar pod equivalence classes from which they share an evaluation of each node. Without
+    # `equivalence_classes`, no classes share one.
     least_family: int = 8
+    # Stop a search when further nodes have no better score. This changes outcomes, see `sampled`.
     random_relaxation: bool = False
 
 

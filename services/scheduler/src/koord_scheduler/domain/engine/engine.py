@@ -99,10 +99,8 @@ class Engine:
         """Return the feasible node with the best total score, or why no node is feasible.
 
         Args:
-            subject: The subject of the pod.
             uid: Uid of the pod. Its hash with the node's name decides between equal totals, the same in a replay.
             based_on: Positions of the log that the state contains.
-            restriction: Which nodes are candidates and which are preferred.
 
         Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 13.
         """
@@ -140,11 +138,8 @@ class Engine:
         """Choose a node like `decide`, if plugins show different copies of the pod to nodes. Nothing is cached.
 
         Args:
-            subject: The subject of the pod itself.
             parts: (subject of a copy, positions of the nodes that see this copy); each node occurs once.
-            uid: Uid of the pod.
             based_on: Positions of the log that the state contains.
-            restriction: Which nodes are candidates and which are preferred.
             scored_as: Takes the feasible nodes' positions, ascending, and returns what is scored. Called if two or more
                 are feasible and none is preferred. If it returns a `Rejection`, that is the result.
 

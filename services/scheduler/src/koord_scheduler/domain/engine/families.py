@@ -18,17 +18,11 @@ _MOST_FAMILIES: Final = 16
 
 
 class _Read(NamedTuple):
-    """How a class follows from nodes.
+    """How a class follows from nodes."""
 
-    Attributes:
-        key: Equal for classes of one family.
-        shared: What it shares with the family.
-        own: What it does not share.
-    """
-
-    key: Hashable
-    shared: Shared
-    own: Own
+    key: Hashable  # Equal for classes of one family
+    shared: Shared  # What it shares with the family
+    own: Own  # What it does not share
 
 
 class Families:

@@ -31,44 +31,24 @@ _MOST_UNUSED: Final = 1024
 
 
 class Shared(NamedTuple):
-    """Results and functions that all pod equivalence classes of a family share.
+    """Results and functions that all pod equivalence classes of a family share."""
 
-    Attributes:
-        pod: One class of the family. All classes have the same results of plugins that read the shape of nodes.
-        filters: (number that gives a filter status if a code is added, function from a row to a code) of each filter.
-        scores: (index in the profile's scores, function from a row to a raw score, weight) of each score that does not
-            normalize.
-        shape_scores: (index in the profile's scores, weight) of each score by node shape that does not normalize.
-        raws: For each score that normalizes: its index in the profile's scores, and a function from a row to its raw
-            score. None if the plugin reads the shape of nodes.
-        states: Functions from a row to a state of the node. Each class computes its own results from these states.
-    """
-
-    pod: PodClass
+    pod: PodClass  # One class of the family. All classes have the same results of plugins that read the shape of nodes.
+    # (number that gives a filter status if a code is added, function from a row to a code) of each filter.
     filters: list[tuple[int, RowFunction]]
+    # (index in the profile's scores, function from a row to a raw score, weight) of each score that does not normalize.
     scores: list[tuple[int, RowFunction, int]]
+    # (index in the profile's scores, weight) of each score by node shape that does not normalize.
     shape_scores: list[tuple[int, int]]
+    # For each score that normalizes: its index in the profile's scores, and a function from a row to its raw score.
+    # None if the plugin reads the shape of nodes.
     raws: list[tuple[int, RowFunction | None]]
+    # Functions from a row to a state of the node. Each class computes its own results from these states.
     states: list[Callable[[int], Hashable]]
 
 
 class Cells:
-    """All nodes, grouped into cells: nodes for which all classes of one family get equal results.
-
-    Attributes:
-        made: Number that grows when classes have to evaluate all cells again, because indexes of cells mean other cells
-            or `raw_values` says otherwise which raw scores vary.
-        cells: The cells. New cells are appended; cells without nodes stay.
-        sizes: Number of nodes in each cell, int64 (M,), M at least the number of cells.
-        heads: Greatest fixed total in each cell, int64 (M,); `NO_HEAD` if it has none. The fixed total of a node is the
-            sum of its weighted scores in `Shared.scores` and `Shared.shape_scores`.
-        appeared: The cells that got their first node, in this order.
-        rankings: Index of a cell -> its nodes by fixed total, for cells that the shared part does not refuse.
-        parts: For each node position, the weighted scores in its fixed total: `Shared.shape_scores`, then
-            `Shared.scores`; none if the node is refused.
-        count: Number of nodes in all cells.
-        raw_values: For each element of `Shared.raws`, the raw score of all cells; two of the scores if they differ.
-    """
+    """All nodes, grouped into cells: nodes for which all classes of one family get equal results."""
 
     def __init__(self, answers: Answers, shared: Shared) -> None:
         self._answers = answers
@@ -79,14 +59,23 @@ class Cells:
         self._shape_scores = shared.shape_scores
         self._raws = shared.raws
         self._states = shared.states
+        # Number that grows when classes have to evaluate all cells again, because indexes of cells mean other cells or
+        # `raw_values` says otherwise which raw scores vary.
         self.made = 0
-        self.cells: list[Cell] = []
+        self.cells: list[Cell] = []  # The cells. New cells are appended; cells without nodes stay.
+        # Number of nodes in each cell, int64 (M,), M at least the number of cells.
         self.sizes: IntArray = np.zeros(_FIRST_CELLS, np.int64)
+        # Greatest fixed total in each cell, int64 (M,); `NO_HEAD` if it has none. The fixed total of a node is the sum
+        # of its weighted scores in `Shared.scores` and `Shared.shape_scores`.
         self.heads: IntArray = np.full(_FIRST_CELLS, NO_HEAD, np.int64)
-        self.appeared = Journal()
+        self.appeared = Journal()  # The cells that got their first node, in this order
+        # Index of a cell -> its nodes by fixed total, for cells that the shared part does not refuse.
         self.rankings: dict[int, Ranking] = {}
+        # For each node position, the weighted scores in its fixed total: `Shared.shape_scores`, then `Shared.scores`;
+        # none if the node is refused.
         self.parts: list[list[int]] = []
-        self.count = 0
+        self.count = 0  # Number of nodes in all cells
+        # For each element of `Shared.raws`, the raw score of all cells; two of the scores if they differ.
         self.raw_values: list[set[int]] = [set() for _ in shared.raws]
         self._ids: dict[Cell, int] = {}
         self._cell_of: list[int] = []

@@ -20,18 +20,13 @@ _FEW: Final = 16
 
 
 class Own(NamedTuple):
-    """Filters and scores of one class of a family that differ from those of the other classes.
-
-    Attributes:
-        pod: The class.
-        filters: (number that gives a filter status if a code is added, index of the state in a cell, function from a
-            state to a code) of each filter.
-        scores: (index in the profile's scores, index of the state in a cell, function from a state to a raw score) of
-            each score.
-    """
+    """Filters and scores of one class of a family that differ from those of the other classes."""
 
     pod: PodClass
+    # (number that gives a filter status if a code is added, index of the state in a cell, function from a state to a
+    # code) of each filter.
     filters: list[tuple[int, int, Callable[[Hashable], int]]]
+    # (index in the profile's scores, index of the state in a cell, function from a state to a raw score) of each score.
     scores: list[tuple[int, int, Callable[[Hashable], int]]]
 
 
@@ -41,8 +36,6 @@ class _Ranged:
     A cell is present if it has nodes and the class does not refuse them.
 
     Args:
-        plugin: The plugin.
-        weight: Its weight.
         place: Index of its raw score among those of a cell, see `Member._raws`.
 
     Attributes:
@@ -97,9 +90,6 @@ class Member:
     """One class of a family, with its results for all cells.
 
     Args:
-        cells: The nodes of the family.
-        own: Filters and scores of the class itself.
-        filters: The filters of the profile.
         scores: The scores of the profile, with weights.
         asked: Indexes of the scores that apply to the class, ascending. Results contain no other scores.
     """
@@ -140,7 +130,6 @@ class Member:
         """Return the `count` best nodes for pods of the class.
 
         Args:
-            count: Number of nodes.
             seed: Hash of the pod, which decides among equal totals; see `ranking`.
         """
         cells = self._cells
@@ -163,7 +152,6 @@ class Member:
         Args:
             totals: Total of the best node of each cell, int64 (M,); below 0 without one.
             seed: Hash of the pod.
-            count: Number of nodes.
         """
         cells = self._cells
         row_at, known = cells.nodes.row_at, len(totals)
@@ -246,7 +234,6 @@ class Member:
 
         Args:
             first: Index of the first cell that is new to the class.
-            known: Number of cells.
         """
         cells = self._cells
         if not self._is_range_known():

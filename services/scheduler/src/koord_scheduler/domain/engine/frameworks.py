@@ -68,22 +68,17 @@ _REFUSING: Final[tuple[ExtensionPoint[Any], ...]] = (
 
 
 class Framework:
-    """One profile at work: it calls the profile's plugins at each extension point and combines their results.
-
-    Attributes:
-        profile: The plugins with their order and weights.
-        engine: Filters and scores all nodes, with caches.
-        hints: Name -> plugin, for plugins with queueing hints.
-        wakes_on_nodes: Whether an event on a node may help pods that a plugin rejected before nodes were filtered.
-    """
+    """One profile at work: it calls the profile's plugins at each extension point and combines their results."""
 
     def __init__(self, cluster: Cluster, profile: Profile, optimisations: Optimisations = ALL_ON) -> None:
-        self.profile = profile
-        self.engine = Engine(cluster.nodes, profile, optimisations)
+        self.profile = profile  # The plugins with their order and weights
+        self.engine = Engine(cluster.nodes, profile, optimisations)  # Filters and scores all nodes, with caches
         self._pod_classes = cluster.pod_classes
+        # Name -> plugin, for plugins with queueing hints.
         self.hints = {plugin.name: plugin for plugin in profile.plugins.at(QUEUEING_HINTS)}
         refusing = (plugin for point in _REFUSING for plugin in profile.plugins.at(point))
         hints = (self.hints.get(plugin.name) for plugin in refusing)
+        # Whether an event on a node may help pods that a plugin rejected before nodes were filtered.
         self.wakes_on_nodes = any(each is None or EventKind.NODE in each.wakes_on for each in hints)
         self._wrap: Wrap | None = None
         self._by_concerned: dict[int, PluginLists] = {}
@@ -227,7 +222,6 @@ class Framework:
         """Call `unreserve` of all plugins in reverse order, also of plugins that no longer concern the pod.
 
         Args:
-            pod: The pod.
             node: Name of the node that it was assumed on.
             caused_by: Name of a plugin that has undone its own reservation already and is not called; "" for none.
 
@@ -286,19 +280,7 @@ class Framework:
 class Frameworks:
     """All profiles of the scheduler process by scheduler name, and the plugins that act outside of cycles.
 
-    Attributes:
-        folding: `<scheduler name>/<plugin>` -> plugin with its own state.
-        controllers: `<scheduler name>/<plugin>` -> plugin with a controller.
-        clocks: Plugins whose state expires.
-        hinting: Plugins with queueing hints.
-        wakes_on_nodes: Whether an event on a node may help pods that plugins rejected before nodes were filtered.
-        folded_kinds: Kinds of aggregates that plugins fold.
-        next_pod: The plugin that chooses pods before the queue does; None if there is none.
-        watch: Measures the present attempt; None if it is not measured.
-
     Args:
-        aliases: Further scheduler names whose pods the first profile schedules.
-        gates: The feature gates.
         packages: Python package -> plugin, for installed plugins.
     """
 
@@ -317,19 +299,21 @@ class Frameworks:
         own = {profile.scheduler_name: Framework(cluster, profile, optimisations) for profile in profiles}
         self.first = next(iter(own.values()))
         self._by_name = {**dict.fromkeys(aliases, self.first), **own}
+        # The plugin that chooses pods before the queue does; None if there is none.
         self.next_pod = next((found for each in profiles if (found := each.plugins.one_at(NEXT_POD)) is not None), None)
-        self.folding = self._by_key(FOLD)
-        self.controllers = self._by_key(CONTROLLER)
+        self.folding = self._by_key(FOLD)  # `<scheduler name>/<plugin>` -> plugin with its own state
+        self.controllers = self._by_key(CONTROLLER)  # `<scheduler name>/<plugin>` -> plugin with a controller
         self._folds: dict[str, list[FoldingPlugin]] = {}
         for plugin in self.folding.values():
             for kind in plugin.kinds:
                 self._folds.setdefault(kind, []).append(plugin)
-        self.folded_kinds = frozenset(self._folds)
-        self.clocks = list(self._by_key(CLOCK).values())
-        self.hinting = list(self._by_key(QUEUEING_HINTS).values())
+        self.folded_kinds = frozenset(self._folds)  # Kinds of aggregates that plugins fold
+        self.clocks = list(self._by_key(CLOCK).values())  # Plugins whose state expires
+        self.hinting = list(self._by_key(QUEUEING_HINTS).values())  # Plugins with queueing hints
+        # Whether an event on a node may help pods that plugins rejected before nodes were filtered.
         self.wakes_on_nodes = any(framework.wakes_on_nodes for framework in own.values())
         self._observing = list(self._by_key(OBSERVE).values())
-        self.watch: Stopwatch | None = None
+        self.watch: Stopwatch | None = None  # Measures the present attempt; None if it is not measured
 
     def _by_key(self, point: ExtensionPoint[P]) -> dict[str, P]:
         """Return `<scheduler name>/<plugin>` -> plugin for an extension point.

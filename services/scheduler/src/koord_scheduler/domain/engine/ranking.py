@@ -8,8 +8,7 @@ every replay makes the same choice, and the choice depends only on totals and na
 both give the same answer (tested). `rankings_by` makes such buckets for each domain of a topology key, or for each
 group of nodes whose totals differ from the ranked ones by one number; `best_of_groups` compares the groups.
 
-Source:
-    scheduler-core spec, 1.2
+Source: scheduler-core spec, 1.2
 """
 
 from bisect import bisect_left, insort
@@ -39,7 +38,6 @@ def best_of(
         totals: int64 (N,).
         hashes: Hashes of the node names, uint64 (M,).
         seed: Hash of the pod, 64 bits.
-        count: Number of entries to return.
         rows: (N,) the index in `hashes` of each total. None: totals and hashes have the same order.
     """
     chosen: list[int] = []
@@ -65,9 +63,6 @@ class Ranking:
 
     `len` is the number of nodes.
 
-    Attributes:
-        levels: The totals that occur, ascending.
-
     Args:
         row_at: Hash of a node's name -> its position in the node columns.
     """
@@ -75,7 +70,7 @@ class Ranking:
     def __init__(self, row_at: Mapping[int, int]) -> None:
         self._row_at = row_at
         self._buckets: dict[int, list[int]] = {}
-        self.levels: list[int] = []
+        self.levels: list[int] = []  # The totals that occur, ascending
         self._size = 0
 
     def __len__(self) -> int:
@@ -85,7 +80,6 @@ class Ranking:
         """Add nodes with one total, which must be greater than all totals in the ranking.
 
         Args:
-            total: Their total.
             places: Hashes of their names, ascending.
         """
         self._buckets[total] = places
@@ -123,7 +117,6 @@ class Ranking:
         Args:
             level: The total; the ranking must have it.
             seed: Hash of the pod.
-            count: Maximum number of nodes.
         """
         bucket = self._buckets[level]
         first = bisect_left(bucket, seed)
@@ -189,7 +182,6 @@ def best_of_groups(
         added: Group number -> amount to add to the totals in its ranking; the sums are at least 0.
         row_at: Hash of a name -> position of the node.
         seed: Hash of the pod, 64 bits, which decides among equal totals.
-        count: Number of nodes to return.
     """
     heads: list[tuple[int, int]] = [
         (each.levels[-1] + added[group], group) for group, each in rankings.items() if each.levels

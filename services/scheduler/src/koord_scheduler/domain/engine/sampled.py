@@ -4,8 +4,7 @@ All other searches examine every node. This one accepts a good node instead of t
 expensive: for many different pods on very many nodes. It is off unless a profile sets `percentageOfNodesToScore` or
 random relaxation is on. Its cost is measured in `tests/bench/measure_relaxation.py`.
 
-Source:
-    scheduler-core spec, 1.1, 12.2 c
+Source: scheduler-core spec, 1.1, 12.2 c
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +40,7 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
         nodes: N. If PreFilter restricts the nodes, their number.
         percentage_of_nodes_to_score: As configured, 0..100.
 
-    Source:
-        vectors scheduler/node_sampling
+    Source: vectors scheduler/node_sampling
     """
     if nodes < MIN_FEASIBLE_NODES:
         return nodes
@@ -52,16 +50,11 @@ def feasible_nodes_to_find(nodes: int, percentage_of_nodes_to_score: int) -> int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """After how many feasible nodes a search stops.
+    """After how many feasible nodes a search stops."""
 
-    Attributes:
-        percentage_of_nodes_to_score: As configured, 0..100. 0: an adaptive number with random relaxation, otherwise all
-            nodes.
-        random_relaxation: Whether the search also stops when no better nodes turn up.
-    """
-
+    # As configured, 0..100. 0: an adaptive number with random relaxation, otherwise all nodes.
     percentage_of_nodes_to_score: int
-    random_relaxation: bool
+    random_relaxation: bool  # Whether the search also stops when no better nodes turn up
 
     def wanted(self, nodes: int) -> int:
         """Return the number of feasible nodes at which the search stops, out of `nodes` candidates.
@@ -77,9 +70,6 @@ class SampledView:
     """Filter and score results of the nodes that a sampling search has examined for one class of pods.
 
     It has the methods of `View`. Nodes are in the order in which they were examined.
-
-    Attributes:
-        examined: Number of examined nodes.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
@@ -89,7 +79,7 @@ class SampledView:
         self._pod = pod
         self._feasible: list[Rows] = []
         self._counts: dict[int, int] = {}
-        self.examined = 0
+        self.examined = 0  # Number of examined nodes
 
     def examine(self, rows: Rows) -> None:
         """Filter the nodes at these positions and add them to the examined ones."""
@@ -167,7 +157,6 @@ def search(
         seed: Number that determines the node at which the search starts.
         sifted: Returns the positions of examined nodes that are feasible after all filters, in the order of
             examination.
-        nodes: All nodes.
     """
     wanted = sampling.wanted(len(nodes))
     for rows in _chunks(nodes, list(first), seed):

@@ -34,10 +34,6 @@ class View:
     """Filter and score results of all nodes for one class of pods, kept between cycles.
 
     `refresh` evaluates the nodes that have changed.
-
-    Attributes:
-        nodes: All nodes.
-        totals: Total score of each node; `INFEASIBLE` for nodes that are not feasible.
     """
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
@@ -48,7 +44,7 @@ class View:
         asked = answers.asked.of(pod)
         self._row_functions = None if asked.rows is None else _row_functions(asked.rows, pod, answers.nodes)
         self._scores = Scores(answers.profile, asked.scores)
-        self.totals = Totals(answers.nodes)
+        self.totals = Totals(answers.nodes)  # Total score of each node; `INFEASIBLE` for nodes that are not feasible
         self._shape_position = -1
         self._shape_fixed: IntArray = np.zeros(0, np.int64)
         self._shape_fixed_at = self._shape_fixed.data
@@ -255,7 +251,6 @@ class Views:
     """The cached views of one profile, one per class of pods. The least recently used ones are dropped.
 
     Args:
-        answers: Calls the plugins.
         keep: Whether views are kept between cycles.
     """
 

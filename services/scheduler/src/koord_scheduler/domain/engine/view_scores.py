@@ -18,14 +18,10 @@ _ONE_ZERO: Final = np.zeros(1, np.int64)
 
 
 class _PartsPlan(NamedTuple):
-    """How the parts of a total are computed, valid until a plugin gets or changes its array of raw scores.
+    """How the parts of a total are computed, valid until a plugin gets or changes its array of raw scores."""
 
-    Attributes:
-        constant: Every plugin -> its part if its raw score is 0.
-        raw: Name, weight and raw scores of the plugins that have an array and do not normalize.
-    """
-
-    constant: dict[str, int]
+    constant: dict[str, int]  # Every plugin -> its part if its raw score is 0
+    # Name, weight and raw scores of the plugins that have an array and do not normalize.
     raw: list[tuple[str, int, memoryview]]
 
 
@@ -35,12 +31,7 @@ class Scores:
     A plugin normalizes if its scores depend on the range of raw scores over the feasible nodes.
 
     Args:
-        profile: The plugins with their weights.
         asked: Indexes of the scores that apply to the class. Results contain no other scores.
-
-    Attributes:
-        shape: Results of the plugins that read the shape of nodes.
-        load: Results of the plugins that read load.
     """
 
     def __init__(self, profile: Profile, asked: Container[int]) -> None:
@@ -48,8 +39,8 @@ class Scores:
         self._asked = asked
         self._of_zero = [int(plugin.normalize(_ONE_ZERO, *_NO_BOUNDS)[0]) for plugin, _ in profile.scores]
         self._plan: _PartsPlan | None = None
-        self.shape = RowAnswers(0, 0)
-        self.load = RowAnswers(0, 0)
+        self.shape = RowAnswers(0, 0)  # Results of the plugins that read the shape of nodes
+        self.load = RowAnswers(0, 0)  # Results of the plugins that read load
 
     def changed(self) -> None:
         """Drop the cache of `part_of`, because many nodes were evaluated again."""
@@ -71,7 +62,6 @@ class Scores:
         """Return the number of the group to which each node belongs, int64 (K,).
 
         Args:
-            groups: The groups.
             rows: Positions of the nodes, shape (K,).
         """
         raws = [raw[rows] for place in groups.places if (raw := self.raw(place)) is not None]
@@ -155,7 +145,6 @@ class Scores:
         """Return plugin -> weighted score for one feasible node, normalized over all feasible nodes.
 
         Args:
-            row: Position of the node.
             of_group: Plugin -> weighted score of its group, from the plugins that normalize.
         """
         plan = self._plan

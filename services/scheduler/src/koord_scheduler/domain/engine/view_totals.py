@@ -24,23 +24,19 @@ class Groups:
 
     Args:
         scorers: (index in the profile's scores, plugin, weight) of the plugins that normalize.
-
-    Attributes:
-        places: Indexes of the plugins in the profile's scores.
-        added: For each group, the sum of the weighted scores from these plugins; 0 for a group without feasible nodes.
-        parts: For each group, plugin -> weighted score.
-        bounds: Least and greatest raw score of each plugin over the feasible nodes; (0, 0) without a feasible node.
     """
 
     def __init__(self, scorers: Sequence[tuple[int, ScorePlugin, int]] = ()) -> None:
         self._scorers = list(scorers)
-        self.places = [place for place, _, _ in scorers]
+        self.places = [place for place, _, _ in scorers]  # Indexes of the plugins in the profile's scores
         self._keys: list[tuple[int, ...]] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._sizes: list[int] = []
         self._is_settled = True
+        # For each group, the sum of the weighted scores from these plugins; 0 for a group without feasible nodes.
         self.added: list[int] = []
-        self.parts: list[dict[str, int]] = []
+        self.parts: list[dict[str, int]] = []  # For each group, plugin -> weighted score
+        # Least and greatest raw score of each plugin over the feasible nodes; (0, 0) without a feasible node.
         self.bounds: list[tuple[int, int]] = [(0, 0)] * len(self._scorers)
         if not self._scorers:
             self.id_of(())
@@ -61,7 +57,6 @@ class Groups:
 
         Args:
             raws: For each plugin of `places`, the raw scores of the nodes, int64 (K,).
-            count: K.
         """
         if not raws or count == 0:
             return np.zeros(count, np.int64)
@@ -125,17 +120,14 @@ _SEARCHES_A_RANKING: Final = 16
 
 
 class PartedRanking:
-    """One ranking of the feasible nodes for each value of a label, valid until the label's values change.
-
-    Attributes:
-        of: Id of a label value -> ranking of the nodes with this value.
-    """
+    """One ranking of the feasible nodes for each value of a label, valid until the label's values change."""
 
     def __init__(self, totals: IntArray, nodes: NodeColumns, label: LabelColumn) -> None:
         self._label = label
         self._version = label.version
         self._values = label.values.copy()
         self._row_at = nodes.row_at
+        # Id of a label value -> ranking of the nodes with this value.
         self.of = rankings_by(self._values, totals, nodes.name_hash, nodes.row_at)
 
     def is_by(self, label: LabelColumn) -> bool:
@@ -156,9 +148,6 @@ class Totals:
 
     A total is the sum of a fixed part, which depends on the node alone, and of the score that its group gets from
     plugins that normalize (`groups`).
-
-    Attributes:
-        groups: The scores of each group of nodes from the plugins that normalize.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -166,7 +155,7 @@ class Totals:
         self._fixed: IntArray = np.zeros(0, np.int64)
         self._group_of: IntArray = np.zeros(0, np.int64)
         self._look_at_single()
-        self.groups = Groups()
+        self.groups = Groups()  # The scores of each group of nodes from the plugins that normalize
         self._rankings: dict[int, Ranking] | None = None
         self._single: Ranking | None = None  # the ranking of group 0
         self._parted: PartedRanking | None = None

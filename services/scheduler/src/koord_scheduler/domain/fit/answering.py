@@ -35,7 +35,6 @@ def greatest_gang(request: FitRequest, probe: Probe) -> FitAnswer:
 
     Args:
         request: The question, with one set of members of a gang.
-        probe: Answers the question for a given number of members.
     """
 
     def tried(replicas: int) -> FitAnswer:
@@ -81,17 +80,11 @@ _WAITS: Final = "the pod waits at Permit for the other members of its gang"
 
 
 class _Submitted(NamedTuple):
-    """The submitted pods of one set, or an object that is placed like a pod.
+    """The submitted pods of one set, or an object that is placed like a pod."""
 
-    Attributes:
-        uids: Uids of the pods, at least one.
-        feasible: Nodes on which a replica was feasible before, shape (K,).
-        name: Name of the pod in the question; "" for the name of the only pod or object.
-    """
-
-    uids: list[str]
-    feasible: Rows
-    name: str = ""
+    uids: list[str]  # Uids of the pods, at least one
+    feasible: Rows  # Nodes on which a replica was feasible before, shape (K,)
+    name: str = ""  # Name of the pod in the question; "" for the name of the only pod or object
 
 
 def answer_question(state: SchedulerState, request: FitRequest, now: float, probe: Probe) -> FitAnswer:
@@ -99,7 +92,6 @@ def answer_question(state: SchedulerState, request: FitRequest, now: float, prob
 
     Args:
         state: A scheduler state that nothing else uses; it is changed.
-        request: The question.
         now: Present time in Unix seconds.
         probe: Answers another question on a further copy of the state, before this one changes it. Only the search for
             the greatest gang that fits calls it.

@@ -89,7 +89,6 @@ def custom_object(document: dict[str, Any], path: str) -> tuple[AggregateRef, Cu
     """Return the aggregate and the event of a custom resource in a question, as if the log had stored it.
 
     Args:
-        document: The object as it is stored.
         path: Its path in the question, for errors.
 
     Raises:

@@ -19,7 +19,6 @@ def headroom_of(state: SchedulerState, pod: PodRecord, rows: Rows) -> list[Headr
 
     Args:
         state: The scheduler's state after all pods of the question were placed.
-        pod: One of the equal pods.
         rows: Positions of the nodes on which it was feasible before, shape (K,).
     """
     assert pod.subject is not None, f"pod {pod.uid} has no subject"

@@ -31,13 +31,6 @@ _BEHIND: Final = 1_000_000_000
 class Trial:
     """Makes scheduling decisions for a capacity question on a copy of the scheduler's state.
 
-    Attributes:
-        pods: Uids of the pods of the question, in the order of their submission.
-        explanations: Uid -> the last explanation of a pod of the question that got no node.
-        victims: Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
-        ahead: Number of decisions about pods that are not part of the question.
-        passed_over: Number of waiting pods that were not decided, because too many were ahead.
-
     Args:
         state: A scheduler state that nothing else uses; it is changed.
         now: Present time in Unix seconds. It does not pass during the trial.
@@ -50,11 +43,13 @@ class Trial:
         self._state = state
         self._now = now
         self._seq = max(log.position, log.acknowledged, log.read_ahead) + _BEHIND
-        self.pods: dict[str, None] = {}
+        self.pods: dict[str, None] = {}  # Uids of the pods of the question, in the order of their submission
+        # Uid -> the last explanation of a pod of the question that got no node.
         self.explanations: dict[str, PodUnschedulable] = {}
+        # Uid of a nominated pod -> "namespace/name" of the pods that it preempts.
         self.victims: dict[str, list[str]] = {}
-        self.ahead = 0
-        self.passed_over = 0
+        self.ahead = 0  # Number of decisions about pods that are not part of the question
+        self.passed_over = 0  # Number of waiting pods that were not decided, because too many were ahead
         self._untried: dict[str, None] = {}
         self._pass_time()
 
@@ -73,8 +68,6 @@ class Trial:
         """Add or change a custom resource in the copy, as if the log had stored it.
 
         Args:
-            ref: Aggregate of the object.
-            event: The object.
             path: Place of the object in the question, for errors.
 
         Returns:

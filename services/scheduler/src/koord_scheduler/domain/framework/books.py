@@ -52,7 +52,6 @@ class Book:
         """Record a new or changed pod.
 
         Args:
-            uid: Uid of the pod.
             pod: Its object, as the transformers have changed it.
             requests: Milli-cores, bytes, whole units.
             assigned: Whether it has a node and is not terminated.
@@ -77,7 +76,6 @@ class Book:
         """Count a status as not published, because the log refused it.
 
         Args:
-            event: The refused status.
             again: Whether it is examined again soon, not only when it changes.
         """
 

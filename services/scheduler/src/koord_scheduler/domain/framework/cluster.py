@@ -52,57 +52,45 @@ _PLURALS: Final = frozenset({"poddisruptionbudgets", "services", *CONTROLLER_PLU
 
 
 class Cluster:
-    """State of the cluster that plugins of all profiles read. Each feature has its own in its book.
-
-    Attributes:
-        gates: The feature gates.
-        nodes: All nodes as arrays.
-        population: Numbers of pods on nodes, by selector, for affinity and spread constraints.
-        owners: Selectors of services and controllers.
-        pod_classes: Equivalence classes of pods.
-        accounting: Counts a pod on its node, in `nodes`, `population`, books and plugins.
-        affinities: NUMA zones of the pod at Reserve, for all plugins that allocate inside zones.
-        books: Name -> book of a feature.
-        plurals: The custom objects that placement reads.
-        hardware: Those of them that describe the node of the same name.
-        publishing: Kind of an aggregate -> the book whose feature publishes its status.
-        named_by: Functions from a pod to the inputs of decisions that depend on its own name or uid; usually none.
-        reads_differ: Whether a plugin has begun to concern all pods, so that pods must be read again. The fold does so.
-        activate: Uids of pods that shall be attempted because of folded facts. The queue takes them out.
-        warnings: Sentences about facts that are valid but probably unintended, the last 1000. `StateFold` takes them.
-    """
+    """State of the cluster that plugins of all profiles read. Each feature has its own in its book."""
 
     def __init__(self, gates: SchedulerGates | None = None) -> None:
-        self.gates = gates = gates or SchedulerGates()
+        self.gates = gates = gates or SchedulerGates()  # The feature gates
         transformers = PodTransformers(
             priority=gates.priority_transformer,
             preemption_policy=gates.preemption_policy_transformer,
             replace_resources=gates.replace_resources_transformer,
         )
-        self.nodes = NodeColumns()
+        self.nodes = NodeColumns()  # All nodes as arrays
+        # Numbers of pods on nodes, by selector, for affinity and spread constraints.
         self.population = Population(self.nodes)
-        self.owners = OwnerSelectors()
+        self.owners = OwnerSelectors()  # Selectors of services and controllers
         self.budgets = DisruptionBudgets()
-        self.pod_classes = PodClasses(self.nodes, [], transformers)
+        self.pod_classes = PodClasses(self.nodes, [], transformers)  # Equivalence classes of pods
         self.priorities = LowestPriorities()
+        # Counts a pod on its node, in `nodes`, `population`, books and plugins.
         self.accounting = NodeAccounting(self.nodes, self.population, [self.priorities])
         self.node_followers: list[NodeFollower] = []
         self.settling_plugins: list[SettlingPlugin] = []
+        # Functions from a pod to the inputs of decisions that depend on its own name or uid; usually none.
         self.named_by: list[Callable[[Pod], tuple[Hashable, ...]]] = []
         self.pod_classes.named = self._read_of_name
+        # Whether a plugin has begun to concern all pods, so that pods must be read again. The fold does so.
         self.reads_differ = False
-        self.affinities = Affinities()
-        self.books: dict[str, Book] = {}
-        self.plurals = set(_PLURALS)
-        self.hardware: set[str] = set()
-        self.publishing: dict[str, Book] = {}
+        self.affinities = Affinities()  # NUMA zones of the pod at Reserve, for all plugins that allocate inside zones
+        self.books: dict[str, Book] = {}  # Name -> book of a feature
+        self.plurals = set(_PLURALS)  # The custom objects that placement reads
+        self.hardware: set[str] = set()  # Those of them that describe the node of the same name
+        self.publishing: dict[str, Book] = {}  # Kind of an aggregate -> the book whose feature publishes its status
         self._readers: dict[str, Book] = {}
         self._node_books: list[Book] = []
         self._pod_books: list[Book] = []
         self._configs: dict[tuple[str, str], list[ConfigReader]] = {}
         self._shared: list[tuple[str, object, Plugin]] = []
         self._joined: list[Plugin] = []
+        # Uids of pods that shall be attempted because of folded facts. The queue takes them out.
         self.activate: dict[str, None] = {}
+        # Sentences about facts that are valid but probably unintended, the last 1000. `StateFold` takes them.
         self.warnings: deque[str] = deque(maxlen=1000)
 
     def add(self, book: Book) -> None:
@@ -128,9 +116,7 @@ class Cluster:
         """Return a plugin instance that all profiles with equal arguments share. Create it on the first call.
 
         Args:
-            name: Name of the plugin.
             key: Its arguments; None if it takes none.
-            make: Creates the instance.
         """
         for known, known_key, plugin in self._shared:
             if known == name and known_key == key:
@@ -175,8 +161,6 @@ class Cluster:
         """Notify plugins and books of a new or changed node. The columns have its shape already.
 
         Args:
-            row: Position of the node in the node columns.
-            node: The node object.
             shape: Its labels, taints and allocatable after the manager's decisions.
         """
         for follower in self.node_followers:
@@ -226,8 +210,6 @@ class Cluster:
         """Pass the data of a ConfigMap to its readers. Return whether it has any.
 
         Args:
-            namespace: Namespace of the ConfigMap.
-            name: Name of the ConfigMap.
             data: Its data; empty if it was deleted.
         """
         readers = self._configs.get((namespace, name), ())

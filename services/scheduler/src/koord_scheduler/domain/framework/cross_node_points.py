@@ -133,17 +133,12 @@ MOST_DETAILS = 5
 
 
 class Detail(NamedTuple):
-    """One line of a diagnosis: a topology domain that a filter refused, and possibly a pod that causes it.
+    """One line of a diagnosis: a topology domain that a filter refused, and possibly a pod that causes it."""
 
-    Attributes:
-        text: Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the causing pod.
-        row: Position in the node columns of the node on which the causing pod runs; -1 if no pod causes it.
-        is_it: Takes the kind of a pod on that node, and returns whether such a pod causes the refusal. The caller finds
-            the pod with it and puts its name into `text`.
-    """
-
-    text: str
-    row: int = -1
+    text: str  # Sentence such as "topology.kubernetes.io/zone=a: ..."; "{pod}" stands for the name of the causing pod
+    row: int = -1  # Position in the node columns of the node on which the causing pod runs; -1 if no pod causes it
+    # Takes the kind of a pod on that node, and returns whether such a pod causes the refusal. The caller finds the pod
+    # with it and puts its name into `text`.
     is_it: Callable[[PodKind], bool] = lambda _: False
 
 

@@ -57,7 +57,6 @@ class PreFilterPlugin(Plugin, Protocol):
         """Reject the pod on every node, restrict it to some nodes, or return None to leave all nodes as candidates.
 
         Args:
-            pod: The pod of the attempt.
             now: Present time in Unix seconds.
         """
         ...
@@ -89,7 +88,6 @@ class FindOneNodePlugin(Plugin, Protocol):
         """Reject the pod, restrict it to the node planned for it, or return None if no plan concerns the pod.
 
         Args:
-            pod: The pod of the attempt.
             offers: Counts how many members of the job fit on each candidate node.
         """
         ...
@@ -102,7 +100,6 @@ class AfterPostFilterPlugin(Plugin, Protocol):
         """Return the consequences of this pod's failure for other pods, such as the other members of its gang.
 
         Args:
-            pod: The pod that found no node.
             message: Why it found no node, one sentence.
         """
         ...
@@ -170,7 +167,6 @@ class BeforePreFilterPlugin(Plugin, Protocol):
         """Return a copy that replaces the pod in this cycle, None to keep the pod, or reject the pod.
 
         Args:
-            pod: The pod of the attempt.
             now: Present time in Unix seconds.
 
         Raises:
@@ -186,7 +182,6 @@ class AfterPreFilterPlugin(Plugin, Protocol):
         """Reject the pod, or return None to continue the attempt.
 
         Args:
-            pod: The pod of the attempt.
             found: (plugin name, restriction) of each PreFilter plugin that restricted the nodes.
         """
         ...
@@ -197,30 +192,22 @@ class NodeView:
     """Temporary changes of one node that the filters of one cycle see.
 
     The node itself and its accounting do not change.
-
-    Attributes:
-        node: A node object that replaces labels, taints, images, allocatable and the unschedulable flag. None: they
-            stay.
-        without: Uids of pods on the node that are not counted.
-        further_pods: Pods that are counted on the node in addition.
     """
 
+    # A node object that replaces labels, taints, images, allocatable and the unschedulable flag. None: they stay.
     node: Node | None = None
-    without: frozenset[str] = frozenset()
-    further_pods: tuple[Pod, ...] = ()
+    without: frozenset[str] = frozenset()  # Uids of pods on the node that are not counted
+    further_pods: tuple[Pod, ...] = ()  # Pods that are counted on the node in addition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """The pods and nodes that the filters of one cycle see instead of the real ones.
+    """The pods and nodes that the filters of one cycle see instead of the real ones."""
 
-    Attributes:
-        pods: (rows, copy): the nodes at these positions in the node columns, shape (K,), see the copy of the pod. No
-            row occurs twice. Nodes that are not mentioned see the unchanged pod.
-        nodes: Position in the node columns -> the changes of that node. Other nodes are seen unchanged.
-    """
-
+    # (rows, copy): the nodes at these positions in the node columns, shape (K,), see the copy of the pod. No row occurs
+    # twice. Nodes that are not mentioned see the unchanged pod.
     pods: Sequence[tuple[Rows, Pod]] = ()
+    # Position in the node columns -> the changes of that node. Other nodes are seen unchanged.
     nodes: Mapping[int, NodeView] = field(default_factory=dict[int, NodeView])
 
 
@@ -235,7 +222,6 @@ class BeforeFilterPlugin(Plugin, Protocol):
 
         Args:
             pod: The pod, or a copy that an earlier plugin made for some nodes.
-            nodes: All nodes.
             rows: Positions of the nodes that see `pod`, shape (K,).
         """
         ...
@@ -243,15 +229,10 @@ class BeforeFilterPlugin(Plugin, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """The nodes that are scored in one cycle, and the pod for which they are scored.
+    """The nodes that are scored in one cycle, and the pod for which they are scored."""
 
-    Attributes:
-        pod: A copy of the pod that scores see; None for the pod itself.
-        rows: Positions of the feasible nodes to score, shape (K,); None for all feasible nodes.
-    """
-
-    pod: Pod | None = None
-    rows: Rows | None = None
+    pod: Pod | None = None  # A copy of the pod that scores see; None for the pod itself
+    rows: Rows | None = None  # Positions of the feasible nodes to score, shape (K,); None for all feasible nodes
 
 
 class BeforeScorePlugin(Plugin, Protocol):
@@ -263,8 +244,6 @@ class BeforeScorePlugin(Plugin, Protocol):
         Called if two or more nodes are feasible and no plugin prefers one of them (`Candidates.preferred`).
 
         Args:
-            pod: The pod of the attempt.
-            nodes: All nodes.
             rows: Positions of the feasible nodes, ascending, shape (K,).
         """
         ...
@@ -275,10 +254,6 @@ class ResizePodPlugin(Plugin, Protocol):
 
     def resize_pod(self, pod: Pod, node: str) -> Pod | Rejection | None:
         """Return a copy of the pod with other resources for this node, None to keep its resources, or reject the pod.
-
-        Args:
-            pod: The pod of the attempt.
-            node: Name of the chosen node.
 
         Raises:
             InvalidInput: The new resources have an invalid quantity.

@@ -23,12 +23,7 @@ class NodeFollower(Plugin, Protocol):
     """A plugin with its own arrays of one element per node, at the same positions (rows) as in `NodeColumns`."""
 
     def put_node(self, row: int, node: Node) -> None:
-        """Record a new or changed node.
-
-        Args:
-            row: Position of the node in the node columns.
-            node: The node object.
-        """
+        """Record a new or changed node."""
         ...
 
     def drop_node(self, row: int) -> None:
@@ -64,7 +59,6 @@ class PodFollower(Plugin, Protocol):
         """Add a pod to the sums of its node.
 
         Args:
-            row: Position of the node in the node columns.
             pod_info: The pod, with its requests and its allocation.
         """
         ...
@@ -73,7 +67,6 @@ class PodFollower(Plugin, Protocol):
         """Subtract a pod from the sums of its node: the exact inverse of `took`.
 
         Args:
-            row: Position of the node in the node columns.
             pod_info: The pod, with its requests and its allocation.
         """
         ...
@@ -97,7 +90,6 @@ class FoldingPlugin(Plugin, Protocol):
         The method must not raise for a valid event.
 
         Args:
-            event: The decoded event.
             stored: The same event with its envelope and its position in the log.
 
         Returns:
@@ -141,15 +133,10 @@ class EventKind(Enum):
 
 
 class ClusterEvent(NamedTuple):
-    """An event that may make a waiting pod schedulable, as queueing hints receive it.
+    """An event that may make a waiting pod schedulable, as queueing hints receive it."""
 
-    Attributes:
-        kind: Whether nodes have changed or the plugin's own state.
-        rows: Positions of the changed nodes in the node columns, ascending, shape (K,); empty for `EventKind.OWN`.
-    """
-
-    kind: EventKind
-    rows: Rows
+    kind: EventKind  # Whether nodes have changed or the plugin's own state
+    rows: Rows  # Positions of the changed nodes in the node columns, ascending, shape (K,); empty for `EventKind.OWN`
 
 
 class QueueingHintsPlugin(Plugin, Protocol):

@@ -1,7 +1,6 @@
 """The scheduler's feature gates.
 
-Source:
-    scheduler-core spec, 15
+Source: scheduler-core spec, 15
 """
 
 from collections.abc import Mapping

@@ -61,7 +61,6 @@ class AfterFailurePlugin(Plugin, Protocol):
         """Tell the plugin that the pod found no node, or lost its node before it was bound.
 
         Args:
-            pod: The pod.
             message: Reason of the failure, one sentence.
         """
         ...
@@ -69,43 +68,27 @@ class AfterFailurePlugin(Plugin, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A plugin controller's request to evict a pod. It is carried out as far as PodDisruptionBudgets allow.
-
-    Attributes:
-        uid: Uid of the pod.
-        message: Sentence for the owner of the pod.
-        reason: Reason in one word, for the event; "" stands for the plugin's name.
-    """
+    """A plugin controller's request to evict a pod. It is carried out as far as PodDisruptionBudgets allow."""
 
     uid: str
-    message: str
-    reason: str = ""
+    message: str  # Sentence for the owner of the pod
+    reason: str = ""  # Reason in one word, for the event; "" stands for the plugin's name
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A status that a plugin's controller publishes as an event of the log. No-op if it equals the last published one.
+    """A status that a plugin's controller publishes as an event. No-op if it equals the last published one."""
 
-    Attributes:
-        ref: The aggregate to which the event is appended, such as a quota.
-        event: The status.
-    """
-
-    ref: AggregateRef
+    ref: AggregateRef  # The aggregate to which the event is appended, such as a quota
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationLeft:
-    """A plugin controller's decision that a pod uses its Reservation no longer. The pod keeps its node and amounts.
-
-    Attributes:
-        uid: Uid of the pod.
-        reservation: Uid of the Reservation.
-    """
+    """A plugin controller's decision that a pod uses its Reservation no longer. The pod keeps its node and amounts."""
 
     uid: str
-    reservation: str
+    reservation: str  # Uid of the Reservation
 
 
 ControllerDecision: TypeAlias = Eviction | Status | ReservationLeft

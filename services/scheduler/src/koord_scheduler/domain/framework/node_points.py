@@ -25,23 +25,16 @@ class RowStates(NamedTuple):
     `code` and `score` are equal for many classes. `code_of` and `score_of` depend on the class, and on a state of the
     node, a value that many nodes share. The filter code of a node is `code(row) | code_of(state(row))`. Its raw score
     is `score_of(state(row))`, or `score(row)` if `score_of` is None. A function that is None stands for 0.
-
-    Attributes:
-        terms: Everything of the class on which `code`, `score` and `state` depend. Classes with equal terms have equal
-            functions.
-        code: Takes a row, returns a filter code.
-        score: Takes a row, returns a raw score.
-        state: Takes a row, returns the state of the node.
-        code_of: Takes a state, returns a filter code.
-        score_of: Takes a state, returns a raw score.
     """
 
+    # Everything of the class on which `code`, `score` and `state` depend. Classes with equal terms have equal
+    # functions.
     terms: Hashable = None
-    code: RowFunction | None = None
-    score: RowFunction | None = None
-    state: Callable[[int], Hashable] | None = None
-    code_of: Callable[[Hashable], int] | None = None
-    score_of: Callable[[Hashable], int] | None = None
+    code: RowFunction | None = None  # Takes a row, returns a filter code
+    score: RowFunction | None = None  # Takes a row, returns a raw score
+    state: Callable[[int], Hashable] | None = None  # Takes a row, returns the state of the node
+    code_of: Callable[[Hashable], int] | None = None  # Takes a state, returns a filter code
+    score_of: Callable[[Hashable], int] | None = None  # Takes a state, returns a raw score
 
 
 class Reads(Enum):
@@ -72,8 +65,6 @@ class FilterPlugin(Plugin, Protocol):
         """Return a code for each node: 0 passes, any other code below 2**48 refuses.
 
         Args:
-            pod: Equivalence class of the pod.
-            nodes: All nodes.
             rows: Positions of the nodes to filter, shape (K,).
 
         Returns:
@@ -91,8 +82,6 @@ class FilterPlugin(Plugin, Protocol):
         Preemption does not try such nodes (UnschedulableAndUnresolvable in kube-scheduler).
 
         Args:
-            pod: Equivalence class of the pod.
-            nodes: All nodes.
             rows: Positions of nodes that `filter` refused.
         """
         ...
@@ -117,24 +106,18 @@ class TolerationFilterPlugin(FilterPlugin, Protocol):
 
     All pods without `nodeName` that have equal tolerations thus share its codes. Its refusals are unresolvable:
     evicting pods does not change them.
-
-    Attributes:
-        by_tolerations: Always True. It marks the plugin as such a filter.
     """
 
-    by_tolerations: bool
+    by_tolerations: bool  # Always True. It marks the plugin as such a filter.
 
 
 class NodeSelectorFilterPlugin(FilterPlugin, Protocol):
     """A filter that refuses exactly the nodes outside the pod's node selector and required node affinity.
 
     The scheduler can thus find the passing nodes in an index of labels.
-
-    Attributes:
-        refused: Its only code other than 0.
     """
 
-    refused: int
+    refused: int  # Its only code other than 0
 
 
 class AmountsFilterPlugin(FilterPlugin, Protocol):
@@ -168,8 +151,6 @@ class ScorePlugin(Plugin, Protocol):
         """Return a raw score for each node; `normalize` turns raw scores into 0..100.
 
         Args:
-            pod: Equivalence class of the pod.
-            nodes: All nodes.
             rows: Positions of the nodes to score, shape (K,).
 
         Returns:
@@ -182,7 +163,6 @@ class ScorePlugin(Plugin, Protocol):
 
         Args:
             raw: Raw scores, shape (K,).
-            low: Least raw score over the feasible nodes.
             high: Greatest raw score over the feasible nodes.
         """
         ...
@@ -224,8 +204,6 @@ class DetailedNodeFilter(Protocol):
         """Return up to five sentences about nodes that the filter refused for one reason.
 
         Args:
-            pod: Equivalence class of the pod.
-            nodes: The node columns.
             rows: Positions of the refused nodes in the node columns, shape (K,).
             reason: The phrase of `reasons` for which they were refused.
         """

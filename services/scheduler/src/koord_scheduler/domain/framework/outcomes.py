@@ -9,66 +9,46 @@ class Rejection:
     """A plugin's refusal of the pod itself: the attempt fails, and no other node is tried.
 
     Before nodes are filtered, the reason concerns all nodes. At Reserve and Permit, it may concern the chosen node.
-
-    Attributes:
-        plugin: Name of the plugin that rejects the pod.
-        message: Reason for the user.
-        resolvable: True if evicting pods may help (Unschedulable in kube-scheduler), False if not
-            (UnschedulableAndUnresolvable).
-        key: Set by the plugin. Pods of one subject that it rejects with the same key wait as one group, of which an
-            event wakes the first pod only.
-        details: Sentences that name the causes, for the diagnosis.
-        is_replayable: False if the plugin rejected the pod because of something that is not in the log.
-        lost: (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     """
 
-    plugin: str
-    message: str
+    plugin: str  # Name of the plugin that rejects the pod
+    message: str  # Reason for the user
+    # True if evicting pods may help (Unschedulable in kube-scheduler), False if not (UnschedulableAndUnresolvable).
     resolvable: bool = False
+    # Set by the plugin. Pods of one subject that it rejects with the same key wait as one group, of which an event
+    # wakes the first pod only.
     key: str = ""
-    details: Sequence[str] = ()
-    is_replayable: bool = True
+    details: Sequence[str] = ()  # Sentences that name the causes, for the diagnosis
+    is_replayable: bool = True  # False if the plugin rejected the pod because of something that is not in the log
+    # (plugin, uids) of pods waiting at Permit that lose their nodes as a result. The scheduler fills it in.
     lost: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """A restriction of the pod to some nodes, and an order in which to prefer nodes.
+    """A restriction of the pod to some nodes, and an order in which to prefer nodes."""
 
-    Attributes:
-        names: Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
-        without: Names of nodes that are no candidates.
-        reason: Why the other nodes are no candidates, for the user; "" to name only the plugin.
-        preferred: Names of nodes in order of preference. The first feasible one is taken without scoring.
-        first: Names of nodes that the plugin scores above all others. If one of them is feasible, nodes outside `first`
-            are not examined, provided that the plugin's weight exceeds the sum of all other weights.
-        job: Uid -> node name of all members of the pod's job, if this attempt has just planned the job; otherwise
-            empty.
-    """
-
+    # Names of the candidate nodes; names of nodes that do not exist are ignored. None: all nodes.
     names: frozenset[str] | None = None
-    without: frozenset[str] = frozenset()
-    reason: str = ""
+    without: frozenset[str] = frozenset()  # Names of nodes that are no candidates
+    reason: str = ""  # Why the other nodes are no candidates, for the user; "" to name only the plugin
+    # Names of nodes in order of preference. The first feasible one is taken without scoring.
     preferred: tuple[str, ...] = ()
+    # Names of nodes that the plugin scores above all others. If one of them is feasible, nodes outside `first` are not
+    # examined, provided that the plugin's weight exceeds the sum of all other weights.
     first: tuple[str, ...] = ()
+    # Uid -> node name of all members of the pod's job, if this attempt has just planned the job; otherwise empty.
     job: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """The pod that a plugin wants to be attempted next, instead of the head of the scheduling queue.
+    """The pod that a plugin wants to be attempted next, instead of the head of the scheduling queue."""
 
-    Attributes:
-        plugin: Name of the plugin; required together with `rejected`.
-        uid: Uid of the pod; "" leaves the choice to the queue.
-        like: Uid of the pod whose queue position and number of attempts the chosen pod inherits; "" for its own.
-        rejected: Uids of pods waiting at Permit that lose their nodes, because the attempts of their gang have just
-            ended.
-    """
-
-    plugin: str = ""
-    uid: str = ""
-    like: str = ""
+    plugin: str = ""  # Name of the plugin; required together with `rejected`
+    uid: str = ""  # Uid of the pod; "" leaves the choice to the queue
+    like: str = ""  # Uid of the pod whose queue position and number of attempts the chosen pod inherits; "" for its own
+    # Uids of pods waiting at Permit that lose their nodes, because the attempts of their gang have just ended.
     rejected: Sequence[str] = ()
 
 
@@ -84,33 +64,20 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allow:
-    """The pod may be placed on its node.
+    """The pod may be placed on its node."""
 
-    Attributes:
-        waiting: Uids of pods waiting at Permit that are placed together with the pod, in one atomic append.
-        activate: Uids of pods that the scheduler shall attempt as a result.
-        gang: Aggregate id of the gang that is complete now; "" if there is none.
-    """
-
+    # Uids of pods waiting at Permit that are placed together with the pod, in one atomic append.
     waiting: Sequence[str] = ()
-    activate: Sequence[str] = ()
-    gang: str = ""
+    activate: Sequence[str] = ()  # Uids of pods that the scheduler shall attempt as a result
+    gang: str = ""  # Aggregate id of the gang that is complete now; "" if there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Consequences of a pod's failed attempt for other pods, such as the members of its gang.
+    """Consequences of a pod's failed attempt for other pods, such as the members of its gang."""
 
-    Attributes:
-        plugin: Name of the plugin; required together with `rejected`.
-        message: Reason for the whole group; "" if the failure concerns only the pod itself.
-        rejected: Uids of pods waiting at Permit that lose their nodes.
-        is_root_cause: False if the pod failed only because another pod of its group had failed before.
-        tell: Uids of other pods of the group that get an explanation with `message`.
-    """
-
-    plugin: str = ""
-    message: str = ""
-    rejected: Sequence[str] = ()
-    is_root_cause: bool = True
-    tell: Sequence[str] = ()
+    plugin: str = ""  # Name of the plugin; required together with `rejected`
+    message: str = ""  # Reason for the whole group; "" if the failure concerns only the pod itself
+    rejected: Sequence[str] = ()  # Uids of pods waiting at Permit that lose their nodes
+    is_root_cause: bool = True  # False if the pod failed only because another pod of its group had failed before
+    tell: Sequence[str] = ()  # Uids of other pods of the group that get an explanation with `message`

@@ -36,26 +36,18 @@ _OF_EVERY_PLUGIN: Final = frozenset({"name", "extension_points"})
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ExtensionPoint(Generic[P]):
-    """One step at which the scheduler calls plugins, such as Filter: its protocol, and how a configuration enables it.
+    """One step at which plugins are called, such as Filter: its protocol, and how a configuration enables it."""
 
-    Attributes:
-        name: Name in documentation and error texts.
-        protocol: The methods and attributes that a plugin with this extension point must have.
-        enabled_at: The plugin list of a profile, such as `preFilter`, that must name the plugin. None: the plugin is
-            called at this point whenever any list of the profile names it.
-        is_single: Whether only the first plugin of a profile is called.
-        timed: Method -> value of the metrics' label `extension_point`. Durations of other methods are not measured.
-        asked: When the scheduler calls the plugin, for the table in the documentation.
-        answers: What the plugin may return, for the table in the documentation.
-    """
-
-    name: str
-    protocol: type[P]
+    name: str  # Name in documentation and error texts
+    protocol: type[P]  # The methods and attributes that a plugin with this extension point must have
+    # The plugin list of a profile, such as `preFilter`, that must name the plugin. None: the plugin is called at this
+    # point whenever any list of the profile names it.
     enabled_at: Point | None = None
-    is_single: bool = False
+    is_single: bool = False  # Whether only the first plugin of a profile is called
+    # Method -> value of the metrics' label `extension_point`. Durations of other methods are not measured.
     timed: Mapping[str, str] = field(default_factory=dict[str, str])
-    asked: str
-    answers: str
+    asked: str  # When the scheduler calls the plugin, for the table in the documentation
+    answers: str  # What the plugin may return, for the table in the documentation
 
     @property
     def members(self) -> tuple[str, ...]:

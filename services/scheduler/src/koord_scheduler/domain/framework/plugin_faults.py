@@ -9,19 +9,12 @@ from typing import NamedTuple
 
 
 class PluginFault(NamedTuple):
-    """An exception that a plugin raised during an attempt to place a pod.
-
-    Attributes:
-        plugin: Name of the plugin.
-        pod: The pod, as namespace/name.
-        error: Type and text of the exception.
-        trace: Traceback as Python formats it.
-    """
+    """An exception that a plugin raised during an attempt to place a pod."""
 
     plugin: str
-    pod: str
-    error: str
-    trace: str
+    pod: str  # The pod, as namespace/name
+    error: str  # Type and text of the exception
+    trace: str  # Traceback as Python formats it
 
     @property
     def message(self) -> str:

@@ -15,64 +15,42 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 
 class PodVictim(NamedTuple):
-    """A pod that preemption evicts to make room.
-
-    Attributes:
-        pod: The pod.
-        violates_budget: Whether its eviction exceeds a PodDisruptionBudget.
-        node: Name of the node that it must leave.
-    """
+    """A pod that preemption evicts to make room."""
 
     pod: PodRecord
-    violates_budget: bool
-    node: str
+    violates_budget: bool  # Whether its eviction exceeds a PodDisruptionBudget
+    node: str  # Name of the node that it must leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A successful search for victims: the node on which the pod fits after they have left.
-
-    Attributes:
-        plugin: Name of the plugin.
-        node: Name of the node that the pod is nominated to.
-        victims: The pods to evict.
-        examined: Number of nodes on which evictions were tried.
-        nominations: Uid -> node name of all members of the pod's job, if the preemption was for the whole job.
-        message: Additional text for the user.
-        job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
-    """
+    """A successful search for victims: the node on which the pod fits after they have left."""
 
     plugin: str
-    node: str
-    victims: tuple[PodVictim, ...]
-    examined: int
+    node: str  # Name of the node that the pod is nominated to
+    victims: tuple[PodVictim, ...]  # The pods to evict
+    examined: int  # Number of nodes on which evictions were tried
+    # Uid -> node name of all members of the pod's job, if the preemption was for the whole job.
     nominations: Mapping[str, str] = field(default_factory=dict[str, str])
-    message: str = ""
+    message: str = ""  # Additional text for the user
+    # Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
     job: "JobRules | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
-    """An unsuccessful search for victims: evicting pods does not help the pod now.
+    """An unsuccessful search for victims: evicting pods does not help the pod now."""
 
-    Attributes:
-        message: Reason for the user.
-        keeps_nomination: Whether the pod keeps its nominated node, because victims of an earlier preemption are
-            leaving.
-        ends: True if the remaining PostFilter plugins are not called.
-        unhelpful: Pods that lose their nomination to a node.
-        job: Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
-        notes: Sentence that is added to the refusal of the pod and does not concern preemption; empty for none.
-        retry_at: Unix seconds at which a further search may find victims, because a pod that stays for now may be
-            evicted from then on; None if no pod stays for this reason.
-    """
-
-    message: str
+    message: str  # Reason for the user
+    # Whether the pod keeps its nominated node, because victims of an earlier preemption are leaving.
     keeps_nomination: bool = False
-    ends: bool = False
-    unhelpful: Sequence[PodRecord] = ()
+    ends: bool = False  # True if the remaining PostFilter plugins are not called
+    unhelpful: Sequence[PodRecord] = ()  # Pods that lose their nomination to a node
+    # Rules of the job whose members waiting at Permit release their nodes; None for a single pod.
     job: "JobRules | None" = None
-    notes: str = ""
+    notes: str = ""  # Sentence that is added to the refusal of the pod and does not concern preemption; empty for none
+    # Unix seconds at which a further search may find victims, because a pod that stays for now may be evicted from then
+    # on; None if no pod stays for this reason.
     retry_at: float | None = None
 
 
@@ -146,7 +124,6 @@ class JobRules(Protocol):
         """Store the result of the job preemption, so that attempts of other members do not repeat the search.
 
         Args:
-            pod: The member whose attempt searched.
             message: Result of the search, for users.
         """
         ...
@@ -195,7 +172,6 @@ class PostFilterPlugin(Plugin, Protocol):
         """Search for victims whose eviction makes room for the pod.
 
         Args:
-            pod: The pod that found no node.
             rejection: The rejection at PreFilter, before any node was filtered. None: nodes were filtered, none was
                 feasible.
             search: Runs the search under the rules that the plugin passes to it.

@@ -16,14 +16,7 @@ Wrap = Callable[[ExtensionPoint[Any], Plugin], Plugin]
 
 
 class PluginLists:
-    """The plugins of a profile, as one list per extension point, in the order in which the scheduler calls them.
-
-    Attributes:
-        sees_otherwise: Whether plugins may change the pod or the nodes before filters run, so that a cycle may find
-            room where the unchanged pod and nodes have none.
-        is_plain: True if no plugin has the extension points BeforePreFilter, AfterPreFilter, FindOneNode, BeforeFilter
-            or BeforeScore. Filters then run directly after PreFilter.
-    """
+    """The plugins of a profile, as one list per extension point, in the order in which the scheduler calls them."""
 
     __slots__ = ("_lists", "is_plain", "sees_otherwise")
 
@@ -31,6 +24,8 @@ class PluginLists:
         self._lists: dict[ExtensionPoint[Any], tuple[Any, ...]] = {
             point: tuple(lists.get(point, ()))[: 1 if point.is_single else None] for point in points.EXTENSION_POINTS
         }
+        # Whether plugins may change the pod or the nodes before filters run, so that a cycle may find room where the
+        # unchanged pod and nodes have none.
         self.sees_otherwise = bool(self._lists[points.BEFORE_PRE_FILTER] or self._lists[points.BEFORE_FILTER])
         changing = (
             points.BEFORE_PRE_FILTER,
@@ -39,6 +34,8 @@ class PluginLists:
             points.BEFORE_FILTER,
             points.BEFORE_SCORE,
         )
+        # True if no plugin has the extension points BeforePreFilter, AfterPreFilter, FindOneNode, BeforeFilter or
+        # BeforeScore. Filters then run directly after PreFilter.
         self.is_plain = not any(self._lists[point] for point in changing)
 
     def at(self, point: ExtensionPoint[P]) -> tuple[P, ...]:
@@ -72,17 +69,6 @@ class PluginLists:
 class Profile:
     """The plugins that schedule the pods of one scheduler name, with their order, weights and settings.
 
-    Attributes:
-        plugins: The plugins by extension point. Filters that read only the shape of nodes come first, so that they
-            refuse first.
-        filters: Filters that depend on one node alone.
-        scores: Scores that depend on one node alone, with their weights.
-        cross_node_scores: Scores that depend on pods on other nodes, with their weights.
-        outranking: Names of plugins whose weight exceeds the sum of all other weights.
-        settings: Everything that distinguishes this profile from another, as JSON values.
-        scheduler_name: The profile schedules pods with this scheduler name.
-        percentage_of_nodes_to_score: 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
-
     Args:
         concerned: The plugins with the extension point Concerns, each with its bit of `PodClass.concerned`.
     """
@@ -97,18 +83,24 @@ class Profile:
         scheduler_name: str = "koord-scheduler",
         percentage_of_nodes_to_score: int = 0,
     ) -> None:
+        # The plugins by extension point. Filters that read only the shape of nodes come first, so that they refuse
+        # first.
         self.plugins = plugins
-        self.filters: tuple[FilterPlugin, ...] = plugins.at(points.FILTER)
+        self.filters: tuple[FilterPlugin, ...] = plugins.at(points.FILTER)  # Filters that depend on one node alone
+        # Scores that depend on one node alone, with their weights.
         self.scores: tuple[tuple[ScorePlugin, int], ...] = tuple(
             (plugin, weights[plugin.name]) for plugin in plugins.at(points.SCORE)
         )
+        # Scores that depend on pods on other nodes, with their weights.
         self.cross_node_scores = tuple((plugin, weights[plugin.name]) for plugin in plugins.at(points.CROSS_NODE_SCORE))
         weighted = {plugin.name: weight for plugin, weight in (*self.scores, *self.cross_node_scores)}
+        # Names of plugins whose weight exceeds the sum of all other weights.
         self.outranking = frozenset(name for name, weight in weighted.items() if 2 * weight > sum(weighted.values()))
-        self.settings = settings
+        self.settings = settings  # Everything that distinguishes this profile from another, as JSON values
         self._concerned = tuple(concerned)
         self._concerning: dict[int, PluginLists] = {}
-        self.scheduler_name = scheduler_name
+        self.scheduler_name = scheduler_name  # The profile schedules pods with this scheduler name
+        # 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
 
     def concerning(self, concerned: int) -> PluginLists:

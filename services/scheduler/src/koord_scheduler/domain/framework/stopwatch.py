@@ -20,36 +20,23 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The duration of one call to a plugin.
+    """The duration of one call to a plugin."""
 
-    Attributes:
-        profile: Scheduler name of the profile.
-        point: Value of the metrics' label `extension_point`.
-        plugin: Name of the plugin.
-        status: Result of the call.
-        seconds: Duration in seconds.
-    """
-
-    profile: str
-    point: str
+    profile: str  # Scheduler name of the profile
+    point: str  # Value of the metrics' label `extension_point`
     plugin: str
-    status: Status
-    seconds: float
+    status: Status  # Result of the call
+    seconds: float  # Duration in seconds
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Collects the durations of plugin calls during one attempt, for the metrics.
+    """Collects the durations of plugin calls during one attempt, for the metrics."""
 
-    Attributes:
-        clock: Returns monotonic seconds.
-        timings: The measured calls.
-        next_pod_seconds: One duration in seconds for each pod that a NextPod plugin chose: how long it took to take the
-            pod out of the queue before its turn.
-    """
-
-    clock: Callable[[], float]
-    timings: list[Timing] = field(default_factory=list[Timing])
+    clock: Callable[[], float]  # Returns monotonic seconds
+    timings: list[Timing] = field(default_factory=list[Timing])  # The measured calls
+    # One duration in seconds for each pod that a NextPod plugin chose: how long it took to take the pod out of the
+    # queue before its turn.
     next_pod_seconds: list[float] = field(default_factory=list[float])
 
     def since(self, began: float, profile: str, point: str, plugin: str, answer: object = None) -> None:
@@ -57,9 +44,7 @@ class Stopwatch:
 
         Args:
             began: When the call began, in seconds of `clock`.
-            profile: Scheduler name of the profile.
             point: Value of the metrics' label `extension_point`.
-            plugin: Name of the plugin.
             answer: What the call returned. `Rejection` gives the status UNSCHEDULABLE, `Wait` gives WAIT, all else
                 SUCCESS.
         """

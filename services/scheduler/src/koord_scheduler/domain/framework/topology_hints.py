@@ -20,17 +20,11 @@ Zones: TypeAlias = int
 
 
 class Hint(NamedTuple):
-    """One set of NUMA zones from which a resource of a pod can be allocated.
+    """One set of NUMA zones from which a resource of a pod can be allocated."""
 
-    Attributes:
-        zones: The zones, one bit per zone; None: any zones.
-        preferred: Whether no smaller set of zones satisfies the resource.
-        score: 0..100; decides between sets of equal size.
-    """
-
-    zones: Zones | None
-    preferred: bool
-    score: int = 0
+    zones: Zones | None  # The zones, one bit per zone; None: any zones
+    preferred: bool  # Whether no smaller set of zones satisfies the resource
+    score: int = 0  # 0..100; decides between sets of equal size
 
 
 Hints: TypeAlias = Mapping[str, Sequence[Hint] | None]
@@ -98,23 +92,14 @@ class ZoneStatus(Enum):
 
 
 class Admission(NamedTuple):
-    """The result of merging the hints of all plugins under a topology policy.
+    """The result of merging the hints of all plugins under a topology policy."""
 
-    Attributes:
-        is_admitted: Whether the policy accepts the zones.
-        zones: The chosen zones, one bit per zone; None: no alignment.
-        preferred: Whether every plugin prefers these zones.
-        score: Sum of the scores of the hints with exactly these zones.
-        unsatisfied: Resources that no zones satisfy.
-        reasons: Why the policy does not accept them.
-    """
-
-    is_admitted: bool
-    zones: Zones | None
-    preferred: bool = False
-    score: int = 0
-    unsatisfied: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
+    is_admitted: bool  # Whether the policy accepts the zones
+    zones: Zones | None  # The chosen zones, one bit per zone; None: no alignment
+    preferred: bool = False  # Whether every plugin prefers these zones
+    score: int = 0  # Sum of the scores of the hints with exactly these zones
+    unsatisfied: tuple[str, ...] = ()  # Resources that no zones satisfy
+    reasons: tuple[str, ...] = ()  # Why the policy does not accept them
 
 
 class _Best(NamedTuple):
@@ -270,10 +255,6 @@ class TopologyHintsPlugin(Plugin, Protocol):
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
         """Return which NUMA zones of a node can satisfy the pod, with the present allocations of the node's pods.
 
-        Args:
-            pod: Equivalence class of the pod.
-            row: Position of the node in the node columns.
-
         Returns:
             Resource -> hints, each a set of zones; `NO_HINTS` if the pod may use any zones; or a sentence about why the
             node cannot run the pod at all.
@@ -284,8 +265,6 @@ class TopologyHintsPlugin(Plugin, Protocol):
         """Return why the plugin cannot allocate for the pod inside these zones; None if it can. Nothing is allocated.
 
         Args:
-            pod: Equivalence class of the pod.
-            row: Position of the node in the node columns.
             zones: The zones that the merged hints allow, one bit per zone; None: the whole node.
         """
         ...
@@ -294,9 +273,6 @@ class TopologyHintsPlugin(Plugin, Protocol):
         """Return a value that describes the plugin's resources on a node and what pods use of them.
 
         A pod gets equal hints and zones on nodes with equal values, so results for one of them are used for all.
-
-        Args:
-            row: Position of the node in the node columns.
         """
         ...
 

@@ -36,9 +36,6 @@ def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef
     """Yield (aggregate, event) for each pod whose unhealthy devices differ from the last event about them.
 
     An event that the log never stores is not yielded again until the unhealthy devices of the pod have changed.
-
-    Args:
-        state: The scheduler's state.
     """
     inventories = state.books.devices
     if not inventories.to_tell:
@@ -94,15 +91,10 @@ def chosen_controllers(written: Iterable[str], known: Iterable[str]) -> frozense
     `*` stands for all, `A,B` for these two, `*,-A` for all but A. Parts apply from left to right, so a later part wins.
     Unknown names are ignored.
 
-    Args:
-        written: The parts of the flag's value.
-        known: The names of all controllers.
-
     Raises:
         InvalidInput: A name is empty or consists of dashes.
 
-    Source:
-        scheduler-core spec, 3
+    Source: scheduler-core spec, 3
     """
     chosen: set[str] = set()
     for name in written:
@@ -122,7 +114,6 @@ def status_facts(state: SchedulerState, now: float) -> list[StatusWrite]:
     that controllers request.
 
     Args:
-        state: The scheduler's state.
         now: Present time in Unix seconds.
     """
     facts = _controlled(state, now)
@@ -193,8 +184,7 @@ def _owes_topology(state: SchedulerState) -> bool:
 def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
     """Return the status of the network if its domains have changed.
 
-    Source:
-        scheduler-core spec, 9
+    Source: scheduler-core spec, 9
     """
     gangs, times = state.books.gang, state.status.due
     topology = gangs.topology

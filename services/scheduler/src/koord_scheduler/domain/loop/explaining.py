@@ -4,8 +4,7 @@
     failed attempt, placement -> outlook of the pod
     once a second -> status of each object with changes; once a minute of all; a last status when an object expires
 
-Source:
-    scheduler-core spec, 13.3
+Source: scheduler-core spec, 13.3
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +45,6 @@ def hear(state: SchedulerState, explanations: Iterable[PodExplanation]) -> None:
     No-op for pods that no ScheduleExplanation asks about. Call it before any node changes after the attempts.
 
     Args:
-        state: The scheduler's state.
         explanations: Explanations of the attempts that have just failed.
     """
     book = state.status.explanations
@@ -70,7 +68,6 @@ def explanation_facts(state: SchedulerState, now: float) -> Iterator[tuple[Aggre
     """Yield (aggregate, status) of each ScheduleExplanation to publish now, and record it as published.
 
     Args:
-        state: The scheduler's state.
         now: Present time in Unix seconds.
     """
     book = state.status.explanations

@@ -1,7 +1,6 @@
 """A node as the scheduler sees it, for users.
 
-Source:
-    scheduler-core spec, 14
+Source: scheduler-core spec, 14
 """
 
 from collections import Counter
@@ -29,15 +28,10 @@ class PortPage(TypedDict):
 
 
 class NodePage(TypedDict):
-    """The JSON response of `/apis/v1/nodes/NODE`: cpu in milli-cores, memory in bytes, other resources in whole units.
-
-    Attributes:
-        pods: Names as namespace/name; the uid if only the ledger of the log knows the pod.
-        generation: Position in the log of the last event of the node's ledger.
-    """
+    """Response of `/apis/v1/nodes/NODE`: cpu in milli-cores, memory in bytes, other resources in whole units."""
 
     node: str
-    pods: list[str]
+    pods: list[str]  # Names as namespace/name; the uid if only the ledger of the log knows the pod
     podsWithAffinity: list[str]
     podsWithRequiredAntiAffinity: list[str]
     usedPorts: dict[str, list[PortPage]]
@@ -47,7 +41,7 @@ class NodePage(TypedDict):
     allocatable: dict[str, int]
     imageStates: dict[str, ImagePage]
     pvcRefCounts: dict[str, int]
-    generation: int
+    generation: int  # Position in the log of the last event of the node's ledger
 
 
 def node_page(state: SchedulerState, name: str) -> NodePage | None:

@@ -3,8 +3,7 @@
 Plugins that the configuration names and that this version does not have are skipped; `koord scheduler check-config`
 reports them.
 
-Source:
-    scheduler-core spec, 4
+Source: scheduler-core spec, 4
 """
 
 from collections.abc import Collection, Mapping
@@ -61,11 +60,7 @@ def frameworks_of(
     """Create the plugins of all profiles of a configuration. All profiles share one set of facts about the cluster.
 
     Args:
-        configuration: The configuration.
-        gates: The feature gates.
         more: Name -> function that creates an installed plugin.
-        aliases: Further scheduler names whose pods the first profile schedules.
-        optimisations: Which optimisations of the engine are on.
     """
     gates = gates or SchedulerGates()
     cluster = Cluster(gates)

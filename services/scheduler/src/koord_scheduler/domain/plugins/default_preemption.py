@@ -1,7 +1,6 @@
 """DefaultPreemption: evicts pods of lower priority.
 
-Source:
-    scheduler-core spec, 6
+Source: scheduler-core spec, 6
 """
 
 from koord_scheduler.domain.cluster.record import PodRecord

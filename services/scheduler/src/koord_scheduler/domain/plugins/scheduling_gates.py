@@ -1,7 +1,6 @@
 """SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue.
 
-Source:
-    scheduler-core spec, 2 (PreEnqueue)
+Source: scheduler-core spec, 2 (PreEnqueue)
 """
 
 from koordcore.protocol.objects import Pod
@@ -17,7 +16,6 @@ class SchedulingGates:
     extension_points = (CONCERNS, PRE_ENQUEUE)
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod has scheduling gates."""
         return bool(pod.spec.scheduling_gates)
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:

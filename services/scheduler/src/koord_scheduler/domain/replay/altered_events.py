@@ -46,8 +46,6 @@ def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
 
     Args:
         seq: The position that the event would have.
-        ref: Its aggregate.
-        event: The event.
     """
     origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
     [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)

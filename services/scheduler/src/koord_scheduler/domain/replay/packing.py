@@ -12,29 +12,17 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The packing of nodes: numbers of pods and nodes, and requested amounts in percent of allocatable.
+    """The packing of nodes: numbers of pods and nodes, and requested amounts in percent of allocatable."""
 
-    Attributes:
-        nodes: Number of nodes.
-        nodes_in_use: Number of nodes with at least one pod.
-        pods: Number of pods on nodes.
-        pending: Number of pods that wait for a node.
-        cpu_requested_percent: Requested cpu of all nodes together, in percent of their allocatable.
-        cpu_in_use_percent: Requested cpu of the nodes in use together.
-        memory_requested_percent: Requested memory of all nodes together.
-        memory_in_use_percent: Requested memory of the nodes in use together.
-        fullest_cpu_percent: Requested cpu of the node with the highest percentage.
-    """
-
-    nodes: int
-    nodes_in_use: int
-    pods: int
-    pending: int
-    cpu_requested_percent: float
-    cpu_in_use_percent: float
-    memory_requested_percent: float
-    memory_in_use_percent: float
-    fullest_cpu_percent: float
+    nodes: int  # Number of nodes
+    nodes_in_use: int  # Number of nodes with at least one pod
+    pods: int  # Number of pods on nodes
+    pending: int  # Number of pods that wait for a node
+    cpu_requested_percent: float  # Requested cpu of all nodes together, in percent of their allocatable
+    cpu_in_use_percent: float  # Requested cpu of the nodes in use together
+    memory_requested_percent: float  # Requested memory of all nodes together
+    memory_in_use_percent: float  # Requested memory of the nodes in use together
+    fullest_cpu_percent: float  # Requested cpu of the node with the highest percentage
 
 
 def packing_of(state: SchedulerState) -> Packing:

@@ -4,8 +4,7 @@ The decision was based on the facts and reports up to `based_on`, on own appends
 and on decisions with smaller ordinals that were still in flight. All of these are in the log, unless a decision was
 never stored and had not been forgotten yet; then the result is `NotRecomputable`.
 
-Source:
-    scheduler-core spec, 1.2; event-bus spec, 4.2
+Source: scheduler-core spec, 1.2; event-bus spec, 4.2
 """
 
 from collections.abc import Sequence
@@ -36,19 +35,12 @@ _DECIDED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A recorded placement, and the result of deciding it again from the log.
+    """A recorded placement, and the result of deciding it again from the log."""
 
-    Attributes:
-        placed: The recorded placement.
-        node: Name of the node that is found now; "" if none is.
-        explanation: The explanation of the repetition.
-        allocation: The allocation of the pod on that node in the repetition.
-    """
-
-    placed: PodPlaced
-    node: str
-    explanation: PlacementExplanation
-    allocation: Allocation = NOTHING
+    placed: PodPlaced  # The recorded placement
+    node: str  # Name of the node that is found now; "" if none is
+    explanation: PlacementExplanation  # The explanation of the repetition
+    allocation: Allocation = NOTHING  # The allocation of the pod on that node in the repetition
 
     @property
     def agrees(self) -> bool:
@@ -88,7 +80,6 @@ def recompute(
         state: An empty state with the configuration of that time. The facts are folded into it.
         events: The log from its beginning to beyond `seq`, in order.
         reports: The usage reports of nodes, in order.
-        seq: Position of the placement.
 
     Raises:
         KeyError: There is no placement at `seq`.

@@ -4,8 +4,7 @@ Attempts that found a node, and nominations, are facts. An attempt that found no
 explanations are retained. The attempts of one term are in the order of their decisions, so that the window can be
 repeated attempt by attempt (`what_if`).
 
-Source:
-    scheduler-core spec, 1; event-bus spec, 4.2
+Source: scheduler-core spec, 1; event-bus spec, 4.2
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,27 +27,17 @@ Term = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One attempt that a scheduler made, as the log and the explanations describe it.
-
-    Attributes:
-        uid: Uid of the pod.
-        term: The scheduler process: its actor and fencing number.
-        position: Last folded position of the facts stream.
-        observed: Last folded position of the observations stream.
-        acknowledged: Position of the last own append whose answer had arrived.
-        now: Unix seconds of the service's `Clock`.
-        order: Sort key within its term: (number of the decision, 1 if it found no node, position of its event).
-        stored: Position of the placement; 0 if the attempt found no node.
-    """
+    """One attempt that a scheduler made, as the log and the explanations describe it."""
 
     uid: str
-    term: Term
-    position: int
-    observed: int
-    acknowledged: int
-    now: float
+    term: Term  # The scheduler process: its actor and fencing number
+    position: int  # Last folded position of the facts stream
+    observed: int  # Last folded position of the observations stream
+    acknowledged: int  # Position of the last own append whose answer had arrived
+    now: float  # Unix seconds of the service's `Clock`
+    # Sort key within its term: (number of the decision, 1 if it found no node, position of its event).
     order: tuple[int, int, int]
-    stored: int = 0
+    stored: int = 0  # Position of the placement; 0 if the attempt found no node
 
     @property
     def before(self) -> int:
@@ -81,36 +70,26 @@ def nomination_of(event: PodNominated) -> Nomination:
 
 @dataclass(slots=True)
 class Recording:
-    """Recorded actions of schedulers in a window of the log: attempts, placements, releases and preemptions.
+    """Recorded actions of schedulers in a window of the log: attempts, placements, releases and preemptions."""
 
-    Attributes:
-        attempts: The attempts in their order.
-        placed: Uid -> last node.
-        decided: Number of placements.
-        names: Uid -> (namespace, name) of every placed pod.
-        nominated: The nominations in the order of the log.
-        pairs: (uid of the preemptor, uid of the victim) of all nominations.
-        freed: Uid -> releases of the pod.
-        preempted: Uid -> (namespace, name) of every pod that a preemption requested to evict.
-        ends: Position of the last event.
-    """
-
-    attempts: list[Recorded] = field(default_factory=list[Recorded])
-    placed: dict[str, str] = field(default_factory=dict[str, str])
-    decided: int = 0
+    attempts: list[Recorded] = field(default_factory=list[Recorded])  # The attempts in their order
+    placed: dict[str, str] = field(default_factory=dict[str, str])  # Uid -> last node
+    decided: int = 0  # Number of placements
+    # Uid -> (namespace, name) of every placed pod.
     names: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    nominated: list[Nomination] = field(default_factory=list[Nomination])
+    nominated: list[Nomination] = field(default_factory=list[Nomination])  # The nominations in the order of the log
+    # (uid of the preemptor, uid of the victim) of all nominations.
     pairs: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    freed: dict[str, list[Appended]] = field(default_factory=dict[str, list[Appended]])
+    freed: dict[str, list[Appended]] = field(default_factory=dict[str, list[Appended]])  # Uid -> releases of the pod
+    # Uid -> (namespace, name) of every pod that a preemption requested to evict.
     preempted: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    ends: int = 0
+    ends: int = 0  # Position of the last event
 
 
 def recording_of(events: Sequence[StoredEvent], explanations: Iterable[StoredEvent] = ()) -> Recording:
     """Collect what schedulers did in a window of the log.
 
     Args:
-        events: The events of the window.
         explanations: All retained explanations, in the window or not.
 
     Raises:

@@ -5,8 +5,7 @@ order of waiting pods of equal priority are not; a restored scheduler attempts e
 of features are computed again from objects, nodes and pods. Only what these do not tell is stored in addition, by the
 name of the book, and so is the state of folding plugins.
 
-Source:
-    event-bus spec, 6
+Source: event-bus spec, 6
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,11 +40,7 @@ from koord_scheduler.domain.replay.state_hash import newest_fact
 
 
 class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of `PodRecord` without the work in progress, and what only its history tells.
-
-    Attributes:
-        history: Name of a book -> what an ended pod itself does not tell (`Book.pod_facts`).
-    """
+    """The fields of `PodRecord` without the work in progress, and what only its history tells."""
 
     uid: str
     namespace: str
@@ -64,21 +59,16 @@ class _Pod(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     known_since: float = 0.0
     placed_at: float = 0.0
-    history: dict[str, str] = {}
+    history: dict[str, str] = {}  # Name of a book -> what an ended pod itself does not tell (`Book.pod_facts`)
 
 
 class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The pods that the log has on one node.
-
-    Attributes:
-        pods: Uid -> (requests, cpu and memory with defaults).
-        allocations: Uid -> allocation.
-    """
+    """The pods that the log has on one node."""
 
     node: str
     seq: int
-    pods: dict[str, tuple[dict[str, int], tuple[int, int]]]
-    allocations: dict[str, Allocation] = {}
+    pods: dict[str, tuple[dict[str, int], tuple[int, int]]]  # Uid -> (requests, cpu and memory with defaults)
+    allocations: dict[str, Allocation] = {}  # Uid -> allocation
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +255,6 @@ def may_start_what_if(state: SchedulerState, position: int) -> bool:
 
     Args:
         state: The state that `load_state` filled.
-        position: Position behind which the run begins.
     """
     books = state.cluster.books.values()
     waits = any(
@@ -310,7 +299,6 @@ def schema_fingerprint(cluster: Cluster, plugins: Iterable[str]) -> str:
     """Return a digest of the snapshot schema with the facts of all books. Snapshots with another one are not loaded.
 
     Args:
-        cluster: Has the books.
         plugins: Keys of `Frameworks.folding`. A new plugin with its own state must fold the whole log.
     """
     types = [book.facts_type for book in cluster.books.values() if book.facts_type is not None]

@@ -12,8 +12,7 @@ attempted when an event may help it. A pod that the recording never attempted is
 A victim that the same pod preempted in the recording leaves when it did there, any other victim at once. Pods that
 were preempted only in the recording leave when they did there.
 
-Source:
-    scheduler-core spec, 1; event-bus spec, 6
+Source: scheduler-core spec, 1; event-bus spec, 6
 """
 
 from collections import Counter
@@ -50,37 +49,23 @@ EVENTS_OF_PROGRESS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """The node of one pod in the recording and in the re-run. The two may be equal.
-
-    Attributes:
-        namespace: Namespace of the pod.
-        name: Name of the pod.
-        recorded: Its node in the recording; "" if it had none.
-        rerun: Its node in the re-run; "" if it got none.
-    """
+    """The node of one pod in the recording and in the re-run. The two may be equal."""
 
     namespace: str
     name: str
-    recorded: str
-    rerun: str
+    recorded: str  # Its node in the recording; "" if it had none
+    rerun: str  # Its node in the re-run; "" if it got none
 
 
 class WhatIf:
-    """A re-run of scheduling decisions under another configuration, on a private copy of the state.
-
-    Attributes:
-        placed: Uid -> node that the re-run chose, for pods that still have the node.
-        nominated: The nominations of the re-run.
-        evicted: Uid -> (namespace, name) of pods that the re-run preempted.
-        decided: Number of decisions of the re-run that found a node.
-    """
+    """A re-run of scheduling decisions under another configuration, on a private copy of the state."""
 
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
-        self.placed: dict[str, str] = {}
-        self.nominated: list[recordings.Nomination] = []
-        self.evicted: dict[str, tuple[str, str]] = {}
-        self.decided = 0
+        self.placed: dict[str, str] = {}  # Uid -> node that the re-run chose, for pods that still have the node
+        self.nominated: list[recordings.Nomination] = []  # The nominations of the re-run
+        self.evicted: dict[str, tuple[str, str]] = {}  # Uid -> (namespace, name) of pods that the re-run preempted
+        self.decided = 0  # Number of decisions of the re-run that found a node
         self._names: dict[str, tuple[str, str]] = {}
         self._now = 0.0
         self._seq = 0
@@ -135,7 +120,6 @@ class WhatIf:
 
         Args:
             events: The events that `window` returned.
-            recording: What schedulers did in these events.
             reports: The usage reports of nodes in order, as far as they are retained.
             progress: Called with the position after every 1,000 events.
 

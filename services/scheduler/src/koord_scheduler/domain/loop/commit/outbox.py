@@ -7,8 +7,7 @@
 Only one append per aggregate may be in flight. So decisions about a node wait while another append about the node is in
 flight. Then they are appended together, with one event of the node.
 
-Source:
-    event-bus spec, 4.2
+Source: event-bus spec, 4.2
 """
 
 from collections import deque
@@ -22,15 +21,10 @@ MOST_PER_BATCH: Final = 200
 
 
 class Batch(NamedTuple):
-    """Placements and releases that one atomic append writes to the log.
+    """Placements and releases that one atomic append writes to the log."""
 
-    Attributes:
-        works: The placements or releases of each node.
-        gang: Id of the gang whose members are appended all or none. "": the nodes are independent.
-    """
-
-    works: list[NodeWork]
-    gang: str = ""
+    works: list[NodeWork]  # The placements or releases of each node
+    gang: str = ""  # Id of the gang whose members are appended all or none. "": the nodes are independent.
 
     @property
     def items(self) -> list[Work]:

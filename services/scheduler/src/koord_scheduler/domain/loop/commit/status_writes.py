@@ -3,8 +3,7 @@
 Each status write is one append, all or none. Its expectations are set when it is taken. It is not taken while another
 append about one of its aggregates is in flight.
 
-Source:
-    event-bus spec, 4.2
+Source: event-bus spec, 4.2
 """
 
 from collections import deque
@@ -18,21 +17,13 @@ from koord_scheduler.domain.cluster.forgetting import Forgetting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
-    """Facts other than placements, such as a nomination with its evictions, that one append writes all or none.
+    """Facts other than placements, such as a nomination with its evictions, that one append writes all or none."""
 
-    Attributes:
-        facts: (aggregate, event) to append.
-        trigger: Id of the event that caused the write.
-        uid: Uid of the pod that is reconciled when the log answers; "" if there is none.
-        traceparent: W3C trace context of the write.
-        tracestate: Vendor part of the trace context.
-    """
-
-    facts: tuple[tuple[AggregateRef, Event], ...]
-    trigger: str
-    uid: str = ""
-    traceparent: str = ""
-    tracestate: str = ""
+    facts: tuple[tuple[AggregateRef, Event], ...]  # (aggregate, event) to append
+    trigger: str  # Id of the event that caused the write
+    uid: str = ""  # Uid of the pod that is reconciled when the log answers; "" if there is none
+    traceparent: str = ""  # W3C trace context of the write
+    tracestate: str = ""  # Vendor part of the trace context
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +36,11 @@ class TakenStatusWrite:
 
 @dataclass(slots=True)
 class StatusWrites:
-    """Status writes that are not appended yet, in order of arrival.
+    """Status writes that are not appended yet, in order of arrival."""
 
-    Attributes:
-        seqs: Aggregate -> position of its last known event, for aggregates that no other part of the state has
-            (evictions, quotas, gangs). If an aggregate is forgotten, the next append expects position 0, and the log
-            stores it behind the last event, because it is folded (`koordcore.bus.write.append`).
-    """
-
+    # Aggregate -> position of its last known event, for aggregates that no other part of the state has (evictions,
+    # quotas, gangs). If an aggregate is forgotten, the next append expects position 0, and the log stores it behind the
+    # last event, because it is folded (`koordcore.bus.write.append`).
     seqs: dict[AggregateRef, int] = field(default_factory=dict[AggregateRef, int])
     _waiting: deque[StatusWrite] = field(default_factory=deque[StatusWrite])
     _in_flight: set[AggregateRef] = field(default_factory=set[AggregateRef])
@@ -63,7 +51,6 @@ class StatusWrites:
 
         Args:
             position: Position in the log of the last folded event. An aggregate with a later event is kept.
-            exists: Whether the object of an aggregate exists.
         """
         if self._forgetting.is_due(len(self.seqs)):
             under_way = self.under_way()

@@ -1,7 +1,6 @@
 """Decisions as work for the outbox. Each appends an event of the pod, and all of a batch one event of the node.
 
-Source:
-    event-bus spec, 4.2
+Source: event-bus spec, 4.2
 """
 
 from collections.abc import Mapping
@@ -14,68 +13,48 @@ from koordcore.protocol.annotations.gang import BoundGang
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision to place a pod on a node.
-
-    Attributes:
-        on_node: The pod as its node's agent sees it, with its allocation.
-        attempt: Number of the attempt that found the node; the first attempt of a pod is 1.
-        queued_at: RFC 3339 time of submission.
-        trigger: Id of the event because of which the pod was attempted.
-        basis: Positions and earlier decisions on which the decision rests; None if not recorded.
-        gang: The gang group that is bound together; None if the pod is bound alone.
-        annotations: Annotations of plugins to write on the pod when it is bound.
-    """
+    """A decision to place a pod on a node."""
 
     uid: str
     node: str
     namespace: str
     name: str
-    on_node: PodOnNode
-    attempt: int
-    queued_at: str
+    on_node: PodOnNode  # The pod as its node's agent sees it, with its allocation
+    attempt: int  # Number of the attempt that found the node; the first attempt of a pod is 1
+    queued_at: str  # RFC 3339 time of submission
     explanation: PlacementExplanation
-    trigger: str
+    trigger: str  # Id of the event because of which the pod was attempted
+    # Positions and earlier decisions on which the decision rests; None if not recorded.
     basis: DecisionBasis | None = None
-    gang: BoundGang | None = None
-    annotations: Mapping[str, str] = {}
+    gang: BoundGang | None = None  # The gang group that is bound together; None if the pod is bound alone
+    annotations: Mapping[str, str] = {}  # Annotations of plugins to write on the pod when it is bound
     traceparent: str = ""
     tracestate: str = ""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision that a pod no longer holds its node.
-
-    Attributes:
-        reason: Why, in the words of `PodReleased.reason`.
-        trigger: Id of the event that caused the decision.
-    """
+    """A decision that a pod no longer holds its node."""
 
     uid: str
     node: str
     namespace: str
     name: str
-    reason: str
-    trigger: str
+    reason: str  # Why, in the words of `PodReleased.reason`
+    trigger: str  # Id of the event that caused the decision
     traceparent: str = ""
     tracestate: str = ""
 
 
 class Reallocation(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """A decision to change the amounts or the allocation of a pod or Reservation in the ledger of its node.
-
-    Attributes:
-        on_node: The pod or Reservation with its new amounts and allocation.
-        reason: Value of `PodReallocated.reason`.
-        trigger: Id of the event that caused the decision.
-    """
+    """A decision to change the amounts or the allocation of a pod or Reservation in the ledger of its node."""
 
     uid: str
     node: str
     namespace: str
     name: str
-    on_node: PodOnNode
-    reason: str
-    trigger: str
+    on_node: PodOnNode  # The pod or Reservation with its new amounts and allocation
+    reason: str  # Value of `PodReallocated.reason`
+    trigger: str  # Id of the event that caused the decision
     traceparent: str = ""
     tracestate: str = ""
 
@@ -141,7 +120,6 @@ def pod_draft(work: Work, expected_last: int) -> Draft:
     """Return the unsealed event of the pod for an append.
 
     Args:
-        work: The decision.
         expected_last: Position of the last event of `pod.<uid>`; 0 if it has none. The log refuses the append if this
             has changed.
     """
@@ -152,7 +130,6 @@ def node_draft(work: NodeWork, expected_last: int) -> Draft:
     """Return the unsealed event of the node's ledger for an append.
 
     Args:
-        work: The placements or releases on the node.
         expected_last: Position of the last event of `node.<name>`; 0 if it has none. The log refuses the append if this
             has changed.
     """

@@ -1,7 +1,6 @@
 """One attempt to find a node for a pod. Its result is a node, or an explanation why there is none.
 
-Source:
-    scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
+Source: scheduler-core spec, 1 (steps 3 to 9), 1.3, 6, 13
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,38 +30,26 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 class Found(NamedTuple):
-    """The result of an attempt that found a node for the pod.
+    """The result of an attempt that found a node for the pod."""
 
-    Attributes:
-        placed: The node and its explanation.
-        resized: The pod with the resources that a ResizePod plugin gave it on this node; None if they stay.
-    """
-
-    placed: Placed
+    placed: Placed  # The node and its explanation
+    # The pod with the resources that a ResizePod plugin gave it on this node; None if they stay.
     resized: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """The result of an attempt that found no node for the pod.
+    """The result of an attempt that found no node for the pod."""
 
-    Attributes:
-        message: One sentence for the user.
-        explanation: Which plugin refused how many nodes.
-        diagnosis: Details of the refusals. None if the pod was rejected before nodes were filtered without details, if
-            it did not fit its node after a plugin had resized it, or if the attempt might not preempt.
-        rejection: The rejection by a plugin before nodes were filtered; None if nodes were filtered and none was
-            feasible.
-        is_fault: Whether a plugin raised an exception. The pod is then retried after a back-off.
-        preemption: The outcome of preemption; None if it was not tried.
-    """
-
-    message: str
-    explanation: PlacementExplanation
+    message: str  # One sentence for the user
+    explanation: PlacementExplanation  # Which plugin refused how many nodes
+    # Details of the refusals. None if the pod was rejected before nodes were filtered without details, if it did not
+    # fit its node after a plugin had resized it, or if the attempt might not preempt.
     diagnosis: Diagnosis | None
+    # The rejection by a plugin before nodes were filtered; None if nodes were filtered and none was feasible.
     rejection: Rejection | None = None
-    is_fault: bool = False
-    preemption: Preemption | NoPreemption | None = None
+    is_fault: bool = False  # Whether a plugin raised an exception. The pod is then retried after a back-off.
+    preemption: Preemption | NoPreemption | None = None  # The outcome of preemption; None if it was not tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +75,7 @@ class Attempt:
     It reads the scheduler's state, and changes only state inside plugins.
 
     Args:
-        state: The scheduler's state.
         pod: The pod. Its object must be known.
-        subject: The subject of the pod.
         now: Present time in Unix seconds.
         may_preempt: Whether preemption is tried if no node is feasible.
     """
@@ -298,8 +283,7 @@ class Attempt:
     def _barred(self) -> Iterable[int]:
         """Yield rows on which the pod would not fit beside the pods nominated there that it may not preempt.
 
-        Source:
-            scheduler-core spec, 1.3 (pass 1)
+        Source: scheduler-core spec, 1.3 (pass 1)
         """
         state = self._state
         for node in state.nominator.nodes():

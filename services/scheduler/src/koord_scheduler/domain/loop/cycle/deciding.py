@@ -211,8 +211,7 @@ def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block
 def _heard(state: SchedulerState, explanation: PodExplanation, message: str) -> list[PodExplanation]:
     """Notify plugins of a failed attempt, and return its explanation unless a plugin has handled the failure.
 
-    Source:
-        scheduler-core spec, 3 (error handler filters)
+    Source: scheduler-core spec, 3 (error handler filters)
     """
     pod = state.pods[explanation.uid]
     framework = state.frameworks.framework_of(pod)
@@ -269,8 +268,7 @@ def give_up_overdue(state: SchedulerState, now: float) -> list[PodExplanation]:
     Returns:
         An explanation for each of these pods, except those whose failure a plugin has handled.
 
-    Source:
-        scheduler-core spec, 1 (step 13)
+    Source: scheduler-core spec, 1 (step 13)
     """
     overdue = state.assumed.waiting.overdue(now)
     if not overdue:

@@ -31,8 +31,6 @@ def diagnosis_of(
     No node may have changed since.
 
     Args:
-        state: The scheduler's state.
-        pod: The pod.
         cycle_view: The pod and the nodes as the cycle saw them.
         preemption: The outcome of preemption; None if it was not tried.
         rejection: The rejection before nodes were filtered; None if nodes were filtered and none was feasible.
@@ -61,9 +59,6 @@ def failure_of(state: SchedulerState, engine: Engine, subject: Subject, refusals
     `count` is the number of all these nodes. At most `MOST_NODES_NAMED` of them are named.
 
     Args:
-        state: The scheduler's state.
-        engine: The filters as the cycle evaluated them.
-        subject: The subject of the pod.
         refusals: The plugin, its reason, and the positions of the nodes.
     """
     names = state.nodes.names

@@ -13,23 +13,14 @@ from koord_scheduler.domain.loop.queue.queued_pod import QueuedPod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """The reason why one pod was not placed, as it is published to the stream of explanations.
-
-    Attributes:
-        uid: Uid of the pod.
-        trigger: Id of the event that caused the attempt.
-        traceparent: W3C trace context of the pod; "" if there is none.
-        tracestate: Vendor part of the trace context.
-        event: The explanation.
-        decided_at: When the attempt was decided, in Unix seconds; 0.0 stands for the time of publishing.
-    """
+    """The reason why one pod was not placed, as it is published to the stream of explanations."""
 
     uid: str
-    trigger: str
-    traceparent: str
-    tracestate: str
+    trigger: str  # Id of the event that caused the attempt
+    traceparent: str  # W3C trace context of the pod; "" if there is none
+    tracestate: str  # Vendor part of the trace context
     event: PodUnschedulable | PodGated | DecisionAbandoned
-    decided_at: float = 0.0
+    decided_at: float = 0.0  # When the attempt was decided, in Unix seconds; 0.0 stands for the time of publishing
 
     @property
     def message(self) -> str:
@@ -51,10 +42,7 @@ def refusal(
     """Return the explanation of an attempt that found no node, or whose node was refused at Reserve or Permit.
 
     Args:
-        pod: The pod.
         queued: Its entry in the queue, with the number of the attempt.
-        message: Sentence for the user.
-        found: Result of the attempt.
         now: Present time in Unix seconds.
         basis: Positions and earlier decisions on which the attempt rests; None if not recorded.
     """
@@ -125,7 +113,6 @@ def abandoned(work: Placement, reason: str) -> PodExplanation:
     """Return the explanation that a placement will not be stored, and that the pod is retried after a back-off.
 
     Args:
-        work: The placement.
         reason: Why the log does not store it, one sentence.
     """
     return PodExplanation(

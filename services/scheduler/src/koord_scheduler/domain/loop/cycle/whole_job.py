@@ -1,7 +1,6 @@
 """Places a planned job in one cycle: every member is assumed and permitted, or none.
 
-Source:
-    scheduler-core spec, 12.1; `domain.gang.job_plan` has the order of the steps
+Source: scheduler-core spec, 12.1; `domain.gang.job_plan` has the order of the steps
 """
 
 from collections.abc import Callable
@@ -28,7 +27,6 @@ def place_whole_job(
     """Reserve and assume all members of a planned job on their nodes, or none.
 
     Args:
-        state: The scheduler's state.
         trigger: Queue entry of the member whose attempt made the plan.
         job: Uid of each member -> its node.
         now: Present time in Unix seconds.

@@ -52,8 +52,6 @@ def fold_statement(state: SchedulerState, stored: StoredEvent, event: Event | No
     No-op for other aggregates, and for evictions of pods that are not known.
 
     Args:
-        state: The scheduler's state.
-        stored: The event with its position in the log.
         event: The decoded event; None if its type is unknown.
     """
     match event:

@@ -40,8 +40,6 @@ def fold_object(state: SchedulerState, stored: StoredEvent, event: Event | None)
     No-op for kinds that placement does not read.
 
     Args:
-        state: The scheduler's state.
-        stored: The event with its position in the log.
         event: The decoded event; None if its type is unknown.
     """
     match event:
@@ -108,9 +106,7 @@ def put_config(state: SchedulerState, ref_id: str, event: ConfigAccepted) -> boo
     """Add or change a ConfigMap if any plugin reads it. Return whether a plugin reads it.
 
     Args:
-        state: The scheduler's state.
         ref_id: Aggregate id of the ConfigMap: namespace and name.
-        event: The event with the ConfigMap.
     """
     meta = event.object.metadata
     if not state.cluster.put_config(meta.namespace, meta.name, event.object.data):
@@ -123,9 +119,7 @@ def put_object(state: SchedulerState, ref_id: str, event: CustomObjectObserved) 
     """Add or change an object of a kind that placement reads. If it cannot be read, the last one that could counts.
 
     Args:
-        state: The scheduler's state.
         ref_id: Aggregate id of the object: plural, namespace and name.
-        event: The event with the object.
     """
     plural = plural_of(ref_id)
     if not state.cluster.put_object(plural, event.object):
@@ -146,7 +140,6 @@ def put_node(state: SchedulerState, node: Node, trigger: str = "") -> None:
     """Add or change a node, reconcile the pods placed on it, and wake waiting pods that may fit now.
 
     Args:
-        state: The scheduler's state.
         node: The node object. The manager's batch, mid and device amounts replace those of the object.
         trigger: Id of the event that caused the change.
     """
@@ -194,8 +187,6 @@ def node_gone(state: SchedulerState, name: str, trigger: str) -> None:
     """Remove a deleted node. Pods that wait at Permit on it are queued again; pods placed on it are reconciled.
 
     Args:
-        state: The scheduler's state.
-        name: Name of the node.
         trigger: Id of the event that deleted it.
     """
     state.mirror.nodes.pop(name, None)

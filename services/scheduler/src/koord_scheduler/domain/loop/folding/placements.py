@@ -2,8 +2,7 @@
 
 `stored` is an event with its position and aggregate in the log, `event` the same event decoded.
 
-Source:
-    event-bus spec, 4.2; scheduler-core spec, 1.3
+Source: event-bus spec, 4.2; scheduler-core spec, 1.3
 """
 
 from koordcore.events.envelope import StoredEvent, name_from_token

@@ -20,22 +20,13 @@ def submitted(state: SchedulerState, stored: StoredEvent, spec: Pod) -> None:
     """Record a submitted or changed pod, and queue it if it waits for a node.
 
     Args:
-        state: The scheduler's state.
         stored: The event of `podspec.<uid>`.
-        spec: The pod object.
     """
     submit(state, stored.ref.id, stored, spec)
 
 
 def submit(state: SchedulerState, uid: str, stored: StoredEvent, spec: Pod) -> None:
-    """Add or change the record of a pod or reserve pod, and queue it if it waits for a node.
-
-    Args:
-        state: The scheduler's state.
-        uid: Uid of the pod.
-        stored: The event with the pod or its Reservation.
-        spec: The pod object.
-    """
+    """Add or change the record of a pod or reserve pod, and queue it if it waits for a node."""
     pod = state.pods.get(uid)
     if pod is None:
         pod = state.pods[uid] = PodRecord(uid=uid)
@@ -62,9 +53,6 @@ def describe(state: SchedulerState, pod: PodRecord, spec: Pod, now: float) -> No
     If the pod's requests are invalid, its record gets no class, and it is not scheduled.
 
     Args:
-        state: The scheduler's state.
-        pod: The record to update.
-        spec: The pod object.
         now: Unix seconds at which a new pod counts as known.
     """
     try:
@@ -91,7 +79,6 @@ def read_again_if_concerned(state: SchedulerState, trigger: str) -> None:
     most once in a process, usually before the first pod is known.
 
     Args:
-        state: The scheduler's state.
         trigger: Id of the event that changed the node. Queued pods name it as the cause of their next decision.
             "": they keep the event that queued them.
     """
@@ -137,8 +124,6 @@ def removed(state: SchedulerState, uid: str, trigger: str) -> None:
     """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if it is unknown.
 
     Args:
-        state: The scheduler's state.
-        uid: Uid of the pod.
         trigger: Id of the event that deleted it.
     """
     pod = state.pods.get(uid)
@@ -177,8 +162,7 @@ def bind_failed(state: SchedulerState, stored: StoredEvent, event: PodBindFailed
 def _may_be_bound(pod: PodRecord, profile: str) -> bool:
     """Return whether a changed pod with an unconfirmed node still matches the decision.
 
-    Source:
-        scheduler-core spec, 3 (dynamic scheduler check)
+    Source: scheduler-core spec, 3 (dynamic scheduler check)
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     return pod.subject is not None and pod.subject.profile == profile and is_alive(pod.pod)

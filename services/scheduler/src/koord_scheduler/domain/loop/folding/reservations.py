@@ -34,11 +34,6 @@ def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> No
     """Add or update the reserve pod of a new or changed Reservation, and wake waiting pods that may use it now.
 
     Call it after `Cluster.put_object` has recorded the Reservation. If that ignored the object, nothing is added.
-
-    Args:
-        state: The scheduler's state.
-        stored: The event with the Reservation.
-        name: Name of the Reservation.
     """
     read_again(state, stored.event_id)
     entry = state.books.reservations.find(name)
@@ -52,7 +47,6 @@ def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> No
     """Remove the reserve pod of a deleted Reservation.
 
     Args:
-        state: The state.
         stored: The event that says that the Reservation was deleted. Its id is recorded as the reason of the removal.
         uid: Uid of the Reservation, which is also the uid of its reserve pod.
     """
@@ -132,12 +126,9 @@ def operate(state: SchedulerState, uid: str, trigger: str) -> None:
     No-op for all other pods, for a pod that its node does not count yet, and for a pod that itself uses a Reservation.
 
     Args:
-        state: The state.
-        uid: Uid of the pod.
         trigger: Id of the event that changed the pod; "" if a snapshot is restored.
 
-    Source:
-        scheduler-fine-grained spec, 3.12
+    Source: scheduler-fine-grained spec, 3.12
     """
     pod = state.pods[uid]
     if pod.pod is None or not is_operating(pod.pod):
@@ -163,7 +154,6 @@ def read_again(state: SchedulerState, trigger: str) -> None:
     """Read waiting pods again for which the first Reservation has appeared, because it concerns them now.
 
     Args:
-        state: The scheduler's state.
         trigger: Id of the event that brought the Reservation.
     """
     groups = list(state.books.reservation.fresh_owners)

@@ -33,27 +33,17 @@ _OFFSET: Final = 1 << 31
 
 
 class VictimCost(NamedTuple):
-    """The properties of a pod that determine the cost of its eviction.
-
-    Attributes:
-        priority: Its priority.
-        started_at: Unix seconds of its start.
-    """
+    """The properties of a pod that determine the cost of its eviction."""
 
     priority: int
-    started_at: float
+    started_at: float  # Unix seconds of its start
 
 
 class Candidate(NamedTuple):
-    """The victims of a preemption on one node, from which follows its cost.
+    """The victims of a preemption on one node, from which follows its cost."""
 
-    Attributes:
-        victims: The pods to evict.
-        pdb_violations: Number of victims whose PodDisruptionBudget is exhausted.
-    """
-
-    victims: Sequence[VictimCost]
-    pdb_violations: int = 0
+    victims: Sequence[VictimCost]  # The pods to evict
+    pdb_violations: int = 0  # Number of victims whose PodDisruptionBudget is exhausted
 
 
 def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
@@ -63,8 +53,7 @@ def pick_candidate(candidates: Mapping[str, Candidate]) -> str | None:
     priority of a victim; least sum of (priority + 2^31); fewest victims; latest start of the earliest victim among
     those of highest priority; first candidate. A node without victims is taken at once.
 
-    Source:
-        vectors scheduler/preempt_pick
+    Source: vectors scheduler/preempt_pick
     """
     for node, candidate in candidates.items():
         if not candidate.victims:
@@ -123,11 +112,6 @@ class DryRuns:
         pod: The pod that needs room.
         subject: Its subject as the tried nodes see it in this cycle.
         plugin: Says which pods may be preempted, and which limit besides the nodes the pod must fit.
-
-    Attributes:
-        sums_decide: Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
-        spared: Pods on the tried nodes that stay for now, because their evictions have failed repeatedly. Uid -> Unix
-            seconds from which the pod may be evicted.
     """
 
     def __init__(self, state: SchedulerState, pod: PodRecord, subject: Subject, plugin: VictimRules) -> None:
@@ -140,8 +124,11 @@ class DryRuns:
         coupled = bool(self._engine.cross_node_filters(subject).filters)
         self._occupancy = state.cluster.accounting.parts_for(subject.pod_class, coupled=coupled)
         self._needs = needs_of(self._engine, subject)
+        # Pods on the tried nodes that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds
+        # from which the pod may be evicted.
         self.spared: dict[str, float] = {}
         can_sum = self._room is None
+        # Whether comparing sums of requests suffices; otherwise every filter is called for each trial.
         self.sums_decide = can_sum and only_amounts_refuse(self._engine, subject, state.cluster.accounting)
 
     def victims(self, row: int) -> tuple[PodVictim, ...]:

@@ -1,7 +1,6 @@
 """Preemption for all pending members of a job at once, tried on the columns.
 
-Source:
-    scheduler-core spec, 8.10; `domain.gang.preemption` has the plan
+Source: scheduler-core spec, 8.10; `domain.gang.preemption` has the plan
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,33 +28,20 @@ from koord_scheduler.domain.plugins.gang.preemption import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRoom:
-    """The result of a job preemption: a node for each member, and the pods that must leave.
+    """The result of a job preemption: a node for each member, and the pods that must leave."""
 
-    Attributes:
-        nominations: Uid of a member -> name of its node.
-        victims: (pod that must leave, its node).
-        examined: Number of candidate nodes.
-    """
-
-    nominations: Mapping[str, str]
-    victims: tuple[tuple[PodRecord, str], ...]
-    examined: int
+    nominations: Mapping[str, str]  # Uid of a member -> name of its node
+    victims: tuple[tuple[PodRecord, str], ...]  # (pod that must leave, its node)
+    examined: int  # Number of candidate nodes
 
 
 class JobSearch:
     """Searches nodes and victims that make room for a pod and all pending members of its job at once.
 
     Args:
-        state: The scheduler's state.
-        pod: The pod that found no node.
         cycle_view: The nodes and the pod as this cycle sees them.
         plugin: Rules of the plugin about the job and its victims.
         within: Positions of the nodes that may be candidates; None for all.
-
-    Attributes:
-        members: The members in the order in which they are placed.
-        spared: Pods that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds from which
-            the pod may be evicted.
     """
 
     def __init__(
@@ -66,11 +52,14 @@ class JobSearch:
         self._cycle_view = cycle_view
         self._within = within
         self._plugin = plugin
+        # The members in the order in which they are placed.
         self.members = [
             record
             for uid in plugin.members(pod)
             if (record := state.pods.get(uid)) is not None and record.subject is not None and not record.work_node
         ]
+        # Pods that stay for now, because their evictions have failed repeatedly. Uid -> Unix seconds from which the pod
+        # may be evicted.
         self.spared: dict[str, float] = {}
         self._by_uid = {member.uid: member for member in self.members}
         self._occupants: dict[str, dict[str, PodInfo]] = {}

@@ -1,7 +1,6 @@
 """Apply a preemption: nominations and requested evictions in one append, and pods at Permit that lose their nodes.
 
-Source:
-    scheduler-core spec, 6 (6), 8.10 (6)
+Source: scheduler-core spec, 6 (6), 8.10 (6)
 """
 
 from collections.abc import Mapping
@@ -29,9 +28,6 @@ def apply_preemption(
     members of the pod's job that wait at Permit lose their nodes, whether a preemption was found or not.
 
     Args:
-        state: The scheduler's state.
-        pod: The pod that found no node.
-        found: The outcome of preemption in its attempt.
         basis: What the attempt was based on; it is part of the nomination's event.
     """
     if isinstance(found, NoPreemption):
@@ -49,8 +45,6 @@ def is_being_emptied(state: SchedulerState, node: str, priority: int) -> bool:
     """Return whether a victim of a preemption still holds the node.
 
     Args:
-        state: The scheduler's state.
-        node: Name of the node.
         priority: Only victims of a lower priority count.
     """
     return any(

@@ -4,8 +4,7 @@
     dry run      the victims on each of them (`dry_run`)
     choice       the node whose victims cost least (`pick`)
 
-Source:
-    scheduler-core spec, 6 and 10.8
+Source: scheduler-core spec, 6 and 10.8
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,8 +39,6 @@ def preempt(
     """Call the PostFilter plugins of the pod's profile until one of them finds a preemption.
 
     Args:
-        state: The scheduler's state.
-        pod: The pod that found no node.
         cycle_view: The nodes and the pod as this cycle sees them.
         rejection: The rejection of the pod before nodes were filtered; None if nodes were filtered and none was
             feasible.
@@ -50,8 +47,7 @@ def preempt(
     Returns:
         The preemption, or why none helps.
 
-    Source:
-        scheduler-core spec, 1 (step 7), 6
+    Source: scheduler-core spec, 1 (step 7), 6
     """
     refusal = _not_eligible(state, pod, cycle_view)
     if refusal is not None:
@@ -114,8 +110,7 @@ def _for_job(
 ) -> Preemption | NoPreemption:
     """Find room for the whole job. Its waiting members lose their nodes and get nodes again with the others, or none.
 
-    Source:
-        scheduler-core spec, 8.10
+    Source: scheduler-core spec, 8.10
     """
     outcome = plugin.outcome(pod)
     if outcome:
@@ -222,7 +217,6 @@ def _found_nothing(nodes: int, without_victims: int, spared: int = 0) -> str:
     """Return kube-scheduler's message that preemption finds no node.
 
     Args:
-        nodes: Number of all nodes.
         without_victims: Number of nodes on which no pod has a lower priority. On the others, no victim would help.
         spared: Number of pods that stay for now, because their evictions have failed repeatedly.
     """

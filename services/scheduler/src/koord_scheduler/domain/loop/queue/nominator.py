@@ -25,17 +25,13 @@ _NEVER: Final = (0.0, 0)
 
 
 class Nominator:
-    """The node that preemption has promised to each nominated pod, and the evictions that are under way.
-
-    Attributes:
-        evictions: Uid of a pod -> reason of its eviction, from the request until it has failed or the pod is gone.
-        unsaid: Uids of the pods among them whose request is not in the log yet.
-        left: Names of nodes to which a pod is no longer nominated, so that others may fit. The reader empties it.
-    """
+    """The node that preemption has promised to each nominated pod, and the evictions that are under way."""
 
     def __init__(self, pods: dict[str, PodRecord], deleted: DeletedPods, writes: StatusWrites) -> None:
+        # Uid of a pod -> reason of its eviction, from the request until it has failed or the pod is gone.
         self.evictions: dict[str, str] = {}
-        self.unsaid: set[str] = set()
+        self.unsaid: set[str] = set()  # Uids of the pods among them whose request is not in the log yet
+        # Names of nodes to which a pod is no longer nominated, so that others may fit. The reader empties it.
         self.left: dict[str, None] = {}
         self._pods = pods
         self._deleted = deleted
@@ -51,8 +47,6 @@ class Nominator:
         """Record a request to evict the pod that the log has not stored yet. The caller publishes it.
 
         Args:
-            uid: Uid of the pod.
-            reason: Why it is evicted.
             now: Seconds of the service's `Clock`.
         """
         self.evictions[uid] = reason
@@ -70,7 +64,6 @@ class Nominator:
         """Return False while a request to evict the pod would come too soon after requests that have failed.
 
         Args:
-            uid: Uid of the pod.
             now: Seconds of the service's `Clock`.
         """
         return now >= self.spared_until(uid)
@@ -80,9 +73,6 @@ class Nominator:
 
         One failure causes no pause. Only requests of this process count, so a scheduler that begins to lead may ask at
         once.
-
-        Args:
-            uid: Uid of the pod.
 
         Returns:
             Seconds of the service's `Clock`.
@@ -134,7 +124,6 @@ class Nominator:
         """End the nomination of a pod and publish this to the log. No-op if the pod is not nominated.
 
         Args:
-            pod: The pod.
             reason: Why its nomination ends, as in `PodNominationCleared`.
         """
         node = self.node_of(pod.uid)
@@ -146,10 +135,6 @@ class Nominator:
         """Publish to the log that a deleted pod is no longer nominated. No-op if it is not nominated.
 
         The nomination itself stays until the published event is folded.
-
-        Args:
-            pod: The deleted pod.
-            trigger: Id of the event of its deletion.
         """
         node = self.node_of(pod.uid)
         if node:
@@ -160,9 +145,6 @@ class Nominator:
         """Publish the end of a nomination that the log stored after its pod had been deleted.
 
         Args:
-            uid: Uid of the pod.
-            event: The nomination.
-            seq: Its position in the log.
             trigger: Id of the event that caused it.
         """
         self._deleted.note(uid, seq)

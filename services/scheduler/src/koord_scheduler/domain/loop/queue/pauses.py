@@ -37,7 +37,6 @@ class Pauses:
         """Let a pod wait for the end of its pause. An earlier end for the same pod is replaced.
 
         Args:
-            uid: Uid of the pod.
             group: Identifies the pods that wait for the same events.
             until: End of the pause in Unix seconds of the service's `Clock`.
         """

@@ -13,15 +13,10 @@ from koord_scheduler.domain.loop.commit.work import Placement
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A pod that waits at Permit while it keeps its node.
+    """A pod that waits at Permit while it keeps its node."""
 
-    Attributes:
-        work: The placement of the pod, which is not in the log yet.
-        deadline: End of its wait in Unix seconds of the service's `Clock`.
-    """
-
-    work: Placement
-    deadline: float
+    work: Placement  # The placement of the pod, which is not in the log yet
+    deadline: float  # End of its wait in Unix seconds of the service's `Clock`
 
 
 class WaitingPods:

@@ -11,17 +11,11 @@ from koord_scheduler.domain.loop.queue.unschedulable import Rank
 
 
 class Block(NamedTuple):
-    """Reason why a plugin rejected a group of pods before the filters. The group waits for an event that changes this.
-
-    Attributes:
-        plugin: Name of the plugin.
-        key: Text that the pods of the group share, from `Rejection.key`.
-        subject: Identity of the subject that they share; 0 if their subjects may differ.
-    """
+    """Why a plugin rejected a group of pods before the filters. The group waits for an event that changes this."""
 
     plugin: str
-    key: str
-    subject: int = 0
+    key: str  # Text that the pods of the group share, from `Rejection.key`
+    subject: int = 0  # Identity of the subject that they share; 0 if their subjects may differ
 
 
 class Came(StrEnum):
@@ -55,38 +49,22 @@ MAY_BE_TAKEN: Final = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHED
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class QueuedPod:
-    """The queue's entry of a pod that has no node.
-
-    Attributes:
-        uid: Uid of the pod.
-        subject: Its subject, by which pods wait in groups.
-        priority: Its priority.
-        trigger: Id of the event because of which it is attempted: its submission, or an event that may help.
-        state: Its state in the queue.
-        attempts: Number of scheduling attempts so far.
-        ticket: Number of its last enqueueing, which orders pods of equal priority.
-        ready_at: End of its back-off in Unix seconds of the service's `Clock`.
-        since: When its last attempt failed, in Unix seconds of the service's `Clock`.
-        woken: Whether an event has woken it and the attempt that follows is not over.
-        block: Why a plugin rejected it before nodes were filtered. None if nodes refused it, or if it was not attempted
-            yet.
-        gated_by: Why a PreEnqueue plugin keeps the pod out of the queue; "" if none does.
-        refused_by: Names of the plugins that refused nodes in its last attempt.
-    """
+    """The queue's entry of a pod that has no node."""
 
     uid: str
-    subject: Subject
+    subject: Subject  # Its subject, by which pods wait in groups
     priority: int
-    trigger: str
+    trigger: str  # Id of the event because of which it is attempted: its submission, or an event that may help
     state: QueueState = QueueState.ACTIVE
-    attempts: int = 0
-    ticket: int = 0
-    ready_at: float = 0.0
-    since: float = 0.0
-    woken: bool = False
+    attempts: int = 0  # Number of scheduling attempts so far
+    ticket: int = 0  # Number of its last enqueueing, which orders pods of equal priority
+    ready_at: float = 0.0  # End of its back-off in Unix seconds of the service's `Clock`
+    since: float = 0.0  # When its last attempt failed, in Unix seconds of the service's `Clock`
+    woken: bool = False  # Whether an event has woken it and the attempt that follows is not over
+    # Why a plugin rejected it before nodes were filtered. None if nodes refused it, or if it was not attempted yet.
     block: Block | None = None
-    gated_by: str = ""
-    refused_by: tuple[str, ...] = ()
+    gated_by: str = ""  # Why a PreEnqueue plugin keeps the pod out of the queue; "" if none does
+    refused_by: tuple[str, ...] = ()  # Names of the plugins that refused nodes in its last attempt
 
     @property
     def rank(self) -> Rank:

@@ -13,8 +13,7 @@ by their `Subject`; pods that a plugin rejected before any node, by the plugin's
 Times are arguments: Unix seconds of the service's `Clock`. Pods of equal priority are ordered by enqueueing, so that a
 replay pops the same pods.
 
-Source:
-    scheduler-core spec, 2
+Source: scheduler-core spec, 2
 """
 
 from collections.abc import Callable, Iterable
@@ -35,12 +34,7 @@ Gate = Callable[[str], str | None]
 
 
 class SchedulingQueue:
-    """All pods of this scheduler's profiles that have no node, by queue state.
-
-    Attributes:
-        gated: Uid -> reason, for pods of the queue that PreEnqueue refused. The reader empties it.
-        incoming: (state, reason) -> number of times that a pod entered the state for this reason.
-    """
+    """All pods of this scheduler's profiles that have no node, by queue state."""
 
     def __init__(
         self,
@@ -53,6 +47,7 @@ class SchedulingQueue:
     ) -> None:
         self._gate = gate
         self._blocked: dict[Block, Group] = {}
+        # Uid -> reason, for pods of the queue that PreEnqueue refused. The reader empties it.
         self.gated: dict[str, str] = {}
         self._initial_backoff = initial_backoff
         self._max_backoff = max_backoff
@@ -66,6 +61,7 @@ class SchedulingQueue:
         self._next_flush = self._now = 0.0
         self._counts = dict.fromkeys(QueueState, 0)
         self._came = Came.ADDED
+        # (state, reason) -> number of times that a pod entered the state for this reason.
         self.incoming: dict[tuple[QueueState, Came], int] = {}
 
     def __len__(self) -> int:
@@ -180,7 +176,6 @@ class SchedulingQueue:
         If a plugin had rejected it before, and now something else did, wake the next pod that the plugin rejected.
 
         Args:
-            uid: Uid of the pod.
             now: Seconds of the service's `Clock`.
             block: Why a plugin rejected the pod before nodes were filtered. None: nodes were filtered, none was
                 feasible.

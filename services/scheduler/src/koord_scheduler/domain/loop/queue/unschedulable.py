@@ -6,8 +6,7 @@ node alone, so an event helps a group exactly if the group fits on one of the ch
 requests of all groups are compared at once with the free amounts. This comparison is skipped for groups whose cycle may
 see other nodes (`PluginLists.sees_otherwise`).
 
-Source:
-    scheduler-core spec, 2 (events and hints)
+Source: scheduler-core spec, 2 (events and hints)
 """
 
 import heapq
@@ -109,13 +108,7 @@ class WaitingRoom:
             self._drop(group)
 
     def move(self, before: Subject, subject: Subject, uid: str) -> None:
-        """Move a waiting pod to the group of another subject. If it waits alone, its group keeps its place.
-
-        Args:
-            before: The present subject of the pod.
-            subject: Its subject from now on.
-            uid: Uid of the pod.
-        """
+        """Move a waiting pod to the group of another subject. If it waits alone, its group keeps its place."""
         group = self._groups[before]
         if len(group.members) > 1 or subject in self._groups:
             self.discard(before, uid)

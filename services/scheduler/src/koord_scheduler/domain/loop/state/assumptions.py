@@ -37,23 +37,15 @@ NODE_LEDGER: Final = "NodeLedger"
 
 
 class Assumptions:
-    """Decisions that are counted as if the log had stored them (assumed), until the log answers.
-
-    Attributes:
-        decisions: Number of decisions made by this process.
-        forgotten: Number of decisions that were undone.
-        ledgers: Pods on each node, by source.
-        waiting: Pods that wait at Permit with a node.
-        outbox: Placements and releases that are not appended yet.
-        to_release: Uid of a pod that must give its node back -> (reason, id of the causing event).
-    """
+    """Decisions that are counted as if the log had stored them (assumed), until the log answers."""
 
     def __init__(self, known: KnownState) -> None:
-        self.decisions = 0
-        self.forgotten = 0
-        self.ledgers = Ledgers(known.cluster.accounting)
-        self.waiting = WaitingPods()
-        self.outbox = Outbox()
+        self.decisions = 0  # Number of decisions made by this process
+        self.forgotten = 0  # Number of decisions that were undone
+        self.ledgers = Ledgers(known.cluster.accounting)  # Pods on each node, by source
+        self.waiting = WaitingPods()  # Pods that wait at Permit with a node
+        self.outbox = Outbox()  # Placements and releases that are not appended yet
+        # Uid of a pod that must give its node back -> (reason, id of the causing event).
         self.to_release: dict[str, tuple[str, str]] = {}
         self._known = known
         self._adoptions: dict[str, list[Reallocation]] = {}
@@ -104,9 +96,7 @@ class Assumptions:
 
         Args:
             pod: The pod, for which plugins have reserved.
-            node: Name of the node.
             requests: Resource -> requested amount; milli-cores for cpu, whole units otherwise.
-            allocation: The allocation from the plugins.
             now: Unix seconds of the service's `Clock`.
         """
         pod.placed_at = now
@@ -122,10 +112,6 @@ class Assumptions:
         """Put the decision into the outbox that a pod uses its deleted Reservation no longer.
 
         No-op if another decision about the pod is under way, or if it does not use this Reservation.
-
-        Args:
-            uid: Uid of the pod.
-            reservation: Uid of the Reservation.
         """
         pod = self._known.pods.get(uid)
         if pod is None or pod.pod is None or pod.phase is not Phase.PLACED or uid in self.to_release:
@@ -162,7 +148,6 @@ class Assumptions:
         """Put placements into the outbox, together with the placements of pods that wait at Permit for them.
 
         Args:
-            works: The placements.
             waiting: Uids of pods at Permit. Pods that do not wait any more are left out.
             gang: Id of the gang whose placements are appended all or none, if there are several.
         """
@@ -211,8 +196,6 @@ class Assumptions:
         outbox. For the same reason, pods at Permit lose the node if it has no longer room for them.
 
         Args:
-            node: Name of the node.
-            is_changed: Whether the node object has changed.
             is_given: Whether a pod got an allocation on the node, which may conflict with the allocation of a placement
                 in the outbox.
         """
@@ -270,7 +253,6 @@ class Assumptions:
 
         Args:
             plugin: Name of the plugin that rejects them.
-            uids: Uids of the pods.
 
         Source: scheduler-core spec, 8.8
         """
@@ -310,7 +292,6 @@ class Assumptions:
         """Queue, release or drop a pod without work in progress, as its object and the log require.
 
         Args:
-            pod: The pod.
             trigger: Id of the event that changed something.
         """
         if pod.node:

@@ -38,15 +38,10 @@ class NodeDrafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchDrafts:
-    """The unsealed events of one append.
+    """The unsealed events of one append."""
 
-    Attributes:
-        nodes: Events by node.
-        gang: The event of the gang that is placed as a whole. None: the nodes are independent.
-    """
-
-    nodes: list[NodeDrafts]
-    gang: Draft | None = None
+    nodes: list[NodeDrafts]  # Events by node
+    gang: Draft | None = None  # The event of the gang that is placed as a whole. None: the nodes are independent.
 
 
 class Abandoned(NamedTuple):
@@ -97,10 +92,7 @@ class Commits:
         """Turn assumed placements and releases into facts after the log has stored them.
 
         Args:
-            work: The placements or releases on one node.
-            node_seq: Position of the node's event.
             pod_seqs: Positions of the pods' events in the order of the items.
-            event_id: Id of the node's event.
         """
         log = self._known.log
         log.acknowledged = max(log.acknowledged, node_seq)
@@ -149,7 +141,6 @@ class Commits:
         The work in the outbox was decided on the same outdated state.
 
         Args:
-            work: The refused placements or releases on one node.
             now: Unix seconds of the service's `Clock`.
             blame: Whether this counts as a refusal of these decisions (a conflict) or not (the log was full).
             hopeless: Why the log will never store the work; "" if it may store it later.
@@ -200,7 +191,6 @@ class Commits:
         """Record that a pod in the log uses a Reservation. If it may be used only once, no other pod gets it.
 
         Args:
-            uid: Uid of the pod.
             allocation: Its allocation, which names the Reservation.
         """
         used = allocation.reservation

@@ -44,17 +44,11 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CycleView:
-    """The pod as each node sees it in one cycle: the pod itself, or a copy that a plugin made for some nodes.
+    """The pod as each node sees it in one cycle: the pod itself, or a copy that a plugin made for some nodes."""
 
-    Attributes:
-        pod: The pod that nodes outside of `apart` see.
-        subject: Its subject.
-        apart: Copies of the pod with the nodes that see them. No node occurs twice.
-    """
-
-    pod: Pod
+    pod: Pod  # The pod that nodes outside of `apart` see
     subject: Subject
-    apart: tuple[Part, ...] = ()
+    apart: tuple[Part, ...] = ()  # Copies of the pod with the nodes that see them. No node occurs twice.
 
     def at(self, row: int) -> Subject:
         """Return the subject of the pod that the node at position `row` sees."""
@@ -101,11 +95,6 @@ class CycleView:
 @contextmanager
 def seen(state: SchedulerState, pod: PodRecord, rows: Rows) -> Generator[CycleView | Rejection]:
     """Show pods and nodes as the BeforeFilter plugins change them, inside this context. Undo the changes at its end.
-
-    Args:
-        state: The scheduler's state.
-        pod: The pod of the attempt.
-        rows: Positions of the candidate nodes.
 
     Yields:
         The changed view, or the rejection of a plugin.
@@ -160,7 +149,6 @@ def _viewed(state: SchedulerState, views: Mapping[int, NodeView], guests: Iterat
     """Show changed nodes inside this context.
 
     Args:
-        state: The state.
         views: Row -> the node as it is shown.
         guests: Numbers for pods that are shown on further nodes; one pod may be shown on many nodes and run on one.
     """

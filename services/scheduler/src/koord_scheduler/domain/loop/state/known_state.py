@@ -27,24 +27,19 @@ from koord_scheduler.domain.plugins.gang.round import JobAttempt
 
 @dataclass(slots=True)
 class Mirror:
-    """The last state of all objects that placement reads, apart from pods.
+    """The last state of all objects that placement reads, apart from pods."""
 
-    Attributes:
-        nodes: Name -> node.
-        policies: Name of a node -> what the manager has decided about it.
-        node_gone_by: Name of a deleted node -> id of the event that deleted it.
-        objects: Aggregate id -> custom object.
-        namespaces: Name -> namespace.
-        workloads: Uid -> workload controller.
-        configs: Aggregate id -> ConfigMap, for those that a plugin reads.
-    """
-
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])  # Name -> node
+    # Name of a node -> what the manager has decided about it.
     policies: dict[str, NodePolicy] = field(default_factory=dict[str, NodePolicy])
+    # Name of a deleted node -> id of the event that deleted it.
     node_gone_by: dict[str, str] = field(default_factory=dict[str, str])
+    # Aggregate id -> custom object.
     objects: dict[str, CustomObjectObserved] = field(default_factory=dict[str, CustomObjectObserved])
-    namespaces: dict[str, NamespaceObserved] = field(default_factory=dict[str, NamespaceObserved])
+    namespaces: dict[str, NamespaceObserved] = field(default_factory=dict[str, NamespaceObserved])  # Name -> namespace
+    # Uid -> workload controller.
     workloads: dict[str, WorkloadObserved] = field(default_factory=dict[str, WorkloadObserved])
+    # Aggregate id -> ConfigMap, for those that a plugin reads.
     configs: dict[str, ConfigAccepted] = field(default_factory=dict[str, ConfigAccepted])
     _forgetting: Forgetting = field(default_factory=Forgetting)
 
@@ -73,63 +68,39 @@ _MOST_UNTOLD: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of the scheduler that are not part of KubeSchedulerConfiguration. Seconds are of the service's `Clock`.
+    """Settings that are not part of KubeSchedulerConfiguration. Seconds are of the service's `Clock`."""
 
-    Attributes:
-        initial_backoff_seconds: First back-off of a pod whose attempt failed.
-        max_backoff_seconds: Longest back-off.
-        controllers: Names of the plugins whose controllers run; None: all.
-        tells_topology: Whether the network's domains are published even if no profile places gangs by them.
-    """
-
-    initial_backoff_seconds: float = 1.0
-    max_backoff_seconds: float = 10.0
-    controllers: frozenset[str] | None = None
-    tells_topology: bool = False
+    initial_backoff_seconds: float = 1.0  # First back-off of a pod whose attempt failed
+    max_backoff_seconds: float = 10.0  # Longest back-off
+    controllers: frozenset[str] | None = None  # Names of the plugins whose controllers run; None: all
+    tells_topology: bool = False  # Whether the network's domains are published even if no profile places gangs by them
 
 
 class AttemptReports:
-    """Reports of the last attempts for metrics and the log of the process. The readers empty the lists.
-
-    Attributes:
-        plugin_faults: Exceptions that plugins raised in attempts.
-        job_attempts: Attempts to place or preempt for whole jobs.
-    """
+    """Reports of the last attempts for metrics and the log of the process. The readers empty the lists."""
 
     def __init__(self) -> None:
+        # Exceptions that plugins raised in attempts.
         self.plugin_faults: deque[PluginFault] = deque(maxlen=_MOST_UNTOLD)
-        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_UNTOLD)
+        self.job_attempts: deque[JobAttempt] = deque(maxlen=_MOST_UNTOLD)  # Attempts to place or preempt for whole jobs
 
 
 class KnownState:
-    """The state of a scheduler apart from its own decisions: folded facts, queue, nominations and statuses.
-
-    Attributes:
-        settings: Settings beside the configuration.
-        frameworks: Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
-        books: What features know of the cluster.
-        log: Positions of the log that the state contains.
-        mirror: Objects other than pods, as the API describes them.
-        pods: Uid -> record of the pod.
-        deleted: Positions of the last events of deleted pods.
-        queue: Pods to be attempted, and pods that wait.
-        nominator: Nominated pods, and evictions under way.
-        status: Status writes, and what has been published.
-        hints: Changes that may make waiting pods schedulable.
-        reports: What attempts leave for metrics and the log of the process.
-    """
+    """The state of a scheduler apart from its own decisions: folded facts, queue, nominations and statuses."""
 
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+        self.settings = settings or Settings()  # Settings beside the configuration
+        # Profiles, and with them the cluster's facts (`cluster`) and the node columns (`nodes`).
         self.frameworks = frameworks
         self.cluster = frameworks.cluster
-        self.books = books_of(self.cluster)
+        self.books = books_of(self.cluster)  # What features know of the cluster
         self.nodes = self.cluster.nodes
-        self.log = LogPosition()
-        self.mirror = Mirror()
-        self.pods: dict[str, PodRecord] = {}
-        self.deleted = DeletedPods()
-        self.reports = AttemptReports()
+        self.log = LogPosition()  # Positions of the log that the state contains
+        self.mirror = Mirror()  # Objects other than pods, as the API describes them
+        self.pods: dict[str, PodRecord] = {}  # Uid -> record of the pod
+        self.deleted = DeletedPods()  # Positions of the last events of deleted pods
+        self.reports = AttemptReports()  # What attempts leave for metrics and the log of the process
+        # Pods to be attempted, and pods that wait.
         self.queue = SchedulingQueue(
             self.nodes,
             initial_backoff=self.settings.initial_backoff_seconds,
@@ -138,8 +109,10 @@ class KnownState:
             sees_otherwise=self._sees_otherwise,
         )
         writes = StatusWrites()
-        self.nominator = Nominator(self.pods, self.deleted, writes)
+        self.nominator = Nominator(self.pods, self.deleted, writes)  # Nominated pods, and evictions under way
+        # Changes that may make waiting pods schedulable.
         self.hints = QueueingHints(frameworks, self.books.volumes, self.queue, self.nominator, self.pods)
+        # Status writes, and what has been published.
         self.status = StatusWriter(
             writes,
             position=lambda: self.log.position,

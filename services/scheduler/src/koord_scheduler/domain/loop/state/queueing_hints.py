@@ -21,13 +21,7 @@ _NO_ROWS: Final = np.zeros(0, np.intp)
 
 
 class QueueingHints:
-    """Collects changes that may make waiting pods schedulable, and wakes these pods before the next cycle.
-
-    Attributes:
-        helped: Positions of the nodes on which something has changed that may help. `wake` empties it.
-        trigger: Id of the last event that may help.
-        population_moves_seen: Number of pods that came or went up to the last `wake`.
-    """
+    """Collects changes that may make waiting pods schedulable, and wakes these pods before the next cycle."""
 
     def __init__(
         self,
@@ -37,10 +31,11 @@ class QueueingHints:
         nominator: Nominator,
         pods: dict[str, PodRecord],
     ) -> None:
+        # Positions of the nodes on which something has changed that may help. `wake` empties it.
         self.helped: dict[int, None] = {}
-        self.trigger = ""
+        self.trigger = ""  # Id of the last event that may help
         self._versions = [0] * len(frameworks.hinting)
-        self.population_moves_seen = -1
+        self.population_moves_seen = -1  # Number of pods that came or went up to the last `wake`
         self._frameworks = frameworks
         self._cluster = frameworks.cluster
         self._volumes = volumes
@@ -53,7 +48,6 @@ class QueueingHints:
         """Record that a change of the node may make waiting pods schedulable on it.
 
         Args:
-            node: Name of the node.
             trigger: Id of the event that caused the change.
         """
         # Also for a deleted node: without a new cause, the next placement of a pod that was there gets the same id.
@@ -75,7 +69,6 @@ class QueueingHints:
         """Wake the pods that are nominated to the node of a victim that stays: they must find other victims.
 
         Args:
-            victim: The pod whose eviction was requested and has failed.
             trigger: Id of the event that says so.
         """
         self._wake_nominated(victim.node or victim.bound_node, trigger)
@@ -137,7 +130,6 @@ class QueueingHints:
         """Wake the first pod of each group that a plugin rejected before any node, if the event may help it.
 
         Args:
-            event: The event.
             by: Ids of the plugins whose rejected pods are considered; None: all.
         """
         woken = 0

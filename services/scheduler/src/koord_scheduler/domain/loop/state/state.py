@@ -21,17 +21,12 @@ from koord_scheduler.domain.loop.state.known_state import KnownState, Settings
 
 
 class SchedulerState(KnownState):
-    """The whole state of a scheduler: the folded log, and own decisions that the log has not confirmed yet.
-
-    Attributes:
-        assumed: Decisions that the log has not confirmed, and the ledgers that count them.
-        commits: Makes the events to append, and applies the log's answers.
-    """
+    """The whole state of a scheduler: the folded log, and own decisions that the log has not confirmed yet."""
 
     def __init__(self, frameworks: Frameworks, settings: Settings | None = None) -> None:
         super().__init__(frameworks, settings)
-        self.assumed = Assumptions(self)
-        self.commits = Commits(self, self.assumed)
+        self.assumed = Assumptions(self)  # Decisions that the log has not confirmed, and the ledgers that count them
+        self.commits = Commits(self, self.assumed)  # Makes the events to append, and applies the log's answers
 
     def next_due(self) -> float | None:
         """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`.

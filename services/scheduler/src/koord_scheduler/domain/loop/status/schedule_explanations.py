@@ -2,8 +2,7 @@
 
 Answers are stored only for pods and jobs that a question names, so without questions there is no work.
 
-Source:
-    scheduler-core spec, 13.3; protocol spec, 9.8
+Source: scheduler-core spec, 13.3; protocol spec, 9.8
 """
 
 from collections.abc import Iterable
@@ -29,51 +28,37 @@ REPEAT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The question of one ScheduleExplanation object: whether a pod, job or gang finds a node.
-
-    Attributes:
-        key: "namespace/name" of a pod or job, or the id of a gang group; "" if the object names nothing that can be
-            answered.
-        expires_at: Unix seconds; None if it never expires.
-    """
+    """The question of one ScheduleExplanation object: whether a pod, job or gang finds a node."""
 
     namespace: str
     name: str
     uid: str
+    # "namespace/name" of a pod or job, or the id of a gang group; "" if the object names nothing that can be answered.
     key: str
-    expires_at: float | None
+    expires_at: float | None  # Unix seconds; None if it never expires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOutlook:
-    """The present answer about one pod: its node, or its last failed attempt.
-
-    Attributes:
-        node: Name of its node; "" if it has none.
-        message: Why it has no node, one sentence.
-        domains: Result of the attempt in each topology domain.
-    """
+    """The present answer about one pod: its node, or its last failed attempt."""
 
     uid: str
     namespace: str
     name: str
-    node: str = ""
-    message: str = ""
-    domains: tuple[DomainOutlook, ...] = ()
+    node: str = ""  # Name of its node; "" if it has none
+    message: str = ""  # Why it has no node, one sentence
+    domains: tuple[DomainOutlook, ...] = ()  # Result of the attempt in each topology domain
 
 
 @dataclass(slots=True)
 class ScheduleExplanations:
-    """The ScheduleExplanation objects, with the last answers about their pods.
+    """The ScheduleExplanation objects, with the last answers about their pods."""
 
-    Attributes:
-        questions: Aggregate id of the object -> its question.
-        published: Aggregate id -> last status that is in the log or is being appended.
-        too_large: Ids of the objects whose present answer is larger than the log accepts, so that it is given in short.
-    """
-
+    # Aggregate id of the object -> its question.
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
+    # Aggregate id -> last status that is in the log or is being appended.
     published: dict[str, ScheduleExplanationComputed] = field(default_factory=dict[str, ScheduleExplanationComputed])
+    # Ids of the objects whose present answer is larger than the log accepts, so that it is given in short.
     too_large: set[str] = field(default_factory=set[str])
     _asked: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     _answers: dict[str, dict[str, PodOutlook]] = field(default_factory=dict[str, dict[str, PodOutlook]])
@@ -218,8 +203,6 @@ class ScheduleExplanations:
         too, is given up: it counts as published.
 
         Args:
-            id_: Aggregate id of the object.
-            event: The refused status.
             is_too_large: Whether the log will never store it.
         """
         if is_too_large and id_ in self.too_large:

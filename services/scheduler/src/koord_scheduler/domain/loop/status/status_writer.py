@@ -22,26 +22,16 @@ from koord_scheduler.domain.loop.status.schedule_explanations import KIND, Sched
 
 @dataclass(slots=True)
 class ControllerTimes:
-    """When controllers run next, in seconds of the service's `Clock`.
+    """When controllers run next, in seconds of the service's `Clock`."""
 
-    Attributes:
-        next_look: When explanations and the network are examined again.
-        next_topology: When the network's domains are examined again.
-        next_control: `<scheduler name>/<plugin>` -> the next run of its controller.
-    """
-
-    next_look: float = 0.0
-    next_topology: float = 0.0
+    next_look: float = 0.0  # When explanations and the network are examined again
+    next_topology: float = 0.0  # When the network's domains are examined again
+    # `<scheduler name>/<plugin>` -> the next run of its controller.
     next_control: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class StatusWriter:
     """Status writes until the log has answered them. Books know what their features have published.
-
-    Attributes:
-        writes: Status writes that the log has not answered yet.
-        due: When controllers run next.
-        explanations: Questions of ScheduleExplanations, with their published statuses.
 
     Args:
         position: Returns the position in the log of the last folded event.
@@ -59,9 +49,9 @@ class StatusWriter:
         nominator: Nominator,
         publishing: Mapping[str, Book],
     ) -> None:
-        self.writes = writes
-        self.due = ControllerTimes()
-        self.explanations = ScheduleExplanations()
+        self.writes = writes  # Status writes that the log has not answered yet
+        self.due = ControllerTimes()  # When controllers run next
+        self.explanations = ScheduleExplanations()  # Questions of ScheduleExplanations, with their published statuses
         self._position = position
         self._pods = pods
         self._deleted = deleted
@@ -132,7 +122,6 @@ class StatusWriter:
         """Record the positions of a status write that the log has stored.
 
         Args:
-            taken: The status write.
             seqs: Positions of its events, in the order of its drafts.
         """
         self.writes.landed(taken)
@@ -162,7 +151,6 @@ class StatusWriter:
         Nominations of pods about which a newer event was read since then stay.
 
         Args:
-            taken: The status write.
             for_good: Whether the log will never store it, because it is too large.
         """
         self.writes.landed(taken)
@@ -176,7 +164,6 @@ class StatusWriter:
         Nominations and requested evictions are dropped. Statuses count as not published and are published again.
 
         Args:
-            write: The status write.
             moved: Aggregates of pods with newer events. Their nominations stay, because others may have changed them.
             for_good: Whether the same write would never be stored. Then a status is published again only after it has
                 changed, the answer to a ScheduleExplanation in short, and the pod waits for an event that may help it.

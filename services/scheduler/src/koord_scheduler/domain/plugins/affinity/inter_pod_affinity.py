@@ -8,8 +8,7 @@ Filter, by domain of the term's topology key:
 Score: for each preferred term of this pod, and each term of a running pod that matches it: the term's weight times the
 number of pods in the node's domain.
 
-Source:
-    scheduler-core spec, 5.7
+Source: scheduler-core spec, 5.7
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -107,8 +106,6 @@ class InterPodFilter:
     """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind.
 
     Args:
-        plugin: The plugin.
-        subject: Class and kind of the pods.
         against: Required anti-affinity terms of running pods that select these pods, with the number of the running
             pods by topology domain.
     """

@@ -2,8 +2,7 @@
 
 A requirement is evaluated once per distinct value of its label instead of once per node.
 
-Source:
-    scheduler-core spec, 5.5
+Source: scheduler-core spec, 5.5
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """NodeName: if the pod names a node, refuses all other nodes.
 
-Source:
-    scheduler-core spec, 5.5
+Source: scheduler-core spec, 5.5
 """
 
 import numpy as np

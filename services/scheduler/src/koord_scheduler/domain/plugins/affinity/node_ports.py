@@ -1,7 +1,6 @@
 """NodePorts: two pods on one node cannot use the same host port.
 
-Source:
-    scheduler-core spec, 5.5
+Source: scheduler-core spec, 5.5
 """
 
 from collections.abc import Generator, Hashable

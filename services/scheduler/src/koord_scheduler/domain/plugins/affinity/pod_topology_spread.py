@@ -4,8 +4,7 @@ A constraint counts pods per domain over the eligible nodes: those that have eve
 constraint's own policies. DoNotSchedule refuses a node if its domain would exceed the emptiest one by more than
 maxSkew. ScheduleAnyway prefers emptier domains.
 
-Source:
-    scheduler-core spec, 5.6
+Source: scheduler-core spec, 5.6
 """
 
 import math
@@ -47,27 +46,16 @@ SYSTEM_DEFAULTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One topology spread constraint with its defaults filled in for pods of one kind.
+    """One topology spread constraint with its defaults filled in for pods of one kind."""
 
-    Attributes:
-        key: Topology key.
-        max_skew: Largest allowed difference to the emptiest domain, in pods.
-        is_hard: Whether the constraint refuses nodes (DoNotSchedule) instead of scoring them.
-        question: Selects the pods that the constraint counts.
-        self_match: 1 if a pod of the kind is one of the counted pods, otherwise 0.
-        min_domains: With fewer domains than this, the emptiest domain counts as empty.
-        honors_affinity: Whether nodes that the pod's node affinity refuses are not eligible.
-        honors_taints: Whether nodes with untolerated taints are not eligible.
-    """
-
-    key: str
-    max_skew: int
-    is_hard: bool
-    question: Question
-    self_match: int
-    min_domains: int = 1
-    honors_affinity: bool = True
-    honors_taints: bool = False
+    key: str  # Topology key
+    max_skew: int  # Largest allowed difference to the emptiest domain, in pods
+    is_hard: bool  # Whether the constraint refuses nodes (DoNotSchedule) instead of scoring them
+    question: Question  # Selects the pods that the constraint counts
+    self_match: int  # 1 if a pod of the kind is one of the counted pods, otherwise 0
+    min_domains: int = 1  # With fewer domains than this, the emptiest domain counts as empty
+    honors_affinity: bool = True  # Whether nodes that the pod's node affinity refuses are not eligible
+    honors_taints: bool = False  # Whether nodes with untolerated taints are not eligible
 
 
 class PodTopologySpread:
@@ -180,11 +168,7 @@ class _Masks:
 
 
 class _Domains:
-    """Pods and eligible nodes per domain, for one hard constraint.
-
-    Attributes:
-        is_complete: Whether every node has the topology key.
-    """
+    """Pods and eligible nodes per domain, for one hard constraint."""
 
     def __init__(self, constraint: Constraint, sums: DomainSums, nodes: NodeColumns) -> None:
         self.constraint = constraint
@@ -193,7 +177,7 @@ class _Domains:
         self._mask: BoolArray | None = None
         self._exists: BoolArray = np.zeros(0, np.bool_)
         self._seen = -1
-        self.is_complete = False
+        self.is_complete = False  # Whether every node has the topology key
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def codes(self, mask: BoolArray) -> IntArray:
@@ -221,7 +205,6 @@ class _Domains:
         Args:
             mask: Eligible nodes, bool (N,).
             values: Ids of the label's values, intp (V,).
-            code: The code with which the domains were refused.
         """
         constraint, key = self.constraint, self.constraint.key
         counts, texts = self.sums.refresh(mask), self.sums.column.texts

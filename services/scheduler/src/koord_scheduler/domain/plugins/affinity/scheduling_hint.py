@@ -1,7 +1,6 @@
 """SchedulingHint: nodes that an annotation of the pod requires or prefers.
 
-Source:
-    scheduler-core spec, 11.2, 11.3
+Source: scheduler-core spec, 11.2, 11.3
 """
 
 from collections.abc import Hashable

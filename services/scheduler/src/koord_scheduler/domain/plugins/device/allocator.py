@@ -54,11 +54,9 @@ def designated_devices(
     """Return the designated devices of a pod with the ids of the node's cards, or why the node cannot give them.
 
     Args:
-        inventory: The node's devices.
         use: Amounts of the devices that pods hold.
         pod: Devices that the pod requests; some are designated.
         zones: NUMA nodes from which devices must come; None: any.
-        reserved: How the pod's Reservations restrict or extend the devices.
     """
     for type_, request in pod.requests.items():
         for name, amount in request.total.items():
@@ -98,38 +96,26 @@ JOINT_VIOLATED: Final = "node(s) Device Joint-Allocate rules violation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevices:
-    """Input of an allocation of devices on one node: the devices, their use by pods, and the node's labels.
-
-    Attributes:
-        inventory: The devices.
-        use: Amounts of the devices that pods on the node hold.
-        labels: Labels of the Node.
-        templates: Shared-resource templates for the node's cards.
-    """
+    """Input of an allocation of devices on one node: the devices, their use by pods, and the node's labels."""
 
     inventory: Inventory
-    use: DeviceUse
+    use: DeviceUse  # Amounts of the devices that pods on the node hold
     labels: Mapping[str, str]
+    # Shared-resource templates for the node's cards.
     templates: Templates = field(default_factory=dict[str, Mapping[str, int]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Conditions of an allocation that do not come from the pod itself.
+    """Conditions of an allocation that do not come from the pod itself."""
 
-    Attributes:
-        zones: NUMA nodes from which devices must come; None: any.
-        scoring: Scoring strategy for devices.
-        reserved: Devices that the pod's Reservations hold for it.
-        card_scores: Minor number -> score of a GPU that replaces the score of the strategy.
-        is_reserving: Whether the pod is at Reserve. Only then are secondary devices allocated on a node whose Device
-            object has the label `node.koordinator.sh/secondary-device-well-planned`.
-    """
-
-    zones: frozenset[int] | None = None
+    zones: frozenset[int] | None = None  # NUMA nodes from which devices must come; None: any
     scoring: DeviceScoring = NO_SCORING
-    reserved: Reserved = NOT_RESERVED
+    reserved: Reserved = NOT_RESERVED  # Devices that the pod's Reservations hold for it
+    # Minor number -> score of a GPU that replaces the score of the strategy.
     card_scores: Mapping[int, int] = field(default_factory=dict[int, int])
+    # Whether the pod is at Reserve. Only then are secondary devices allocated on a node whose Device object has the
+    # label `node.koordinator.sh/secondary-device-well-planned`.
     is_reserving: bool = False
 
 
@@ -137,9 +123,7 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
     """Choose devices of a node for a pod. The node's free amounts do not change.
 
     Args:
-        node: The node's devices.
         pod: Devices that the pod requests. The requests must be valid.
-        terms: Further conditions.
 
     Returns:
         The devices, ascending by type and minor number, or why the pod cannot get them.

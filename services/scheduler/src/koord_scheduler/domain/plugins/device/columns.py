@@ -48,26 +48,20 @@ The best devices are those of which no other device of the node has at least as 
 
 
 class OnNode:
-    """The free amounts of all devices of one type on one node, as lists, which are faster than arrays here.
-
-    Attributes:
-        cards: Number of devices with capacity.
-        left: For each device, ascending by minor number: the free amount of each resource, in the order of
-            `TypeColumns.names`, and the largest `gpu-memory-ratio` that its free memory allows.
-        memory: Memory of each device in bytes.
-        total: Sum of the capacities of each resource.
-        free: Sum of the free amounts of each resource.
-        places: Minor number of a device -> its index in `left` and `memory`.
-    """
+    """The free amounts of all devices of one type on one node, as lists, which are faster than arrays here."""
 
     __slots__ = ("_most", "_room", "cards", "free", "left", "memory", "places", "total")
 
     def __init__(self, names: Sequence[str], cards: Sequence[Card]) -> None:
-        self.cards = sum(1 for card in cards if card.total)
+        self.cards = sum(1 for card in cards if card.total)  # Number of devices with capacity
+        # For each device, ascending by minor number: the free amount of each resource, in the order of
+        # `TypeColumns.names`, and the largest `gpu-memory-ratio` that its free memory allows.
         self.left: list[tuple[int, ...]] = [(ABSENT,) * (len(names) + 1)] * len(cards)
-        self.memory: list[int] = [card.total.get(GPU_MEMORY, 0) for card in cards]
+        self.memory: list[int] = [card.total.get(GPU_MEMORY, 0) for card in cards]  # Memory of each device in bytes
+        # Sum of the capacities of each resource.
         self.total: list[int] = [sum([card.total.get(name, 0) for card in cards]) for name in names]
-        self.free: list[int] = [0] * len(names)
+        self.free: list[int] = [0] * len(names)  # Sum of the free amounts of each resource
+        # Minor number of a device -> its index in `left` and `memory`.
         self.places: dict[int, int] = {card.minor: place for place, card in enumerate(cards)}
         self._most: list[int] = []
         self._room: Room | None = None
@@ -119,24 +113,18 @@ class TypeColumns:
     """The free amounts of all devices of one type on all nodes, as arrays.
 
     G is the greatest number of devices of a node.
-
-    Attributes:
-        on_node: The same amounts as lists, for each node position.
-        names: Resource names, K of them.
-        memory: int64 (N, G): memory of each device in bytes; 0 without one, and for types other than GPU.
-        cards: int64 (N,): number of devices with capacity.
-        total: int64 (K, N): sum of the capacities.
     """
 
     def __init__(self, type_: str, capacity: int) -> None:
         self.type = type_
-        self.names = NAMES[type_]
+        self.names = NAMES[type_]  # Resource names, K of them
         self._left = np.full((len(self.names), capacity, _FIRST_CARDS), ABSENT, np.int64)
+        # int64 (N, G): memory of each device in bytes; 0 without one, and for types other than GPU.
         self.memory = np.zeros((capacity, _FIRST_CARDS), np.int64)
-        self.cards = np.zeros(capacity, np.int64)
-        self.total = np.zeros((len(self.names), capacity), np.int64)
+        self.cards = np.zeros(capacity, np.int64)  # int64 (N,): number of devices with capacity
+        self.total = np.zeros((len(self.names), capacity), np.int64)  # int64 (K, N): sum of the capacities
         self._free = np.zeros((len(self.names), capacity), np.int64)
-        self.on_node = [OnNode(self.names, ())] * capacity
+        self.on_node = [OnNode(self.names, ())] * capacity  # The same amounts as lists, for each node position
         self._stale: set[int] = set()  # positions of nodes that changed since `_left` and `_free` were read
 
     @property
@@ -184,8 +172,6 @@ class TypeColumns:
         """Replace the devices of the node at position `row`.
 
         Args:
-            row: Position of the node in the node columns.
-            cards: Devices of this type on the node.
             use: Amounts of the devices that pods hold.
         """
         cards = list(cards)
@@ -205,8 +191,6 @@ class TypeColumns:
         """Write the free amounts of one device again, because a pod that holds a part of it came or left.
 
         Args:
-            row: Position of the node in the node columns.
-            card: The device.
             use: Amounts that pods on the node hold now.
         """
         self._write(row, self.on_node[row].places[card.minor], card, use)
@@ -261,7 +245,6 @@ class TypeColumns:
 
         Args:
             per_device: Resource -> amount that each device must have free.
-            count: Minimum number of such devices.
         """
         needs, on_node = self.needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)

@@ -28,11 +28,6 @@ def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
     """Return one line about the devices that the pod needs and the devices that the node has free.
 
     Empty if the counts of devices do not explain the refusal.
-
-    Args:
-        node: The node's devices.
-        pod: Devices that the pod requests.
-        reason: Why the node was refused.
     """
     gpu = pod.gpu
     level = pod.hint(GPU_TYPE).scope_level
@@ -53,8 +48,6 @@ def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, 
 
     Args:
         nodes: (name, devices) of each node; None: it has no Device object.
-        pod: Devices that the pod requests.
-        reason: Why the nodes were refused.
     """
     found = [(name, shortage(node, pod, reason)) for name, node in nodes if node is not None]
     return [f"{name}: {text}" for name, text in found if text]

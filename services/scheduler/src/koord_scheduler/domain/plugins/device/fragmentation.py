@@ -33,10 +33,7 @@ class FragmentationScores:
     """Scores nodes and GPUs by how much GPU capacity stays usable for typical pods after the placement.
 
     Args:
-        nodes: The node columns.
-        states: Devices of all nodes.
         typical: Typical requests of pods and their frequency. If empty, every score is 50.
-        policy: FGD or ExpectedFilling.
         weight: Weight of the fragmentation score in `combined`; the score of the scoring strategy has weight 1.
     """
 
@@ -120,7 +117,6 @@ class FragmentationScores:
         Args:
             milli_cpu: Milli-cores that the pod requests.
             asked: Devices that the pod requests.
-            row: Position of the node in the node columns.
         """
         gpu, devices = asked.gpu, self._states.devices_of(row)
         if gpu is None or devices is None or not self.typical or not gpu.is_shared or gpu.count != 1:
@@ -196,8 +192,6 @@ def fragmentation_scores(nodes: NodeColumns, states: NodeStates, args: GpuFragme
     """Return the scores by fragmentation that DeviceShare's arguments configure; None if they are not enabled.
 
     Args:
-        nodes: The nodes.
-        states: Their devices.
         args: The part `gpuFragmentation` of the arguments.
     """
     if not args.enabled:

@@ -30,26 +30,17 @@ class _Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSearch:
-    """Conditions of a search for GPUs in the topology tree of a node.
+    """Conditions of a search for GPUs in the topology tree of a node."""
 
-    Attributes:
-        count: Number of GPUs.
-        is_shared: Whether the pod takes a part of a GPU; then `count` is 1.
-        level: Number of the largest allowed scope in `SCOPE_LEVELS`: device, PCIe switch, NUMA node or node. A greater
-            number is a smaller scope; 0 if none is required.
-        used: Minor numbers of GPUs that are in use.
-        fits: Returns whether the GPU with a minor number has the requested amounts free.
-        score: Returns the score of a GPU by its minor number, for a shared request.
-        preferred: Minor numbers that a reservation of the pod holds.
-    """
-
-    count: int
-    is_shared: bool
+    count: int  # Number of GPUs
+    is_shared: bool  # Whether the pod takes a part of a GPU; then `count` is 1
+    # Number of the largest allowed scope in `SCOPE_LEVELS`: device, PCIe switch, NUMA node or node. A greater number is
+    # a smaller scope; 0 if none is required.
     level: int
-    used: frozenset[int]
-    fits: Callable[[int], bool]
-    score: Callable[[int], int]
-    preferred: Collection[int] = ()
+    used: frozenset[int]  # Minor numbers of GPUs that are in use
+    fits: Callable[[int], bool]  # Returns whether the GPU with a minor number has the requested amounts free
+    score: Callable[[int], int]  # Returns the score of a GPU by its minor number, for a shared request
+    preferred: Collection[int] = ()  # Minor numbers that a reservation of the pod holds
 
 
 def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | None:
@@ -111,7 +102,6 @@ def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], b
     """Return a phrase and the number of free GPUs in each scope of the required kind, for an explanation.
 
     Args:
-        zones: The GPUs of a node as a tree.
         level: Number of the required scope, see `GpuSearch.level`.
         is_free: Takes a minor number, and returns whether the GPU is free.
 

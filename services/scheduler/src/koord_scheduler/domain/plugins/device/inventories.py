@@ -15,25 +15,22 @@ from koord_scheduler.domain.plugins.device.inventory import Card, Inventory, inv
 class Inventories:
     """The devices of every node, as the Device objects state them.
 
-    Attributes:
-        by_node: Name of the node -> its devices.
-        to_tell: Names of nodes where a device is, or was, unhealthy or missing. An event may have to report the
-            unhealthy devices of their pods. The reader of the attribute clears it.
-        not_well_planned: Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is
-            removed when the Device object changes.
-        followers: Functions that are called with the name of each node whose devices have changed.
-
     Args:
         has_node: Returns whether a node with this name exists.
     """
 
     def __init__(self, has_node: Callable[[str], bool] = lambda _: True) -> None:
-        self.by_node: dict[str, Inventory] = {}
+        self.by_node: dict[str, Inventory] = {}  # Name of the node -> its devices
         self._has_node = has_node
         self._dropped: set[str] = set()
         self._forgetting = Forgetting()
+        # Names of nodes where a device is, or was, unhealthy or missing. An event may have to report the unhealthy
+        # devices of their pods. The reader of the attribute clears it.
         self.to_tell: dict[str, None] = {}
+        # Names of nodes whose secondary devices were assumed to fit, and did not at Reserve. A name is removed when the
+        # Device object changes.
         self.not_well_planned: set[str] = set()
+        # Functions that are called with the name of each node whose devices have changed.
         self.followers: list[Callable[[str], None]] = []
 
     def put(self, document: object) -> list[str]:
@@ -105,7 +102,6 @@ class Inventories:
         """Add the node to `to_tell` if one of the devices that its pods hold is unhealthy or missing.
 
         Args:
-            node: Name of the node.
             devices: Devices that pods on the node hold.
         """
         known = self.by_node.get(node)

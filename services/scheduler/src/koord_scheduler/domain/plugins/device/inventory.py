@@ -33,32 +33,20 @@ class FunctionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One device of a node, such as a GPU, as the Device object states it.
+    """One device of a node, such as a GPU, as the Device object states it."""
 
-    Attributes:
-        type: Device type: gpu, rdma, fpga ...
-        minor: Its minor number; with the type it is the key on the node.
-        id: The vendor's id, such as a UUID.
-        labels: Labels of the device in the Device object.
-        is_healthy: Whether it may be allocated.
-        total: Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities
-            share one object.
-        has_topology: Whether the object states NUMA node and PCIe switch.
-        numa: NUMA node; `UNKNOWN_NUMA_NODE` matches every NUMA affinity.
-        pcie: Id of its PCIe switch. Ids are compared as texts.
-        groups: Its virtual functions by their labels.
-    """
-
-    type: str
-    minor: int
-    id: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    is_healthy: bool = True
+    type: str  # Device type: gpu, rdma, fpga ..
+    minor: int  # Its minor number; with the type it is the key on the node
+    id: str = ""  # The vendor's id, such as a UUID
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  # Labels of the device in the Device object
+    is_healthy: bool = True  # Whether it may be allocated
+    # Capacity by resource name; empty if the device is unhealthy. Devices of a node with equal capacities share one
+    # object.
     total: Mapping[str, int] = field(default_factory=dict[str, int])
-    has_topology: bool = False
-    numa: int = UNKNOWN_NUMA_NODE
-    pcie: str = ""
-    groups: tuple[FunctionGroup, ...] = ()
+    has_topology: bool = False  # Whether the object states NUMA node and PCIe switch
+    numa: int = UNKNOWN_NUMA_NODE  # NUMA node; `UNKNOWN_NUMA_NODE` matches every NUMA affinity
+    pcie: str = ""  # Id of its PCIe switch. Ids are compared as texts.
+    groups: tuple[FunctionGroup, ...] = ()  # Its virtual functions by their labels
 
 
 class Switch(NamedTuple):
@@ -78,28 +66,20 @@ class Zone(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """All devices of a node, indexed for allocation. It is built once for each version of the Device object.
+    """All devices of a node, indexed for allocation. It is built once for each version of the Device object."""
 
-    Attributes:
-        cards: Device type -> devices, ascending by minor number.
-        by_minor: Device type -> minor number -> device.
-        zones: The GPUs as a tree, ascending by NUMA node; empty unless every GPU has a topology.
-        numa_nodes: NUMA nodes that devices state, ascending.
-        partitions: GPU partition table of the Device object; None without one.
-        honors_partitions: Whether the label `node.koordinator.sh/gpu-partition-policy` of the Device object demands
-            that GPUs are allocated by its table.
-        is_well_planned: Whether the Device object has the label secondary-device-well-planned: secondary devices are
-            assumed to fit until Reserve.
-        layout: Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
-    """
-
-    cards: Mapping[str, tuple[Card, ...]]
-    by_minor: Mapping[str, Mapping[int, Card]]
-    zones: tuple[Zone, ...] = ()
-    numa_nodes: tuple[int, ...] = ()
-    partitions: GpuPartitionTable | None = None
+    cards: Mapping[str, tuple[Card, ...]]  # Device type -> devices, ascending by minor number
+    by_minor: Mapping[str, Mapping[int, Card]]  # Device type -> minor number -> device
+    zones: tuple[Zone, ...] = ()  # The GPUs as a tree, ascending by NUMA node; empty unless every GPU has a topology
+    numa_nodes: tuple[int, ...] = ()  # NUMA nodes that devices state, ascending
+    partitions: GpuPartitionTable | None = None  # GPU partition table of the Device object; None without one
+    # Whether the label `node.koordinator.sh/gpu-partition-policy` of the Device object demands that GPUs are allocated
+    # by its table.
     honors_partitions: bool = False
+    # Whether the Device object has the label secondary-device-well-planned: secondary devices are assumed to fit until
+    # Reserve.
     is_well_planned: bool = False
+    # Equal for nodes whose devices differ in nothing but their ids, so that the same devices are chosen.
     layout: object = None
 
 
@@ -222,10 +202,6 @@ def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tup
     """Return the GPU partition table of a node, and whether its GPUs must be allocated by a table.
 
     The table of the Device object comes first, then a built-in table for the GPU model in the node's labels.
-
-    Args:
-        inventory: The node's devices.
-        node_labels: Labels of the Node.
 
     Returns:
         (table, must allocate by a table). The table is None if there is none.

@@ -29,8 +29,6 @@ def device_scores(states: NodeStates, pod: PodDevices, rows: Rows) -> IntArray:
     """Return a score for each node, int64 (K,) within 0..100; 0 without a Device object.
 
     Args:
-        states: The devices of all nodes.
-        pod: Devices that the pod requests.
         rows: Positions of the nodes, shape (K,).
     """
     found = node_scores(_requested(states, pod), _total(pod), states.scoring, rows)
@@ -43,14 +41,7 @@ def device_row_score(states: NodeStates, pod: PodDevices) -> Callable[[int], int
 
 
 def score_of_reservation(states: NodeStates, pod: PodDevices, row: int, uid: str) -> int:
-    """Return the score of the devices of a Reservation for a pod, 0..100; 0 if the Reservation holds no devices.
-
-    Args:
-        states: The devices of all nodes.
-        pod: Devices that the pod requests.
-        row: Position of the node.
-        uid: Uid of the Reservation.
-    """
+    """Return the score of the devices of a Reservation for a pod, 0..100; 0 if the Reservation holds no devices."""
     node = states.devices_of(row)
     if node is None:
         return 0
@@ -88,9 +79,7 @@ def node_scores(
     A node whose devices have none of the weighted resources gets 0.
 
     Args:
-        types: Columns of the requested types.
         request: What the pod requests in all, by resource name.
-        scoring: The strategy.
         rows: Positions of the nodes, shape (K,).
     """
     columns = list(types)
@@ -143,9 +132,7 @@ def room_score_function(
     """Return a function from the `Room` of a node to the score that `node_scores` gives it for this type alone.
 
     Args:
-        column: Columns of the device type.
         request: What the pod requests in all, by resource name.
-        scoring: The strategy.
     """
     items = [
         (weight, column.names.index(name), request.get(name, 0))

@@ -39,15 +39,7 @@ ISOLATION_MISSING: Final = "isolation provider not found on the node"
 
 
 class NodeStates:
-    """The devices of all nodes with their free amounts, and the filter and score of DeviceShare over them.
-
-    Attributes:
-        codes_of: Filter codes and their reasons; 0 means that the node has room.
-        columns: Device type -> free amounts on all nodes.
-        has_devices: bool (N,): the node has a Device object.
-        has_tree: bool (N,): its GPUs have a topology tree.
-        unsupported: (vendor, model) of GPUs that must not be shared.
-    """
+    """The devices of all nodes with their free amounts, and the filter and score of DeviceShare over them."""
 
     def __init__(
         self,
@@ -60,16 +52,17 @@ class NodeStates:
         self._nodes = nodes
         self._inventories = inventories
         self.scoring = scoring
-        self.codes_of = RefusalCodes()
-        self.unsupported = unsupported
+        self.codes_of = RefusalCodes()  # Filter codes and their reasons; 0 means that the node has room
+        self.unsupported = unsupported  # (vendor, model) of GPUs that must not be shared
         self._templates = templates or GpuTemplates()
         self._uses: dict[int, DeviceUse] = {}
         self._devices: dict[int, NodeDevices] = {}
         self._labels: dict[int, Mapping[str, str]] = {}
         capacity = nodes.capacity
+        # Device type -> free amounts on all nodes.
         self.columns = {type_: TypeColumns(type_, capacity) for type_ in _TYPES}
-        self.has_devices: BoolArray = np.zeros(capacity, np.bool_)
-        self.has_tree: BoolArray = np.zeros(capacity, np.bool_)
+        self.has_devices: BoolArray = np.zeros(capacity, np.bool_)  # bool (N,): the node has a Device object
+        self.has_tree: BoolArray = np.zeros(capacity, np.bool_)  # bool (N,): its GPUs have a topology tree
         self._honors: BoolArray = np.zeros(capacity, np.bool_)
         self._refuses_shares: BoolArray = np.zeros(capacity, np.bool_)
         self._layouts = Layouts()
@@ -115,9 +108,6 @@ class NodeStates:
         """Count the devices that a pod holds on the node at position `row`.
 
         Args:
-            row: Position of the node.
-            uid: Uid of the pod.
-            devices: The devices.
             reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
         """
         use = self._use(row)
@@ -127,8 +117,6 @@ class NodeStates:
         """Stop counting the devices of a pod, which `take` counted. No-op if the pod holds none on the node.
 
         Args:
-            row: Position of the node.
-            uid: Uid of the pod.
             reservation: Uid of the Reservation that was passed to `take`.
         """
         use = self._uses.get(row)
@@ -150,8 +138,6 @@ class NodeStates:
         """Count the unused devices of a Reservation as free inside this context, to try one of its owners.
 
         Args:
-            row: Position of the node.
-            uid: Uid of the Reservation.
             limits: Resources that the owner may take only from the Reservation; None: it ignores Reservations.
         """
         use = self._use(row)
@@ -232,7 +218,6 @@ class NodeStates:
         """Return a filter code for each node, int64 (K,). 0 passes; `codes_of` has the reason of each other code.
 
         Args:
-            pod: Devices that the pod requests.
             rows: Positions of the nodes, shape (K,).
         """
         codes = np.zeros(len(rows), np.int64)
@@ -326,8 +311,6 @@ class NodeStates:
         """Return why the node cannot give the pod devices on these NUMA nodes; None if it can.
 
         Args:
-            pod: Devices that the pod requests.
-            row: Position of the node.
             zones: The NUMA nodes; None: any.
         """
         if row not in self._devices:

@@ -27,9 +27,6 @@ def device_hints(
     """Return on which sets of NUMA nodes the pod's devices can be allocated, as hints for each device type.
 
     Args:
-        node: The node's devices.
-        pod: Devices that the pod requests.
-        scoring: Scoring strategy for devices.
         reserved: Devices that the pod's Reservations hold for it.
 
     Returns:

@@ -43,7 +43,6 @@ class Shares:
 
     Args:
         column: The free amounts of all GPUs. Their values at the time of a choice count.
-        scoring: Scoring strategy for devices.
     """
 
     def __init__(self, column: TypeColumns, scoring: DeviceScoring) -> None:
@@ -59,10 +58,7 @@ class Shares:
         None if the pod requests other devices, or if the node refuses it. Then the caller must use `allocate`.
 
         Args:
-            pod: Devices that the pod requests.
-            inventory: The devices of the node.
             use: Amounts of the devices that pods hold; the columns must agree with it.
-            row: Position of the node.
             scores: Minor number -> score that replaces the score of the strategy.
         """
         if pod not in self._known:
@@ -80,7 +76,6 @@ class _OneShare:
     Args:
         column: The free amounts of all GPUs. The chooser reads their present values.
         gpu: The request, for which `part_of_one_gpu` does not return None.
-        scoring: Scoring strategy for devices.
     """
 
     def __init__(self, column: TypeColumns, gpu: TypeRequest, scoring: DeviceScoring) -> None:
@@ -101,9 +96,7 @@ class _OneShare:
         """Return the card that `allocate` chooses, with the pod's part of it; None if `allocate` refuses.
 
         Args:
-            inventory: The devices of the node.
             use: What pods hold of them, which the columns contain.
-            row: Position of the node.
             scores: Minor number -> score that replaces the score of the strategy.
         """
         by_minor = inventory.by_minor.get(GPU_TYPE)

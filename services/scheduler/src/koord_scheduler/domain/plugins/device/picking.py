@@ -23,15 +23,10 @@ MAX_SCORE: Final = 100
 
 
 class DeviceScoring(NamedTuple):
-    """The scoring strategy for devices: least or most allocated first, and the weight of each resource.
+    """The scoring strategy for devices: least or most allocated first, and the weight of each resource."""
 
-    Attributes:
-        weights: (Resource name, weight), each weight above 0.
-        is_least: True for LeastAllocated, False for MostAllocated.
-    """
-
-    weights: tuple[tuple[str, int], ...] = ()
-    is_least: bool = True
+    weights: tuple[tuple[str, int], ...] = ()  # (Resource name, weight), each weight above 0
+    is_least: bool = True  # True for LeastAllocated, False for MostAllocated
 
 
 NO_SCORING: Final = DeviceScoring()
@@ -46,8 +41,6 @@ def device_score(
     Args:
         request: Amounts by resource name; a missing name counts as 0.
         total: Capacity; resources without capacity do not count.
-        free: Free part of the capacity.
-        scoring: The strategy.
     """
     sum_, weights = 0, 0
     for name, weight in scoring.weights:
@@ -74,17 +67,14 @@ NO_SCORES: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """Effect of a pod's Reservations on the devices of a node that the pod may use: restricted or extended.
+    """Effect of a pod's Reservations on the devices of a node that the pod may use: restricted or extended."""
 
-    Attributes:
-        preferred: Device type -> minor numbers that are taken first.
-        required: Device type -> the only minor numbers that may be used, with the free amounts of their devices; types
-            without an entry are not restricted.
-        preemptible: Amounts that count as free, by type, minor number and resource.
-    """
-
+    # Device type -> minor numbers that are taken first.
     preferred: Mapping[str, frozenset[int]] = field(default_factory=dict[str, frozenset[int]])
+    # Device type -> the only minor numbers that may be used, with the free amounts of their devices; types without an
+    # entry are not restricted.
     required: MinorAmounts = field(default_factory=dict[str, Mapping[int, Mapping[str, int]]])
+    # Amounts that count as free, by type, minor number and resource.
     preemptible: MinorAmounts = field(default_factory=dict[str, Mapping[int, Mapping[str, int]]])
 
 
@@ -108,17 +98,11 @@ def reserved_of(devices: Sequence[AllocatedDevice], limits: frozenset[str]) -> R
 
 
 class Candidates(NamedTuple):
-    """The devices of one type that a pod may use on a node, with their free amounts.
+    """The devices of one type that a pod may use on a node, with their free amounts."""
 
-    Attributes:
-        cards: The devices, ascending by minor number, unhealthy ones among them.
-        free: Minor number -> resource -> free amount.
-        used: Minor numbers of devices that are in use or that the pod may not use.
-    """
-
-    cards: Sequence[Card]
-    free: Mapping[int, Mapping[str, int]]
-    used: frozenset[int]
+    cards: Sequence[Card]  # The devices, ascending by minor number, unhealthy ones among them
+    free: Mapping[int, Mapping[str, int]]  # Minor number -> resource -> free amount
+    used: frozenset[int]  # Minor numbers of devices that are in use or that the pod may not use
 
 
 _SCORE_AND_MINOR = itemgetter(0, 1)
@@ -142,12 +126,8 @@ def candidates_of(
     """Return the devices of one type on a node that the pod may use.
 
     Args:
-        inventory: The devices of the node.
         use: Amounts of the devices that pods hold.
-        pod: Devices that the pod requests.
-        type_: The device type.
         zones: NUMA nodes from which devices must come; None: any.
-        reserved: How the pod's Reservations restrict or extend the devices.
     """
     cards = inventory.cards.get(type_, ())
     selector = pod.hint(type_).selector
@@ -211,8 +191,6 @@ def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int
     False if the device is used up: all its free amounts are 0.
 
     Args:
-        card: The device.
-        free: Its free amounts by resource.
         per_device: The amounts that the pod requests of each device.
     """
     if not any(free.values()):
@@ -237,16 +215,11 @@ def pick(
     """Choose devices of one type by their scores; GPU partitions and the topology tree are not considered.
 
     Args:
-        pod: Devices that the pod requests.
-        type_: The device type.
         candidates: The devices that the pod may use.
         use: Amounts of the node's devices that pods hold.
-        per_device: Amounts for each device.
         wanted: Smallest number of devices that suffices.
-        most: Largest number of devices.
         pcies: PCIe switches of the primary devices; devices there come first. Ignored if `preferred` is not empty.
         preferred: Minor numbers of devices that come before all others.
-        scoring: Scoring strategy.
         scores: Minor number -> score that replaces the score of the strategy.
 
     Returns:

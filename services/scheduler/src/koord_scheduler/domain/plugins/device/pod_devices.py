@@ -42,26 +42,11 @@ NO_HINT: Final = DeviceHint()
 class PodDevices:
     """Device requests of a pod, from its resources and annotations. Pods with equal requests have equal values.
 
-    Attributes:
-        requests: The request for each device type, ascending by type.
-        hints: Device type -> hint of the annotation `scheduling.koordinator.sh/device-allocate-hint`.
-        joint: The joint rule; None unless at least two requested types take part in it.
-        partition: Request for a GPU partition, a set of GPUs with a fast connection; None without one.
-        isolation_provider: Provider that isolates shared GPUs; empty if the pod names none.
-        needs_device: Whether only a node with a Device object can satisfy the pod. If False, other nodes pass: there
-            the kubelet allocates whole cards by the resource name of a vendor's device plugin.
-        error: Why the pod cannot be scheduled at all; empty if it can.
-        honors_pcie_level: Whether the exclusive policy PCIeLevel of a hint has an effect.
-        needs_template: Whether the GPU request must equal a shared-resource template of the node's cards.
-        designated: The only devices that the pod may get, as its annotation names them; empty: any.
-        key: All that the other attributes are made of, except `templates`.
-
     Args:
         amounts: Resource name -> amount that the pod requests. Resources that belong to no device are ignored,
             invalid amounts set `error`.
         annotations: Annotations of the pod. Invalid ones set `error`.
         labels: Labels of the pod; None counts as no labels.
-        honors_pcie_level: See the attribute.
         templates: Shared-resource templates; None: no request needs one.
     """
 
@@ -92,18 +77,25 @@ class PodDevices:
         requested = tuple(sorted((name, amount) for name, amount in amounts.items() if name in DEVICE_NAMES))
         provider = (labels or {}).get(keys.GPU_ISOLATION_PROVIDER, "")
         designated = annotations.get(keys.DEVICE_ALLOCATED, "") if is_designated(annotations, PLUGIN) else ""
+        # All that the other attributes are made of, except `templates`.
         self.key = (requested, tuple(annotations.get(key) for key in _KEYS), provider, honors_pcie_level, designated)
         self._hash = hash(self.key)
+        # Whether only a node with a Device object can satisfy the pod. If False, other nodes pass: there the kubelet
+        # allocates whole cards by the resource name of a vendor's device plugin.
         self.needs_device = any(name not in WHOLE_CARDS for name, amount in requested if amount > 0)
-        self.requests: Mapping[str, TypeRequest] = {}
+        self.requests: Mapping[str, TypeRequest] = {}  # The request for each device type, ascending by type
+        # Device type -> hint of the annotation `scheduling.koordinator.sh/device-allocate-hint`.
         self.hints: Mapping[str, DeviceHint] = {}
+        # The joint rule; None unless at least two requested types take part in it.
         self.joint: JointAllocation | None = None
+        # Request for a GPU partition, a set of GPUs with a fast connection; None without one.
         self.partition: GpuPartitionSpec | None = None
-        self.isolation_provider = provider
-        self.needs_template = False
-        self.honors_pcie_level = honors_pcie_level
+        self.isolation_provider = provider  # Provider that isolates shared GPUs; empty if the pod names none
+        self.needs_template = False  # Whether the GPU request must equal a shared-resource template of the node's cards
+        self.honors_pcie_level = honors_pcie_level  # Whether the exclusive policy PCIeLevel of a hint has an effect
+        # The only devices that the pod may get, as its annotation names them; empty: any.
         self.designated: tuple[AllocatedDevice, ...] = ()
-        self.error = ""
+        self.error = ""  # Why the pod cannot be scheduled at all; empty if it can
         try:
             requests = device_requests(amounts)
             self.requests = {type_: requests[type_] for type_ in sorted(requests)}

@@ -10,15 +10,10 @@ from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray
 
 
 class Refusal(NamedTuple):
-    """Reason why a node cannot give devices to a pod.
+    """Reason why a node cannot give devices to a pod."""
 
-    Attributes:
-        reason: Phrase for the user.
-        is_resolvable: Whether this may change if pods leave the node.
-    """
-
-    reason: str
-    is_resolvable: bool
+    reason: str  # Phrase for the user
+    is_resolvable: bool  # Whether this may change if pods leave the node
 
 
 def insufficient(type_: str, *, is_resolvable: bool = True) -> Refusal:

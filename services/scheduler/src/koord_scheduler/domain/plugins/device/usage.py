@@ -47,22 +47,18 @@ def without(
 
 
 class DeviceUse:
-    """Use of the devices of one node by pods.
-
-    Attributes:
-        amounts: Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
-        functions: Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
-        holders: Uid -> the devices that the pod holds; for a Reservation, its devices without the amounts of its
-            owners.
-        rests: Computes the devices of each Reservation on the node without those that its owners hold.
-    """
+    """Use of the devices of one node by pods."""
 
     __slots__ = ("amounts", "functions", "holders", "rests")
 
     def __init__(self) -> None:
+        # Device type -> minor number -> resource name -> amount, all above 0. An unused device has no entry.
         self.amounts: dict[str, dict[int, dict[str, int]]] = {}
+        # Device type -> minor number -> bus id of a virtual function -> number of pods that hold it.
         self.functions: dict[str, dict[int, dict[str, int]]] = {}
+        # Uid -> the devices that the pod holds; for a Reservation, its devices without the amounts of its owners.
         self.holders: dict[str, tuple[AllocatedDevice, ...]] = {}
+        # Computes the devices of each Reservation on the node without those that its owners hold.
         self.rests: Rests[tuple[AllocatedDevice, ...]] = Rests(without)
 
     def take(self, uid: str, devices: Sequence[AllocatedDevice]) -> None:

@@ -53,13 +53,6 @@ class GangBook(Book):
 
     A gang's status counts as published when the log has stored it, the network's before; if the log refuses it, no
     longer.
-
-    Attributes:
-        cache: The gangs and their groups.
-        topology: None if there is no ClusterNetworkTopology.
-        published: `namespace/name` -> last published status of a gang.
-        said_topology: Last published status of the network; None if nothing was published.
-        topology_seen: The tree from which it was last computed, and the tree's `moves` at that time.
     """
 
     name = "Coscheduling"
@@ -68,10 +61,12 @@ class GangBook(Book):
     facts_type = GangFacts
 
     def __init__(self, cluster: Cluster, args: CoschedulingArgs | None = None) -> None:
-        self.cache = GangCache(args)
-        self.topology: NetworkTopology | None = None
-        self.published: dict[str, GangPhaseChanged] = {}
+        self.cache = GangCache(args)  # The gangs and their groups
+        self.topology: NetworkTopology | None = None  # None if there is no ClusterNetworkTopology
+        self.published: dict[str, GangPhaseChanged] = {}  # `namespace/name` -> last published status of a gang
+        # Last published status of the network; None if nothing was published.
         self.said_topology: ClusterTopologyComputed | None = None
+        # The tree from which it was last computed, and the tree's `moves` at that time.
         self.topology_seen: tuple[NetworkTopology | None, int] = (None, 0)
         self._cluster = cluster
         self._forgetting = Forgetting()
@@ -121,7 +116,6 @@ class GangBook(Book):
 
     @override
     def apply(self, event: Event) -> None:
-        """Record the status of a gang or of the network. A gang's PodGroup, if it exists, has the status from now."""
         if isinstance(event, ClusterTopologyComputed):
             self.said_topology = event
         elif isinstance(event, GangPhaseChanged):
@@ -142,7 +136,6 @@ class GangBook(Book):
 
     @override
     def unsaid(self, event: Event, *, again: bool) -> None:
-        """Restore the previous status of a gang, or count the status of the network as not published."""
         if isinstance(event, ClusterTopologyComputed):
             if self.said_topology is event:
                 self.said_topology = None

@@ -4,8 +4,7 @@ The scheduling queue calls `pre_enqueue` before a pod becomes active or backs of
 without back-off. It is tried again after an event of its own, or if a result names it in `activate`. If the roster does
 not know a uid, the pod has no gang and passes every point.
 
-Source:
-    scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
+Source: scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,18 +42,13 @@ class GangCache:
     """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted.
 
     The results `Consequences` and `Next` name the other pods that the caller must allow, reject or attempt.
-
-    Attributes:
-        roster: Pods and PodGroups, as the events of the log describe them.
-        round: The round of the group that is being scheduled; None if there is none.
-        ended: Finished rounds, for metrics. The reader of the metrics clears the list.
     """
 
     def __init__(self, args: CoschedulingArgs | None = None) -> None:
         self.args = args or CoschedulingArgs()
-        self.roster = Roster(self.args)
-        self.round: Round | None = None
-        self.ended: list[EndedRound] = []
+        self.roster = Roster(self.args)  # Pods and PodGroups, as the events of the log describe them
+        self.round: Round | None = None  # The round of the group that is being scheduled; None if there is none
+        self.ended: list[EndedRound] = []  # Finished rounds, for metrics. The reader of the metrics clears the list.
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """Questions about a whole gang group: whether its members may be attempted, which of them wait, which have no node.
 
-Source:
-    scheduler-core spec, 8.3
+Source: scheduler-core spec, 8.3
 """
 
 from collections.abc import Iterable
@@ -99,8 +98,7 @@ def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
 
     These are the members of its gang group that Permit released together.
 
-    Source:
-        scheduler-core spec, 8.7
+    Source: scheduler-core spec, 8.7
     """
     gang = roster.gang_of(uid)
     group = None if gang is None else gang.group

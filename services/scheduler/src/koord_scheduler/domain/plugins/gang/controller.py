@@ -33,7 +33,6 @@ def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
     changed.
 
     Args:
-        gang: The gang.
         now: RFC 3339 time.
     """
     if not gang.has_pod_group or gang.parameters is None:
@@ -54,10 +53,8 @@ def next_status(
     """Return the status of a PodGroup after its pods have changed. It equals the present one if nothing changed.
 
     Args:
-        status: The present status.
         min_member: Number of members that the gang needs.
         pod_phases: `status.phase` -> number of the gang's pods in it.
-        bound: Number of bound members.
         occupied_by: Owners of the first pod, see `pod_info`. Used only while the status names no owners.
         now: RFC 3339 time, stored in `scheduleStartTime` when fewer than `min_member` members are bound for the first
             time.
@@ -105,10 +102,7 @@ def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, no
     runs, and the PodGroup is older than 48 hours.
 
     Args:
-        status: The status.
         min_member: Number of members that the gang needs.
-        created_at: When the PodGroup was created.
-        now: The present time.
     """
     if status.phase in (FINISHED, FAILED):
         return True
@@ -126,7 +120,6 @@ def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
     """Return the new status of each PodGroup whose status has changed, as events to publish.
 
     Args:
-        gangs: All gangs.
         now: Unix seconds of the service's `Clock`.
     """
     roster = gangs.roster

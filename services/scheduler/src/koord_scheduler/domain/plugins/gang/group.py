@@ -1,7 +1,6 @@
 """A gang, its members, and the state that the gangs of one group share.
 
-Source:
-    scheduler-core spec, 8.1, 8.2
+Source: scheduler-core spec, 8.1, 8.2
 """
 
 from dataclasses import dataclass, field
@@ -40,29 +39,19 @@ class ChildState(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """A pod (or the reserve pod of a reservation) that belongs to a gang.
-
-    Attributes:
-        gang_id: `namespace/name` of its gang.
-        index: Its position in the order of members that the network topology needs, or `LAST` if it has none.
-        is_gated: Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
-        state: Its scheduling state.
-        released: Whether Permit has allowed its binding. Then it keeps its node when its group is rejected. Used while
-            WAITING.
-        pod_phase: Its `status.phase`.
-        owners: Names of the objects in its `metadata.ownerReferences`.
-    """
+    """A pod (or the reserve pod of a reservation) that belongs to a gang."""
 
     uid: str
     namespace: str
     name: str
-    gang_id: str
-    index: int = LAST
-    is_gated: bool = False
-    state: ChildState = ChildState.PENDING
+    gang_id: str  # `namespace/name` of its gang
+    index: int = LAST  # Its position in the order of members that the network topology needs, or `LAST` if it has none
+    is_gated: bool = False  # Whether it has scheduling gates. A gated pod counts as a child, but is not attempted.
+    state: ChildState = ChildState.PENDING  # Its scheduling state
+    # Whether Permit has allowed its binding. Then it keeps its node when its group is rejected. Used while WAITING.
     released: bool = False
-    pod_phase: str = ""
-    owners: tuple[str, ...] = ()
+    pod_phase: str = ""  # Its `status.phase`
+    owners: tuple[str, ...] = ()  # Names of the objects in its `metadata.ownerReferences`
 
     @property
     def key(self) -> str:
@@ -77,55 +66,37 @@ class Member:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """The state that all gangs of one group share. It exists as long as one of the gangs does.
+    """The state that all gangs of one group share. It exists as long as one of the gangs does."""
 
-    Attributes:
-        id: The sorted ids of its gangs, as the gangs name them, joined by commas.
-        gang_ids: The same ids, each once.
-        attached: Ids of the existing gangs that name exactly this group.
-        once_satisfied: Whether a member has been bound. False again after all pods of the group were deleted.
-        representative: Uid of the only member that may be in the queue; "" if there is none.
-        binding: Uids of the members that Permit released together. Empty again when no member of the group has a node
-            and is unbound.
-    """
-
-    id: str
-    gang_ids: tuple[str, ...]
-    attached: set[str] = field(default_factory=set[str])
+    id: str  # The sorted ids of its gangs, as the gangs name them, joined by commas
+    gang_ids: tuple[str, ...]  # The same ids, each once
+    attached: set[str] = field(default_factory=set[str])  # Ids of the existing gangs that name exactly this group
+    # Whether a member has been bound. False again after all pods of the group were deleted.
     once_satisfied: bool = False
-    representative: str = ""
+    representative: str = ""  # Uid of the only member that may be in the queue; "" if there is none
+    # Uids of the members that Permit released together. Empty again when no member of the group has a node and is
+    # unbound.
     binding: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Gang:
-    """A gang: its parameters, the group that it belongs to, and all pods that name it.
+    """A gang: its parameters, the group that it belongs to, and all pods that name it."""
 
-    Attributes:
-        id: `namespace/name`.
-        group: Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and there
-            are only pods that name it.
-        parameters: Its scheduling parameters, or None if no PodGroup or pod has stated them.
-        has_pod_group: Whether the parameters come from a PodGroup.
-        created_at: RFC 3339 time of creation of the PodGroup, or of the first pod.
-        status: The last status of the PodGroup.
-        known: All pods that name the gang, by uid.
-        pending: Members without a node, by uid.
-        waiting: Members with a node that are not bound, by uid.
-        bound: Bound members, by uid.
-        phases: `status.phase` -> number of pods of the gang in this phase.
-    """
-
-    id: str
+    id: str  # `namespace/name`
+    # Its group. None if the gang does not exist: its PodGroup was deleted or no pod of it is alive, and there are only
+    # pods that name it.
     group: Group | None = None
-    parameters: GangParameters | None = None
-    has_pod_group: bool = False
-    created_at: str = ""
-    status: PodGroupStatus = field(default_factory=PodGroupStatus)
-    known: dict[str, Member] = field(default_factory=dict[str, Member])
-    pending: dict[str, Member] = field(default_factory=dict[str, Member])
+    parameters: GangParameters | None = None  # Its scheduling parameters, or None if no PodGroup or pod has stated them
+    has_pod_group: bool = False  # Whether the parameters come from a PodGroup
+    created_at: str = ""  # RFC 3339 time of creation of the PodGroup, or of the first pod
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)  # The last status of the PodGroup
+    known: dict[str, Member] = field(default_factory=dict[str, Member])  # All pods that name the gang, by uid
+    pending: dict[str, Member] = field(default_factory=dict[str, Member])  # Members without a node, by uid
+    # Members with a node that are not bound, by uid.
     waiting: dict[str, Member] = field(default_factory=dict[str, Member])
-    bound: dict[str, Member] = field(default_factory=dict[str, Member])
+    bound: dict[str, Member] = field(default_factory=dict[str, Member])  # Bound members, by uid
+    # `status.phase` -> number of pods of the gang in this phase.
     phases: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
@@ -214,15 +185,9 @@ class Gang:
 
 
 class KnownGang(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of a gang without a PodGroup that do not follow from its present pods, for snapshots.
-
-    Attributes:
-        exists: False if its PodGroup was deleted and no pod has defined it again.
-        created_at: As in `Gang`.
-        parameters: As in `Gang`. The pod that stated them may be deleted.
-    """
+    """The fields of a gang without a PodGroup that do not follow from its present pods, for snapshots."""
 
     id: str
-    exists: bool = True
-    created_at: str = ""
-    parameters: GangParameters | None = None
+    exists: bool = True  # False if its PodGroup was deleted and no pod has defined it again
+    created_at: str = ""  # As in `Gang`
+    parameters: GangParameters | None = None  # As in `Gang`. The pod that stated them may be deleted.

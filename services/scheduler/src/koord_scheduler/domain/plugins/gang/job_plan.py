@@ -4,8 +4,7 @@
     assume_all   tries them; a function of the caller filters, assumes and reserves one pod
     permit_all   releases the job through Permit
 
-Source:
-    scheduler-core spec, 12.1
+Source: scheduler-core spec, 12.1
 """
 
 from collections.abc import Callable, Sequence
@@ -17,45 +16,29 @@ from koord_scheduler.domain.plugins.gang.outcomes import Consequences, Refused, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPod:
-    """A pod of a job and the node that the plan gives it.
-
-    Attributes:
-        uid: Uid of the pod.
-        key: Its `namespace/name`.
-        node: Name of the planned node; "" if the plan has none for it.
-        is_done: Whether the pod is skipped, because it is being deleted or is placed already.
-    """
+    """A pod of a job and the node that the plan gives it."""
 
     uid: str
-    key: str
-    node: str
-    is_done: bool = False
+    key: str  # Its `namespace/name`
+    node: str  # Name of the planned node; "" if the plan has none for it
+    is_done: bool = False  # Whether the pod is skipped, because it is being deleted or is placed already
 
 
 @dataclass(frozen=True, slots=True)
 class JobAssumed:
-    """The result that all pods of the job are assumed on their planned nodes.
+    """The result that all pods of the job are assumed on their planned nodes."""
 
-    Attributes:
-        pods: The pods, in the order in which they were assumed.
-    """
-
-    pods: tuple[PlannedPod, ...]
+    pods: tuple[PlannedPod, ...]  # The pods, in the order in which they were assumed
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The result that a member of the job could not be placed, so that every assumed member must be undone.
+    """The result that a member of the job could not be placed, so that every assumed member must be undone."""
 
-    Attributes:
-        message: Reason for the pod that started the attempt. The failure is final: the pod never preempts.
-        undo: Planned pods that lose their nodes, the last assumed one first. The gang counts them as pending already.
-        rejected: Uids of other members that waited at Permit before and lose their nodes as well.
-    """
-
-    message: str
+    message: str  # Reason for the pod that started the attempt. The failure is final: the pod never preempts.
+    # Planned pods that lose their nodes, the last assumed one first. The gang counts them as pending already.
     undo: tuple[PlannedPod, ...] = ()
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()  # Uids of other members that waited at Permit before and lose their nodes as well
 
 
 Attempt = Callable[[PlannedPod], str | None]
@@ -81,7 +64,6 @@ def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobA
     still tried, and the job fails. If a pod has no planned node, the job fails before any pod is tried.
 
     Args:
-        pods: All planned pods.
         least: Minimum number of pods in the plan, pods with `is_done` included. With fewer the job fails at once.
         attempt: Filters, assumes and reserves one pod on its node. It returns None, or the reason why the pod failed.
 
@@ -115,10 +97,6 @@ def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFa
     """Call Permit for the assumed pods of a job one by one; the last one releases the whole job.
 
     If a pod is refused, or if the last one must still wait, all pods are unreserved and the job fails.
-
-    Args:
-        cache: All gangs.
-        pods: The assumed pods.
     """
     refusal = "it still waits for members after all planned pods were permitted"
     allowed: list[str] = []

@@ -1,7 +1,6 @@
 """The values that Coscheduling's extension points return. The caller acts on them.
 
-Source:
-    scheduler-core spec, 8.5 to 8.8; reason codes: 17
+Source: scheduler-core spec, 8.5 to 8.8; reason codes: 17
 """
 
 from collections.abc import Iterable
@@ -27,31 +26,21 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Reason why a pod of a gang may not enter the queue, be attempted or be placed now.
+    """Reason why a pod of a gang may not enter the queue, be attempted or be placed now."""
 
-    Attributes:
-        reason: Code of the reason.
-        message: One sentence for the user.
-    """
-
-    reason: Reason
-    message: str
+    reason: Reason  # Code of the reason
+    message: str  # One sentence for the user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consequences:
-    """Consequences of one event for other pods of gangs. Uids are ordered by `namespace/name`.
+    """Consequences of one event for other pods of gangs. Uids are ordered by `namespace/name`."""
 
-    Attributes:
-        allowed: Pods that waited at Permit and may be bound now.
-        rejected: Pods that waited at Permit and lose their nodes. The gang counts them as pending already. The caller
-            releases their nodes and queues them again; it must not call `unreserve` for them.
-        activate: Pods that PreEnqueue refused before and that the caller shall try again.
-    """
-
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # Pods that waited at Permit and may be bound now
+    # Pods that waited at Permit and lose their nodes. The gang counts them as pending already. The caller releases
+    # their nodes and queues them again; it must not call `unreserve` for them.
     rejected: tuple[str, ...] = ()
-    activate: tuple[str, ...] = ()
+    activate: tuple[str, ...] = ()  # Pods that PreEnqueue refused before and that the caller shall try again
 
 
 NOTHING: Final = Consequences()
@@ -69,12 +58,9 @@ class Waits:
     """Permit's answer that the pod keeps its node and waits for the rest of its group.
 
     A framework that limits waits to 15 minutes renews the wait until `nanos` have passed (spec 16, pitfall 11).
-
-    Attributes:
-        nanos: Longest wait in nanoseconds; 0 for a gang without parameters.
     """
 
-    nanos: int
+    nanos: int  # Longest wait in nanoseconds; 0 for a gang without parameters
 
 
 PermitOutcome = Released | Waits | Refused

@@ -1,7 +1,6 @@
 """The scheduling parameters of a gang: size, mode, match policy, wait time, group, network topology.
 
-Source:
-    scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
+Source: scheduler-core spec, 8.1; protocol spec, 4.2; vectors scheduler/gang_spec
 """
 
 from collections.abc import Mapping
@@ -47,16 +46,11 @@ class PodGroup(KubeStruct):
 
 
 class GatherRule(KubeStruct):
-    """How the members of a job gather in the domains of one layer of the network, such as a spine or block.
+    """How the members of a job gather in the domains of one layer of the network, such as a spine or block."""
 
-    Attributes:
-        layer: Name of the layer.
-        strategy: `MustGather`: all members in one domain. Any other value: a preference for one domain.
-        pod_count_multiple: A domain of the layer takes only multiples of this number of pods. With 0 or 1, any number.
-    """
-
-    layer: str = ""
-    strategy: str = ""
+    layer: str = ""  # Name of the layer
+    strategy: str = ""  # `MustGather`: all members in one domain. Any other value: a preference for one domain.
+    # A domain of the layer takes only multiples of this number of pods. With 0 or 1, any number.
     pod_count_multiple: int = 0
 
 
@@ -65,26 +59,17 @@ class _TopologySpec(KubeStruct):
 
 
 class GangParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """The scheduling parameters of a gang, from its PodGroup or from the annotations of its pods.
+    """The scheduling parameters of a gang, from its PodGroup or from the annotations of its pods."""
 
-    Attributes:
-        min_members: Number of members that must have a node before any is bound.
-        total_members: Number of members in all, at least `min_members`.
-        mode: Strict: if one member fails, all waiting members lose their nodes. NonStrict: the waiting members keep
-            their nodes.
-        match_policy: Which members count towards `min_members`: only-waiting, waiting-and-running or once-satisfied.
-        groups: Sorted ids of the gangs that are released together.
-        wait_nanos: Longest wait of a member with a node for the others, in nanoseconds.
-        gather: Rules of its network topology spec, or None if it has no such spec.
-    """
-
-    min_members: int
-    total_members: int
+    min_members: int  # Number of members that must have a node before any is bound
+    total_members: int  # Number of members in all, at least `min_members`
+    # Strict: if one member fails, all waiting members lose their nodes. NonStrict: the waiting members keep their
+    # nodes.
     mode: str
-    match_policy: str
-    groups: tuple[str, ...]
-    wait_nanos: int
-    gather: tuple[GatherRule, ...] | None = None
+    match_policy: str  # Which members count towards `min_members`: only-waiting, waiting-and-running or once-satisfied
+    groups: tuple[str, ...]  # Sorted ids of the gangs that are released together
+    wait_nanos: int  # Longest wait of a member with a node for the others, in nanoseconds
+    gather: tuple[GatherRule, ...] | None = None  # Rules of its network topology spec, or None if it has no such spec
 
     @property
     def group_id(self) -> str:
@@ -115,7 +100,6 @@ def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangPar
     """Return the gang parameters that the labels and annotations of a pod state.
 
     Args:
-        pod: The pod.
         gang_id: `namespace/name` of its gang.
         args: Arguments of the Coscheduling plugin, with defaults for parameters that the pod does not state.
 

@@ -9,8 +9,7 @@
 
 The work grows with the number of nodes that offer slots, and is done once per job.
 
-Source:
-    scheduler-core spec, 9; vectors scheduler/network_topology_place
+Source: scheduler-core spec, 9; vectors scheduler/network_topology_place
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,48 +22,32 @@ from koord_scheduler.domain.plugins.gang.topology import NODE_LAYER, Domain, Net
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Input of `place`: the number of members of a job, and the room that the nodes offer.
+    """Input of `place`: the number of members of a job, and the room that the nodes offer."""
 
-    Attributes:
-        members: Number of members, at least 1.
-        slots: Node -> number of members that fit on it. Other nodes have no slots.
-        gather: Gather rules per layer.
-        existing: Node -> number of running pods of the same job: those with the same value of the annotation
-            `scheduling.koordinator.sh/network-topology-selector`.
-        scores: Node -> score; higher is better.
-    """
-
-    members: int
-    slots: Mapping[str, int]
-    gather: Sequence[GatherRule] = ()
+    members: int  # Number of members, at least 1
+    slots: Mapping[str, int]  # Node -> number of members that fit on it. Other nodes have no slots.
+    gather: Sequence[GatherRule] = ()  # Gather rules per layer
+    # Node -> number of running pods of the same job: those with the same value of the annotation
+    # `scheduling.koordinator.sh/network-topology-selector`.
     existing: Mapping[str, int] = field(default_factory=dict[str, int])
-    scores: Mapping[str, int] = field(default_factory=dict[str, int])
+    scores: Mapping[str, int] = field(default_factory=dict[str, int])  # Node -> score; higher is better
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """A node for each member of a job.
+    """A node for each member of a job."""
 
-    Attributes:
-        domain: Id of the network domain that takes them.
-        nodes: Name of one node per member, in the order of the members; shape (members,).
-    """
-
-    domain: str
-    nodes: tuple[str, ...]
+    domain: str  # Id of the network domain that takes them
+    nodes: tuple[str, ...]  # Name of one node per member, in the order of the members; shape (members,)
 
 
 @dataclass(frozen=True, slots=True)
 class NoTopologyPlan:
-    """The result that no domain of the network has room for all members of the job.
+    """The result that no domain of the network has room for all members of the job."""
 
-    Attributes:
-        start: The domains where the search began, each with the number of members that fit into it.
-        demand: The members that were to be placed, and the room of the nodes.
-    """
-
+    # The domains where the search began, each with the number of members that fit into it.
     start: tuple[tuple[Domain, int], ...]
-    demand: Demand
+    demand: Demand  # The members that were to be placed, and the room of the nodes
 
     @property
     def slots(self) -> dict[str, int]:
@@ -72,11 +55,7 @@ class NoTopologyPlan:
         return {domain.id: slots for domain, slots in self.start}
 
     def message(self, fit_error: str) -> str:
-        """Return one sentence for users about the domains that lack slots.
-
-        Args:
-            fit_error: Why the nodes have no more room.
-        """
+        """Return one sentence for users about the domains that lack slots."""
         domains = sorted(f"topology topologyNode {domain.layer}/{domain.name}: {slots}" for domain, slots in self.start)
         text = (
             f"no candidate topology nodes can accommodate job, desiredOfferSlot: {self.demand.members}, "
@@ -102,7 +81,6 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
     """Choose a node for each member of a job: all in one domain of the network, as deep as possible.
 
     Args:
-        topology: The network.
         demand: The members, the room of the nodes, and the gather rules.
 
     Returns:
@@ -126,8 +104,6 @@ def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mappi
     fewer candidate nodes is better. Nodes outside the topology come last, by name.
 
     Args:
-        topology: The network.
-        nodes: Names of the candidate nodes.
         existing: Node -> number of running pods of the job.
     """
     offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})

@@ -1,7 +1,6 @@
 """Coscheduling as a plugin. The rules of gangs are in `domain.gang`.
 
-Source:
-    scheduler-core spec, 8
+Source: scheduler-core spec, 8
 """
 
 from collections.abc import Mapping, Sequence

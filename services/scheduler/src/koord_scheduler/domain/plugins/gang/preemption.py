@@ -2,8 +2,7 @@
 
 This module only plans. The caller answers whether pods fit (`Fits`), evicts the victims and nominates the members.
 
-Source:
-    scheduler-core spec, 8.10; 16, pitfall 20
+Source: scheduler-core spec, 8.10; 16, pitfall 20
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,40 +17,28 @@ from koord_scheduler.domain.plugins.gang.topology import NetworkTopology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVictim:
-    """A pod that a job preemption may evict.
-
-    Attributes:
-        uid: Uid of the pod.
-        name: Its `namespace/name`.
-        priority: Its priority.
-        job: Value of its label `scheduling.koordinator.sh/questioned-object-key`, which names its job; its uid if it
-            has no such label.
-    """
+    """A pod that a job preemption may evict."""
 
     uid: str
-    name: str
+    name: str  # Its `namespace/name`
     priority: int
+    # Value of its label `scheduling.koordinator.sh/questioned-object-key`, which names its job; its uid if it has no
+    # such label.
     job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPreemption:
-    """A successful plan of a job preemption: nodes for all members, and the pods that must leave.
+    """A successful plan of a job preemption: nodes for all members, and the pods that must leave."""
 
-    Attributes:
-        nominations: Uid of a member -> the node that it is nominated to.
-        victims: Node -> pods to evict there. A node without victims has no entry.
-    """
-
-    nominations: Mapping[str, str]
-    victims: Mapping[str, tuple[JobVictim, ...]]
+    nominations: Mapping[str, str]  # Uid of a member -> the node that it is nominated to
+    victims: Mapping[str, tuple[JobVictim, ...]]  # Node -> pods to evict there. A node without victims has no entry.
 
     def message(self, waiting: int, total: int) -> str:
         """Return the user's message about a successful preemption, with the number of members that wait at Permit.
 
         Args:
             waiting: Number of members that waited at Permit.
-            total: Number of all members.
         """
         return f"preempt success, alreadyWaitingForBound: {waiting}/{total}"
 
@@ -61,27 +48,18 @@ class NoJobPreemption:
     """The result that no eviction makes room for all members of the job.
 
     The caller clears the members' nominations and rejects those that wait at Permit.
-
-    Attributes:
-        message: Reason for the user.
     """
 
-    message: str
+    message: str  # Reason for the user
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyRules:
-    """The rules of the network topology for the members of a job.
-
-    Attributes:
-        topology: The network.
-        gather: Gather rules per layer.
-        existing: Node -> number of running pods of the same job.
-    """
+    """The rules of the network topology for the members of a job."""
 
     topology: NetworkTopology
-    gather: Sequence[GatherRule]
-    existing: Mapping[str, int]
+    gather: Sequence[GatherRule]  # Gather rules per layer
+    existing: Mapping[str, int]  # Node -> number of running pods of the same job
 
 
 Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
@@ -105,11 +83,7 @@ def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str
     It must not be evicted if its labels forbid it, or if its priority is not below `below`.
 
     Args:
-        uid: Uid of the pod.
         name: Its `namespace/name`.
-        priority: Its priority.
-        labels: Its labels.
-        below: Priority of the preempting job.
     """
     if priority >= below or not is_preemptible(labels):
         return None
@@ -129,7 +103,6 @@ def plan_job_preemption(
     that do not fit beside them are evicted (`evict_least`).
 
     Args:
-        members: Uids in the order in which they are placed.
         kinds: A number for each member, shape (members,). Members with equal numbers have equal requirements.
         victims: Candidate node -> its possible victims; no node that preemption cannot make feasible.
         fits: (node, victims that stay, members) -> whether all these members fit on the node.
@@ -175,8 +148,6 @@ def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str],
     victims that stay already.
 
     Args:
-        node: Name of the node.
-        victims: Possible victims on the node.
         members: Uids of the members that go to the node.
         fits: (node, victims that stay, members) -> whether all these members fit on the node.
     """

@@ -4,8 +4,7 @@ A pod is known by its uid. A new pod with the name of an older one replaces it (
 name a gang stay known when the gang is deleted and created again with its PodGroup (pitfall 10). The work per event
 does not grow with the number of gangs or members.
 
-Source:
-    scheduler-core spec, 8.1, 8.2
+Source: scheduler-core spec, 8.1, 8.2
 """
 
 from collections.abc import Iterable
@@ -31,43 +30,26 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Changes of a gang because a pod was recorded (`Roster.see`).
+    """Changes of a gang because a pod was recorded (`Roster.see`)."""
 
-    Attributes:
-        gang: The pod's gang.
-        member: The pod.
-        has_more_children: Whether the pod is new, pending or bound, so that its group may have enough children now.
-        has_new_child: Whether the pod is pending, and is new or has just lost its scheduling gates.
-        is_newly_initialized: Whether the pod supplied the gang's parameters.
-        is_newly_satisfied: Whether the pod is the first bound member of its group.
-        was_representative: Whether the pod was bound while it represented its group in the queue.
-    """
-
-    gang: Gang
-    member: Member
-    has_more_children: bool
-    has_new_child: bool
-    is_newly_initialized: bool
-    is_newly_satisfied: bool
-    was_representative: bool
+    gang: Gang  # The pod's gang
+    member: Member  # The pod
+    has_more_children: bool  # Whether the pod is new, pending or bound, so that its group may have enough children now
+    has_new_child: bool  # Whether the pod is pending, and is new or has just lost its scheduling gates
+    is_newly_initialized: bool  # Whether the pod supplied the gang's parameters
+    is_newly_satisfied: bool  # Whether the pod is the first bound member of its group
+    was_representative: bool  # Whether the pod was bound while it represented its group in the queue
 
 
 class Roster:
-    """All gangs with their members: which pods belong to which gang, and in which scheduling state they are.
-
-    Attributes:
-        args: Arguments of the Coscheduling plugin.
-        members: All pods that name a gang, by uid.
-        gangs: All gangs by id, also those that do not exist but are named by pods.
-        groups: All groups by id.
-        touched: Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
-    """
+    """All gangs with their members: which pods belong to which gang, and in which scheduling state they are."""
 
     def __init__(self, args: CoschedulingArgs) -> None:
-        self.args = args
-        self.members: dict[str, Member] = {}
-        self.gangs: dict[str, Gang] = {}
-        self.groups: dict[str, Group] = {}
+        self.args = args  # Arguments of the Coscheduling plugin
+        self.members: dict[str, Member] = {}  # All pods that name a gang, by uid
+        self.gangs: dict[str, Gang] = {}  # All gangs by id, also those that do not exist but are named by pods
+        self.groups: dict[str, Group] = {}  # All groups by id
+        # Ids of gangs whose PodGroup status may have changed. The writer of statuses clears it.
         self.touched: dict[str, None] = {}
         self._uids: dict[str, str] = {}
 
@@ -91,10 +73,6 @@ class Roster:
 
         None if the pod names no gang, or if it has ended. A pod that is seen for the first time and has a node gives
         changes although it has ended. Before the call, the caller must remove the members that `replaced_by` returns.
-
-        Args:
-            uid: Uid of the pod.
-            pod: The pod as it is now.
         """
         gang_id = gang_id_of(pod)
         if not gang_id:

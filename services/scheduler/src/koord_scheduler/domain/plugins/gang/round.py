@@ -1,7 +1,6 @@
 """The scheduling round of a gang group: its members are attempted one after another, before any other pod.
 
-Source:
-    scheduler-core spec, 8.4, 8.6
+Source: scheduler-core spec, 8.4, 8.6
 """
 
 import heapq
@@ -24,17 +23,11 @@ class RoundEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedRound:
-    """A finished scheduling round of a gang group, for the metric of round durations.
+    """A finished scheduling round of a gang group, for the metric of round durations."""
 
-    Attributes:
-        reason: Why it ended.
-        members: Number of members of the group's gangs at its end.
-        began_at: When it began, in Unix seconds.
-    """
-
-    reason: RoundEnd
-    members: int
-    began_at: float
+    reason: RoundEnd  # Why it ended
+    members: int  # Number of members of the group's gangs at its end
+    began_at: float  # When it began, in Unix seconds
 
     @property
     def job_size(self) -> str:
@@ -49,21 +42,13 @@ class EndedRound:
 
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
-    """One attempt that concerned a whole job, for metrics: all members placed in one cycle, or a job preemption.
+    """One attempt that concerned a whole job, for metrics: all members placed in one cycle, or a job preemption."""
 
-    Attributes:
-        job: Id of the gang; `namespace/name` of the pod if it has no gang.
-        is_preemption: True for a job preemption, False if all planned members were placed in one cycle.
-        succeeded: Whether the attempt succeeded.
-        pods: Number of planned pods; 0 for a preemption.
-        nodes: Number of nodes in the plan; 0 for a preemption.
-    """
-
-    job: str
-    is_preemption: bool
+    job: str  # Id of the gang; `namespace/name` of the pod if it has no gang
+    is_preemption: bool  # True for a job preemption, False if all planned members were placed in one cycle
     succeeded: bool
-    pods: int = 0
-    nodes: int = 0
+    pods: int = 0  # Number of planned pods; 0 for a preemption
+    nodes: int = 0  # Number of nodes in the plan; 0 for a preemption
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,29 +56,20 @@ class Round:
     """The scheduling round of one gang group: its members are attempted one after another, before any other pod.
 
     A scheduler has at most one round at a time.
-
-    Attributes:
-        gang_ids: Ids of the gangs of the group.
-        first_uid: Uid of the pod whose attempt began the round.
-        first_gang_id: The gang of that pod.
-        began_at: When the round began, in Unix seconds.
-        attempted: Uids of the first pod and of all pods that `next_pod` returned.
-        failed_message: Why the group failed; "" while no member has failed.
-        failed_fast: Uids of members that were refused without a search, because the group had failed.
-        is_told: Whether the members that were not attempted got an explanation with `failed_message`.
-        preemption_message: Outcome of the round's only job preemption; "" if there was none.
-        plan: Uid -> node name that the network topology plan gives each member; None without a plan.
     """
 
-    gang_ids: frozenset[str]
-    first_uid: str
-    first_gang_id: str
-    began_at: float = 0.0
+    gang_ids: frozenset[str]  # Ids of the gangs of the group
+    first_uid: str  # Uid of the pod whose attempt began the round
+    first_gang_id: str  # The gang of that pod
+    began_at: float = 0.0  # When the round began, in Unix seconds
+    # Uids of the first pod and of all pods that `next_pod` returned.
     attempted: set[str] = field(default_factory=set[str])
-    failed_message: str = ""
+    failed_message: str = ""  # Why the group failed; "" while no member has failed
+    # Uids of members that were refused without a search, because the group had failed.
     failed_fast: set[str] = field(default_factory=set[str])
-    is_told: bool = False
-    preemption_message: str = ""
+    is_told: bool = False  # Whether the members that were not attempted got an explanation with `failed_message`
+    preemption_message: str = ""  # Outcome of the round's only job preemption; "" if there was none
+    # Uid -> node name that the network topology plan gives each member; None without a plan.
     plan: Mapping[str, str] | None = None
     _turns: list[Turn] = field(default_factory=list[Turn])
 

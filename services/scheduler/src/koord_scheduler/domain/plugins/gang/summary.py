@@ -54,33 +54,19 @@ class GangView(TypedDict):
 
 
 class GangLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the output of `koord gang`: the state of one gang.
+    """One line of the output of `koord gang`: the state of one gang."""
 
-    Attributes:
-        id: `namespace/name` of the gang.
-        group_id: Ids of the gangs of its group, joined by commas.
-        mode: Strict or NonStrict.
-        match_policy: Which members count towards `min_members`.
-        min_members: Number of members that must have a node before any is bound; 0 if not stated.
-        total_members: Number of members in all; 0 if not stated.
-        pending: Number of members without a node.
-        waiting: Number of members with a node that are not bound.
-        bound: Number of bound members.
-        phase: Phase of its PodGroup; "" if it has no PodGroup.
-        says: Sentence about what the gang waits for, or that it runs.
-    """
-
-    id: str
-    group_id: str
-    mode: str
-    match_policy: str
-    min_members: int
-    total_members: int
-    pending: int
-    waiting: int
-    bound: int
-    phase: str
-    says: str
+    id: str  # `namespace/name` of the gang
+    group_id: str  # Ids of the gangs of its group, joined by commas
+    mode: str  # Strict or NonStrict
+    match_policy: str  # Which members count towards `min_members`
+    min_members: int  # Number of members that must have a node before any is bound; 0 if not stated
+    total_members: int  # Number of members in all; 0 if not stated
+    pending: int  # Number of members without a node
+    waiting: int  # Number of members with a node that are not bound
+    bound: int  # Number of bound members
+    phase: str  # Phase of its PodGroup; "" if it has no PodGroup
+    says: str  # Sentence about what the gang waits for, or that it runs
 
 
 def gang_view(cache: GangCache, gang_id: str) -> GangView | None:

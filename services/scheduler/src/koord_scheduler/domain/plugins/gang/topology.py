@@ -65,14 +65,10 @@ class ClusterNetworkTopology(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of the network between the cluster and the nodes, such as spine or block.
-
-    Attributes:
-        name: Name of the layer.
-        label_keys: Label keys in order. The value of the first one that a node has is the name of its domain.
-    """
+    """A layer of the network between the cluster and the nodes, such as spine or block."""
 
     name: str
+    # Label keys in order. The value of the first one that a node has is the name of its domain.
     label_keys: tuple[str, ...]
 
 
@@ -109,22 +105,14 @@ Path = tuple[str, ...]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Domain:
-    """One domain of the network: the cluster (name ""), a domain of a layer, or a node.
+    """One domain of the network: the cluster (name ""), a domain of a layer, or a node."""
 
-    Attributes:
-        layer: Name of its layer.
-        name: Name within the layer.
-        depth: Distance from the cluster, which has depth 0.
-        parent: The domain above; None for the cluster.
-        children: The domains directly below, by name.
-        claims: Name of a parent -> nodes below this domain whose labels name that parent.
-    """
-
-    layer: str
-    name: str
-    depth: int
-    parent: "Domain | None" = None
-    children: dict[str, "Domain"] = field(default_factory=dict[str, "Domain"])
+    layer: str  # Name of its layer
+    name: str  # Name within the layer
+    depth: int  # Distance from the cluster, which has depth 0
+    parent: "Domain | None" = None  # The domain above; None for the cluster
+    children: dict[str, "Domain"] = field(default_factory=dict[str, "Domain"])  # The domains directly below, by name
+    # Name of a parent -> nodes below this domain whose labels name that parent.
     claims: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
 
     @property
@@ -141,20 +129,14 @@ class Domain:
 class NetworkTopology:
     """The network of the cluster as a tree: the cluster, domains of the layers, and nodes as leaves.
 
-    Attributes:
-        layers: The layers between the cluster and the nodes, from the top.
-        moves: Version of the tree. It grows with every change.
-        root: The cluster.
-
     Args:
-        layers: As the attribute.
         nodes: (name, labels) of the nodes to begin with.
     """
 
     def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
-        self.layers = tuple(layers)
-        self.moves = 0
-        self.root = Domain(layer=CLUSTER_LAYER, name="", depth=0)
+        self.layers = tuple(layers)  # The layers between the cluster and the nodes, from the top
+        self.moves = 0  # Version of the tree. It grows with every change.
+        self.root = Domain(layer=CLUSTER_LAYER, name="", depth=0)  # The cluster
         self._domains: list[dict[str, Domain]] = [{} for _ in self.layers]
         self._paths: dict[str, Path] = {}
         self._leaves: dict[str, Domain] = {}
@@ -181,10 +163,6 @@ class NetworkTopology:
         """Add a node to the tree, or update its labels. No-op if its domains stay the same.
 
         A node that has no label of a layer above the lowest is removed from the tree.
-
-        Args:
-            name: Name of the node.
-            labels: Labels of the node.
         """
         path = self._path(name, labels)
         if path == self._paths.get(name):

@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 from koordcore.protocol import keys
 from koordcore.protocol.objects import Pod
+from koordcore.values.override import override
 
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass, Subject
 from koord_scheduler.domain.cluster.info import PodInfo
@@ -52,10 +53,6 @@ def plan_round(
     """Plan nodes for all pending members of the pod's group. A plan is stored as `Round.plan`.
 
     Args:
-        cache: All gangs.
-        uid: Uid of the pod whose attempt began the round.
-        gather: Gather rules of its gang.
-        topology: The network.
         slots: Node -> number of members that fit on it one after another, by all filters.
         existing: Node -> number of running pods of the same job, see `RunningPeers`.
 
@@ -115,7 +112,6 @@ def scale_out_scores(topology: NetworkTopology, nodes: Sequence[str], existing: 
         100 - 100 * position // (N - 1); a single node has 100
 
     Args:
-        topology: The network.
         nodes: Names of the candidates, shape (N,).
         existing: Node -> running pods with the pod's selector, see `RunningPeers`.
 
@@ -128,11 +124,7 @@ def scale_out_scores(topology: NetworkTopology, nodes: Sequence[str], existing: 
 
 
 class TopologyCoscheduling(Coscheduling):
-    """The plugin Coscheduling with argument `awareNetworkTopology`: plans nodes of a gang by the network topology.
-
-    Attributes:
-        peers: Number of running pods on each node by their network-topology-selector.
-    """
+    """The plugin Coscheduling with argument `awareNetworkTopology`: plans nodes of a gang by the network topology."""
 
     extension_points = (*Coscheduling.extension_points, FIND_ONE_NODE, READ_POD, FOLLOW_PODS, CROSS_NODE_SCORE)
 
@@ -140,10 +132,10 @@ class TopologyCoscheduling(Coscheduling):
         super().__init__(book.cache, preempts=preempts)
         self.nodes = nodes
         self.book = book
-        self.peers = RunningPeers()
+        self.peers = RunningPeers()  # Number of running pods on each node by their network-topology-selector
 
+    @override
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod belongs to a gang, or has a network-topology-selector."""
         return super().concerns(pod) or self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
@@ -164,8 +156,8 @@ class TopologyCoscheduling(Coscheduling):
         """Return False, because no filter uses the recorded nodes."""
         return False
 
+    @override
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject a member whose gang cannot be scheduled now, or needs a network topology that does not exist."""
         has_topology = self.book.topology is not None
         return self.rejected(pod, self.gangs.before_pre_filter(pod.uid, has_topology=has_topology, now=now))
 
@@ -204,8 +196,8 @@ class TopologyCoscheduling(Coscheduling):
         selector = subject.pod_class.aspects.get(self.name)
         return None if selector is None else NearPeers(self, cast("str", selector))
 
+    @override
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return node -> number of pods with the network-topology-selector of this pod."""
         return self.peers.of(self._selector(pod))
 
     def _selector(self, pod: PodRecord) -> str:
@@ -213,12 +205,7 @@ class TopologyCoscheduling(Coscheduling):
 
 
 class NearPeers:
-    """Scores nodes higher that are nearer in the network to running pods with the same network-topology-selector.
-
-    Args:
-        plugin: Knows the network and the nodes of running pods.
-        selector: The network-topology-selector.
-    """
+    """Scores nodes higher that are nearer in the network to running pods with the same network-topology-selector."""
 
     def __init__(self, plugin: TopologyCoscheduling, selector: str) -> None:
         self._plugin = plugin

@@ -49,22 +49,17 @@ def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
 
 
 class AssignedPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """LoadAwareScheduling's record of a pod that is assumed or bound on a node.
-
-    Attributes:
-        is_prod: Whether its priority class is koord-prod.
-        estimate: Its estimated usage, one amount per considered resource.
-        assigned_at: Unix seconds of its condition PodScheduled; without the condition, of the moment when the scheduler
-            first saw it on a node.
-        window_end: Unix seconds until which its estimate counts even if usage is measured. None: no such window.
-    """
+    """LoadAwareScheduling's record of a pod that is assumed or bound on a node."""
 
     uid: str
     namespace: str
     name: str
-    is_prod: bool
-    estimate: Vector
+    is_prod: bool  # Whether its priority class is koord-prod
+    estimate: Vector  # Its estimated usage, one amount per considered resource
+    # Unix seconds of its condition PodScheduled; without the condition, of the moment when the scheduler first saw it
+    # on a node.
     assigned_at: float
+    # Unix seconds until which its estimate counts even if usage is measured. None: no such window.
     window_end: float | None = None
 
 
@@ -75,7 +70,6 @@ def window_end(
 
     Args:
         pod: The pod; with allowCustomizeEstimation, its annotations override the arguments.
-        args: Arguments of the plugin.
         assigned_at: Unix seconds from which the pod counts on its node.
         initialized_at: Unix seconds of the condition Initialized=True; None if it is not initialized.
 
@@ -120,14 +114,7 @@ class NodeSums:
 
     A pod whose estimate is all zero adds nothing.
 
-    Attributes:
-        delta: Estimates beyond the measured usage, of all pods.
-        estimated: Whole estimates of all pods.
-        prod_usage: Measured usage of koord-prod pods; with the system's usage if the arguments say so.
-        prod_delta: Estimates beyond the measured usage, of koord-prod pods.
-
-    Source:
-        scheduler-core spec, 7.3
+    Source: scheduler-core spec, 7.3
     """
 
     __slots__ = ("_metric", "_resources", "delta", "estimated", "prod_delta", "prod_usage")
@@ -135,11 +122,12 @@ class NodeSums:
     def __init__(self, metric: NodeMetric, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> None:
         self._metric = metric
         self._resources = resources
-        self.delta = [0] * len(resources)
-        self.estimated = [0] * len(resources)
+        self.delta = [0] * len(resources)  # Estimates beyond the measured usage, of all pods
+        self.estimated = [0] * len(resources)  # Whole estimates of all pods
         with_system = args.prod_usage_include_sys and metric.node_usage is not None
+        # Measured usage of koord-prod pods; with the system's usage if the arguments say so.
         self.prod_usage = list(vector_of(metric.system_usage if with_system else _NOTHING, resources))
-        self.prod_delta = [0] * len(resources)
+        self.prod_delta = [0] * len(resources)  # Estimates beyond the measured usage, of koord-prod pods
 
     @property
     def prod(self) -> list[int]:
@@ -147,7 +135,6 @@ class NodeSums:
         return [usage + delta for usage, delta in zip(self.prod_usage, self.prod_delta, strict=True)]
 
     def add(self, pod: AssignedPod) -> None:
-        """Add a pod of the node to the sums."""
         self._count(pod, 1)
 
     def remove(self, pod: AssignedPod) -> None:
@@ -197,15 +184,11 @@ def used_by_all(
     """Return the estimated usage of a node over all pods, one amount per considered resource.
 
     Args:
-        metric: The node's report.
-        sums: Sums over its pods.
-        resources: The considered resources.
         aggregation: (type, period in seconds) of a percentile, with period 0 for the longest one; None for the average
             usage. If the report has no such period, the result is the sum of the estimates without any usage (spec, 16
             no. 15).
 
-    Source:
-        scheduler-core spec, 7.3
+    Source: scheduler-core spec, 7.3
     """
     usage = metric.node_usage if aggregation is None else metric.aggregated_usage(*aggregation)
     if usage is None:

@@ -75,28 +75,19 @@ class _Node:
 
 
 class NodeLoad(NamedTuple):
-    """LoadAwareScheduling's data of one node, for the debug page.
+    """LoadAwareScheduling's data of one node, for the debug page."""
 
-    Attributes:
-        metric: Its last report, or None without a report.
-        sums: Sums over its pods; None without a report. The object changes with later events.
-        pods: The pods in the order in which they came.
-        expired: Whether the report was expired at the last `advance`.
-    """
-
-    metric: NodeMetric | None
-    sums: NodeSums | None
-    pods: tuple[AssignedPod, ...]
-    expired: bool
+    metric: NodeMetric | None  # Its last report, or None without a report
+    sums: NodeSums | None  # Sums over its pods; None without a report. The object changes with later events.
+    pods: tuple[AssignedPod, ...]  # The pods in the order in which they came
+    expired: bool  # Whether the report was expired at the last `advance`
 
 
 class LoadColumns:
     """LoadAwareScheduling's data of all nodes: usage, estimates, thresholds. Rows are those of `NodeColumns`.
 
     Args:
-        args: Arguments of the plugin.
         touched: Journal in which the plugin records the nodes whose filter or score results may have changed.
-        capacity: Initial number of rows.
     """
 
     def __init__(self, args: LoadAwareSchedulingArgs, *, touched: Journal | None = None, capacity: int = 64) -> None:
@@ -204,11 +195,9 @@ class LoadColumns:
         Call `advance` first.
 
         Args:
-            load: The pod's estimated usage and kind.
             rows: Positions of the nodes, shape (K,); None for all N rows.
 
-        Source:
-            scheduler-core spec, 7.4
+        Source: scheduler-core spec, 7.4
         """
         self._work_out()
         group = _PROD if load.is_prod else _OTHER
@@ -270,11 +259,9 @@ class LoadColumns:
         """Return a score within 0..100 for each node, shape (K,). Call `advance` first.
 
         Args:
-            load: The pod's estimated usage and kind.
             rows: Positions of the nodes to score, shape (K,); None for all N rows.
 
-        Source:
-            scheduler-core spec, 7.5
+        Source: scheduler-core spec, 7.5
         """
         self._work_out()
         left: IntArray = self._left[self._score_group(load)]

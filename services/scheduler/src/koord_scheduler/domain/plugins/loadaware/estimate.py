@@ -43,8 +43,7 @@ def estimate_pod(pod: Pod, args: LoadAwareSchedulingArgs) -> Amounts:
     Raises:
         InvalidInput: A request or limit is not a valid quantity.
 
-    Source:
-        scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
+    Source: scheduler-core spec, 7.2; 16 no. 13; manager spec, 15.7; vectors scheduler/loadaware_estimate
     """
     requests, limits = pod_requests(pod), pod_limits(pod)
     band = priority_class(pod)

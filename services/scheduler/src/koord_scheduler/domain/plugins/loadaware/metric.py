@@ -18,39 +18,26 @@ AmountsByResource = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """The measured usage of one pod: an entry of `status.podsMetric`.
+    """The measured usage of one pod: an entry of `status.podsMetric`."""
 
-    Attributes:
-        usage: Its usage; milli-cores for cpu, bytes for memory.
-        is_prod: Whether the report calls the pod koord-prod.
-        uid: Uid of the measured pod; "" if the report does not contain it.
-    """
-
-    usage: AmountsByResource
-    is_prod: bool = False
-    uid: str = ""
+    usage: AmountsByResource  # Its usage; milli-cores for cpu, bytes for memory
+    is_prod: bool = False  # Whether the report calls the pod koord-prod
+    uid: str = ""  # Uid of the measured pod; "" if the report does not contain it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetric:
-    """The last usage report of a node, from its agent or from its NodeMetric object.
+    """The last usage report of a node, from its agent or from its NodeMetric object."""
 
-    Attributes:
-        updated_at: Unix seconds of the report; None if the object exists without a report.
-        report_interval_seconds: Intended interval between reports.
-        node_usage: Usage of the whole node; None if there is no `status.nodeMetric`.
-        system_usage: Usage of processes that belong to no pod.
-        aggregated: (type, period in seconds) -> usage by this percentile; only periods that the node recorded.
-        pods: (namespace, name) -> usage of the pod.
-    """
-
-    updated_at: float | None
-    report_interval_seconds: float = DEFAULT_REPORT_INTERVAL_SECONDS
-    node_usage: AmountsByResource | None = None
-    system_usage: AmountsByResource = field(default_factory=dict[str, int])
+    updated_at: float | None  # Unix seconds of the report; None if the object exists without a report
+    report_interval_seconds: float = DEFAULT_REPORT_INTERVAL_SECONDS  # Intended interval between reports
+    node_usage: AmountsByResource | None = None  # Usage of the whole node; None if there is no `status.nodeMetric`
+    system_usage: AmountsByResource = field(default_factory=dict[str, int])  # Usage of processes that belong to no pod
+    # (type, period in seconds) -> usage by this percentile; only periods that the node recorded.
     aggregated: Mapping[tuple[str, float], AmountsByResource] = field(
         default_factory=dict[tuple[str, float], AmountsByResource]
     )
+    # (namespace, name) -> usage of the pod.
     pods: Mapping[tuple[str, str], PodUsage] = field(default_factory=dict[tuple[str, str], PodUsage])
 
     def usage_of(self, namespace: str, name: str, uid: str) -> PodUsage | None:
@@ -75,8 +62,7 @@ class NodeMetric:
         Returns:
             None if the given period was not recorded.
 
-        Source:
-            scheduler-core spec, 7.3
+        Source: scheduler-core spec, 7.3
         """
         if seconds:
             return self.aggregated.get((kind, seconds)) or None

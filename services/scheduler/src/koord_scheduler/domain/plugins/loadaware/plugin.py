@@ -221,14 +221,7 @@ def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareScheduli
     The pod counts from the time of its condition PodScheduled. Without this condition, it counts from the time at which
     this scheduler first counted it there.
 
-    Args:
-        pod_info: The pod as it counts on the node.
-        pod: Its object.
-        load: Estimated usage of the pod.
-        args: Arguments of the plugin.
-
-    Source:
-        scheduler-core spec, 7.3
+    Source: scheduler-core spec, 7.3
     """
     conditions = pod.status.conditions
     scheduled_at = _since(conditions, "PodScheduled") if conditions else None

@@ -1,7 +1,6 @@
 """The facts that load awareness reads from pods and nodes.
 
-Source:
-    scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
+Source: scheduler-core spec, 7.4 and 7.5; vectors scheduler/loadaware_filter, scheduler/loadaware_score
 """
 
 from dataclasses import dataclass
@@ -26,30 +25,19 @@ EXPIRED_REASON: Final = "node(s) nodeMetric expired"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """The properties of a waiting pod that LoadAwareScheduling reads. Pods with equal values get equal results.
+    """The properties of a waiting pod that LoadAwareScheduling reads. Pods with equal values get equal results."""
 
-    Attributes:
-        estimate: Its estimated usage, one amount per considered resource.
-        is_prod: Whether its priority class is koord-prod.
-        of_daemon_set: Whether a DaemonSet owns it. Such pods are never refused.
-    """
-
-    estimate: Vector
-    is_prod: bool = True
-    of_daemon_set: bool = False
+    estimate: Vector  # Its estimated usage, one amount per considered resource
+    is_prod: bool = True  # Whether its priority class is koord-prod
+    of_daemon_set: bool = False  # Whether a DaemonSet owns it. Such pods are never refused.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """The properties of a node object that LoadAwareScheduling reads.
+    """The properties of a node object that LoadAwareScheduling reads."""
 
-    Attributes:
-        allocatable: Raw size of the node minus its reserved amounts; milli-cores, bytes, whole units.
-        usage_thresholds: Text of its annotation with thresholds; "" if it has none.
-    """
-
-    allocatable: AmountsByResource
-    usage_thresholds: str = ""
+    allocatable: AmountsByResource  # Raw size of the node minus its reserved amounts; milli-cores, bytes, whole units
+    usage_thresholds: str = ""  # Text of its annotation with thresholds; "" if it has none
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
@@ -70,8 +58,7 @@ def node_facts(node: Node) -> NodeFacts:
 
     A malformed resource list counts as empty, because admission refuses it.
 
-    Source:
-        scheduler-core spec, 3 (node transformers) and 7.2
+    Source: scheduler-core spec, 3 (node transformers) and 7.2
     """
     annotations = node.metadata.annotations
     try:
@@ -95,7 +82,6 @@ def exceeded_reason(resource: str, *, aggregated: bool) -> str:
     """Return the phrase for users that the usage of a resource exceeds its threshold.
 
     Args:
-        resource: Name of the resource.
         aggregated: Whether the threshold is one for a percentile of the usage.
     """
     return f"node(s) {resource} {'aggregated usage' if aggregated else 'usage'} exceed threshold"

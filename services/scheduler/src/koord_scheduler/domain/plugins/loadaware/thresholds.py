@@ -21,16 +21,11 @@ from koord_scheduler.domain.plugins.loadaware.metric import NodeMetric
 
 
 class Limits(NamedTuple):
-    """The usage thresholds of a node for koord-prod pods, or for other pods.
+    """The usage thresholds of a node for koord-prod pods, or for other pods."""
 
-    Attributes:
-        percent: Threshold per considered resource in percent of the node's size; 0 means no limit.
-        by_prod: Whether only the usage of koord-prod pods is compared.
-        aggregation: (type, period in seconds) of the percentile that is compared; None for the average usage.
-    """
-
-    percent: Vector
-    by_prod: bool = False
+    percent: Vector  # Threshold per considered resource in percent of the node's size; 0 means no limit
+    by_prod: bool = False  # Whether only the usage of koord-prod pods is compared
+    # (type, period in seconds) of the percentile that is compared; None for the average usage.
     aggregation: tuple[str, float] | None = None
 
     @property
@@ -65,8 +60,6 @@ def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequenc
 
     Args:
         text: Text of the node's annotation with thresholds, "" if there is none. Each part replaces that of `args`.
-        args: Arguments of the plugin.
-        resources: The considered resources.
     """
     usage, prod, aggregated = args.usage_thresholds, args.prod_usage_thresholds, _of_args(args)
     custom = _custom(text)
@@ -118,31 +111,20 @@ PLAIN, AGGREGATED, EXPIRED = range(3)
 
 
 class Reported(NamedTuple):
-    """A node with a usage report, and values computed from the report.
-
-    Attributes:
-        metric: The report.
-        sums: Sums over its pods.
-        capacity: Its size, one amount per considered resource.
-        expired: Whether the report is too old.
-    """
+    """A node with a usage report, and values computed from the report."""
 
     metric: NodeMetric
-    sums: NodeSums
-    capacity: Vector
-    expired: bool
+    sums: NodeSums  # Sums over its pods
+    capacity: Vector  # Its size, one amount per considered resource
+    expired: bool  # Whether the report is too old
 
 
 class Room(NamedTuple):
-    """For each resource, the least estimated usage of a pod that the node refuses.
+    """For each resource, the least estimated usage of a pod that the node refuses."""
 
-    Attributes:
-        least: One amount per considered resource.
-        basis: The usage with which estimates are compared: the average (PLAIN), a percentile (AGGREGATED), or none,
-            because the report is too old (EXPIRED).
-    """
-
-    least: Sequence[int]
+    least: Sequence[int]  # One amount per considered resource
+    # The usage with which estimates are compared: the average (PLAIN), a percentile (AGGREGATED), or none, because the
+    # report is too old (EXPIRED).
     basis: int
 
 
@@ -154,8 +136,7 @@ def room_of(node: Reported, limits: Limits, args: LoadAwareSchedulingArgs, resou
 
         round((used + e) * 100 / cap) > T   iff   e >= ceil(cap * (2 T + 1) / 200) - used
 
-    Source:
-        scheduler-core spec, 7.4 (3) to (5)
+    Source: scheduler-core spec, 7.4 (3) to (5)
     """
     if not limits.is_set:
         return _everything(resources)

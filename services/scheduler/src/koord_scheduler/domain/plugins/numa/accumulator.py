@@ -41,32 +41,24 @@ _NO_COUNTS: Mapping[int, int] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuRequest:
-    """Number of CPUs that a pod needs, and the policies by which they are chosen.
+    """Number of CPUs that a pod needs, and the policies by which they are chosen."""
 
-    Attributes:
-        count: Number of CPUs.
-        bind_policy: Preferred way to choose the CPUs.
-        exclusive_policy: Unit (core or zone) that the pod prefers not to share with pods of the same policy.
-        most_allocated: Order of zones and sockets. True: those with the fewest free CPUs come first; False: those with
-            the most. It does not order cores: when single CPUs are taken, cores with the fewest free CPUs come first.
-    """
-
-    count: int
-    bind_policy: BindPolicy
+    count: int  # Number of CPUs
+    bind_policy: BindPolicy  # Preferred way to choose the CPUs
+    # Unit (core or zone) that the pod prefers not to share with pods of the same policy.
     exclusive_policy: ExclusivePolicy = ExclusivePolicy.NONE
+    # Order of zones and sockets. True: those with the fewest free CPUs come first; False: those with the most. It does
+    # not order cores: when single CPUs are taken, cores with the fewest free CPUs come first.
     most_allocated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """CPUs of a node that pods are bound to, as far as the choice of further CPUs depends on them.
+    """CPUs of a node that pods are bound to, as far as the choice of further CPUs depends on them."""
 
-    Attributes:
-        ref_counts: CPU -> number of pods that have it; only used if a CPU may be given more than once.
-        exclusive: Exclusive policy -> CPUs of the pods that were allocated with it.
-    """
-
+    # CPU -> number of pods that have it; only used if a CPU may be given more than once.
     ref_counts: Mapping[int, int] = field(default_factory=lambda: _NO_COUNTS)
+    # Exclusive policy -> CPUs of the pods that were allocated with it.
     exclusive: Mapping[ExclusivePolicy, CpuMask] = field(default_factory=dict[ExclusivePolicy, CpuMask])
 
 
@@ -79,7 +71,6 @@ def take_cpus(
     """Choose CPUs for a pod. Return them as a bit set, or None if fewer than requested are available.
 
     Args:
-        layout: The CPUs of the node.
         available: CPUs that may be given.
         request: Number of CPUs and the policies of their choice. A count below 1 gives the empty set.
         use: CPUs that are bound to pods.

@@ -28,51 +28,31 @@ _OF_NODE: Final = {
 
 
 class ResourceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The annotation `scheduling.koordinator.sh/resource-spec` of a pod, with policy names as the user wrote them.
+    """The annotation `scheduling.koordinator.sh/resource-spec` of a pod, with policy names as the user wrote them."""
 
-    Attributes:
-        required: Required CPU bind policy; "" if absent.
-        preferred: Preferred CPU bind policy; "" if absent.
-        exclusive: Exclusive policy; "" if absent.
-    """
-
-    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")
-    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")
-    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")
+    required: str = msgspec.field(default="", name="requiredCPUBindPolicy")  # Required CPU bind policy; "" if absent
+    preferred: str = msgspec.field(default="", name="preferredCPUBindPolicy")  # Preferred CPU bind policy; "" if absent
+    exclusive: str = msgspec.field(default="", name="preferredCPUExclusivePolicy")  # Exclusive policy; "" if absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodBinding:
-    """Wish of a pod about the binding of its CPUs, by its QoS class and annotation. `Binding` adds the node's policy.
+    """How a pod wants its CPUs bound, by its QoS class and annotation. `Binding` adds the node's policy."""
 
-    Attributes:
-        milli: CPU that the pod requests, in milli-cores.
-        policy: How its CPUs are chosen; None if it binds CPUs only on nodes that demand it.
-        required: `policy` if the pod refuses any other; else None.
-        exclusive: Unit (core or zone) that the pod prefers not to share.
-    """
-
-    milli: int
-    policy: BindPolicy | None = None
-    required: BindPolicy | None = None
-    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    milli: int  # CPU that the pod requests, in milli-cores
+    policy: BindPolicy | None = None  # How its CPUs are chosen; None if it binds CPUs only on nodes that demand it
+    required: BindPolicy | None = None  # `policy` if the pod refuses any other; else None
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE  # Unit (core or zone) that the pod prefers not to share
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """CPUs that a pod binds on one node: their number, and how they are chosen.
+    """CPUs that a pod binds on one node: their number, and how they are chosen."""
 
-    Attributes:
-        count: Number of CPUs.
-        policy: How the CPUs are chosen.
-        is_required: Whether CPUs that violate the policy are refused.
-        exclusive: Unit (core or zone) that the pod prefers not to share with other bound pods.
-    """
-
-    count: int
-    policy: BindPolicy
-    is_required: bool
-    exclusive: ExclusivePolicy
+    count: int  # Number of CPUs
+    policy: BindPolicy  # How the CPUs are chosen
+    is_required: bool  # Whether CPUs that violate the policy are refused
+    exclusive: ExclusivePolicy  # Unit (core or zone) that the pod prefers not to share with other bound pods
 
 
 def pod_binding(
@@ -87,11 +67,9 @@ def pod_binding(
         milli: CPU that the pod requests, in milli-cores.
         qos_label: Text of its label `koordinator.sh/qosClass`.
         priority_class: Its priority class, explicit or derived.
-        spec: Its annotation resource-spec.
         default_policy: Argument `defaultCPUBindPolicy` of the plugin; "": a pod without a policy does not bind CPUs.
 
-    Source:
-        scheduler-fine-grained spec, 1.3 (2 to 5)
+    Source: scheduler-fine-grained spec, 1.3 (2 to 5)
     """
     if qos_label not in _BINDING_QOS or priority_class != PriorityBand.PROD:
         return PodBinding(milli=milli)
@@ -118,13 +96,11 @@ def binding_on(
     """Return how the pod binds CPUs on a node; a sentence if it cannot run there; None if it binds no CPUs.
 
     Args:
-        pod: How the pod wants CPUs to be bound.
         node_policy: The CPU bind policy that the node demands of every pod; NONE: no policy.
         cpus_per_core: CPUs per core of the node.
         has_layout: Whether the node reports its CPUs.
 
-    Source:
-        scheduler-fine-grained spec, 1.3 (7 to 10)
+    Source: scheduler-fine-grained spec, 1.3 (7 to 10)
     """
     imposed = _OF_NODE.get(node_policy)
     if pod.milli <= 0 or (pod.policy is None and imposed is None):

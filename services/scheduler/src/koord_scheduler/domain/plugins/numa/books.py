@@ -36,12 +36,7 @@ class Allocator(Protocol):
     """
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
-        """Return the CPUs and zones that a pod of the class would get on the node; None if none, or if it does not fit.
-
-        Args:
-            pod: Class of the pod.
-            row: Position of the node in the node columns.
-        """
+        """The CPUs and zones that a pod of the class would get on the node; None if none, or if it does not fit."""
         ...
 
     def may_refuse(self, pod_class: PodClass) -> bool:
@@ -50,17 +45,12 @@ class Allocator(Protocol):
 
 
 class NumaBooks:
-    """CPUs and zone amounts that the pods on every node hold, with the hardware of the nodes.
-
-    Attributes:
-        columns: The free CPUs and amounts of all nodes, as arrays.
-        has_imposed: Whether any node has ever imposed a CPU or NUMA policy on all of its pods.
-        allocator: Computes what pods on trial would get. The plugin NodeNUMAResource sets it.
-    """
+    """CPUs and zone amounts that the pods on every node hold, with the hardware of the nodes."""
 
     def __init__(self, nodes: NodeColumns) -> None:
-        self.columns = NumaColumns(nodes.capacity)
-        self.has_imposed = False
+        self.columns = NumaColumns(nodes.capacity)  # The free CPUs and amounts of all nodes, as arrays
+        self.has_imposed = False  # Whether any node has ever imposed a CPU or NUMA policy on all of its pods
+        # Computes what pods on trial would get. The plugin NodeNUMAResource sets it.
         self.allocator: Allocator | None = None
         self._nodes = nodes
         self._books: dict[int, NodeBook] = {}
@@ -186,8 +176,6 @@ class NumaBooks:
         """Count the unused CPUs and amounts of a Reservation as free inside this context, to try one of its owners.
 
         Args:
-            row: Position of the node.
-            uid: Uid of the Reservation.
             limits: Resources that the owner may take only from the Reservation; None for a pod that ignores
                 Reservations.
         """

@@ -63,7 +63,6 @@ def code_of(kind: int, per_core: int = 0, number: int = 0) -> int:
     """Return the filter code of a refusal.
 
     Args:
-        kind: Why the node is refused.
         per_core: CPUs per core of the node, if the reason needs them.
         number: A bit for each short resource, or the index of a reason, depending on the kind.
     """
@@ -79,7 +78,6 @@ def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None,
     """Return the meaning of a filter code as phrases for users.
 
     Args:
-        code: The code.
         amounts: Resource -> requested amount, in the order of the bits of the code.
         policy: The pod's own CPU bind policy; None if it has none.
         exact: Reasons of the exact decision, by their numbers in codes.
@@ -137,10 +135,7 @@ def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     """Return a phrase with the free CPUs or amounts of a node that refuses; "" if numbers do not explain the refusal.
 
     Args:
-        need: Needs of the pod's class in CPUs and zones.
-        code: Filter code of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
-        row: Position of the node.
     """
     columns, kind = books.columns, kind_of(code)
     match kind:

@@ -34,12 +34,6 @@ class NumaColumns:
     Entry 0 of a dimension Z + 1 is the whole node, entry z + 1 is zone z.
 
     Attributes:
-        policy: int64 (N,)  NUMA topology policy of the node: index into `POLICIES`.
-        bind_policy: int64 (N,)  CPU bind policy of the node: index into `BIND_POLICIES`.
-        per_core: int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown.
-        ratio: float64 (N,)  amplification ratio of the node's annotation; -1 if it is invalid.
-        zone_ratio: float64 (N,)  amplification ratio of its zones.
-        bound: int64 (N,)  number of bound CPUs.
         free: int64 (Z + 1, N)  number of CPUs that may be bound.
         full: int64 (Z + 1, N)  number of those whose core is free as a whole.
         open: int64 (Z + 1, N)  number of cores with a free CPU.
@@ -51,12 +45,15 @@ class NumaColumns:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._zones = 2
+        # int64 (N,)  NUMA topology policy of the node: index into `POLICIES`.
         self.policy = np.zeros(capacity, np.int64)
+        # int64 (N,)  CPU bind policy of the node: index into `BIND_POLICIES`.
         self.bind_policy = np.zeros(capacity, np.int64)
-        self.per_core = np.zeros(capacity, np.int64)
+        self.per_core = np.zeros(capacity, np.int64)  # int64 (N,)  CPUs per core; 0 if the CPUs of the node are unknown
+        # float64 (N,)  amplification ratio of the node's annotation; -1 if it is invalid.
         self.ratio = np.ones(capacity, np.float64)
-        self.zone_ratio = np.ones(capacity, np.float64)
-        self.bound = np.zeros(capacity, np.int64)
+        self.zone_ratio = np.ones(capacity, np.float64)  # float64 (N,)  amplification ratio of its zones
+        self.bound = np.zeros(capacity, np.int64)  # int64 (N,)  number of bound CPUs
         self.free, self.full, self.open = (self._over_zones() for _ in range(3))
         self.spanning, self.single, self.exists = (self._over_zones() for _ in range(3))
         self.totals: dict[str, IntArray] = {}
@@ -87,7 +84,6 @@ class NumaColumns:
         """Return the number of CPUs that a pod with this bind policy may bind in each zone, int64 (Z + 1, N).
 
         Args:
-            policy: The policy.
             is_required: Whether CPUs that violate the policy are refused.
         """
         if not is_required:
@@ -119,9 +115,7 @@ class NumaColumns:
         """Update the node at position `row` after a pod came or left.
 
         Args:
-            row: Position of the node.
             book: Its hardware and use after the change.
-            taken: CPUs and zones of the pod.
             before: CPUs that were free before.
             sign: 1 if the pod came, -1 if it left.
         """
@@ -175,10 +169,6 @@ class NumaColumns:
         """Return zone -> IDLE, SINGLE or SHARED, for one node.
 
         IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in this zone and in another one. SINGLE: neither.
-
-        Args:
-            row: Position of the node.
-            zones: Ids of the zones.
 
         Source: scheduler-fine-grained spec, 1.7 (exclusive check).
         """

@@ -19,59 +19,35 @@ CpuMask: TypeAlias = int
 
 
 class Core(NamedTuple):
-    """A physical core of a node and its CPUs (hardware threads).
+    """A physical core of a node and its CPUs (hardware threads)."""
 
-    Attributes:
-        key: Unique on the node, ascending by socket.
-        cpus: Its CPUs as a bit set.
-        members: Its CPUs as numbers, ascending.
-        zone: Id of its NUMA node.
-        socket: Id of its socket.
-    """
-
-    key: int
-    cpus: CpuMask
-    members: tuple[int, ...]
-    zone: int
-    socket: int
+    key: int  # Unique on the node, ascending by socket
+    cpus: CpuMask  # Its CPUs as a bit set
+    members: tuple[int, ...]  # Its CPUs as numbers, ascending
+    zone: int  # Id of its NUMA node
+    socket: int  # Id of its socket
 
 
 class Unit(NamedTuple):
-    """The CPUs of a NUMA node or of a socket.
-
-    Attributes:
-        id: Its id.
-        cpus: Its CPUs as a bit set.
-        cores: Its cores, those with most CPUs first, then ascending by key.
-        socket: Id of the socket that contains it.
-    """
+    """The CPUs of a NUMA node or of a socket."""
 
     id: int
-    cpus: CpuMask
-    cores: tuple[Core, ...]
-    socket: int
+    cpus: CpuMask  # Its CPUs as a bit set
+    cores: tuple[Core, ...]  # Its cores, those with most CPUs first, then ascending by key
+    socket: int  # Id of the socket that contains it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuLayout:
-    """All CPUs of a node by core, NUMA node and socket.
+    """All CPUs of a node by core, NUMA node and socket."""
 
-    Attributes:
-        places: Every CPU with its core, NUMA node and socket. Core ids are unique on the node.
-        cpus: All CPUs as a bit set.
-        cores: Ascending by key.
-        core_of: CPU -> its core.
-        zones: NUMA node id -> its CPUs; ascending.
-        sockets: Socket id -> its CPUs; ascending.
-        cpus_per_core: CPUs divided by cores, rounded down; likewise `cpus_per_zone` and `cpus_per_socket`.
-    """
-
-    places: tuple[CpuPlace, ...]
-    cpus: CpuMask = field(init=False)
-    cores: tuple[Core, ...] = field(init=False)
-    core_of: Mapping[int, Core] = field(init=False)
-    zones: Mapping[int, Unit] = field(init=False)
-    sockets: Mapping[int, Unit] = field(init=False)
+    places: tuple[CpuPlace, ...]  # Every CPU with its core, NUMA node and socket. Core ids are unique on the node.
+    cpus: CpuMask = field(init=False)  # All CPUs as a bit set
+    cores: tuple[Core, ...] = field(init=False)  # Ascending by key
+    core_of: Mapping[int, Core] = field(init=False)  # CPU -> its core
+    zones: Mapping[int, Unit] = field(init=False)  # NUMA node id -> its CPUs; ascending
+    sockets: Mapping[int, Unit] = field(init=False)  # Socket id -> its CPUs; ascending
+    # CPUs divided by cores, rounded down; likewise `cpus_per_zone` and `cpus_per_socket`.
     cpus_per_core: int = field(init=False)
     cpus_per_zone: int = field(init=False)
     cpus_per_socket: int = field(init=False)

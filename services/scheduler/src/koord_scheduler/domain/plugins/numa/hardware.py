@@ -47,10 +47,7 @@ def reserved_cpus(
     These are the CPUs of the node reservation, of pods with QoS SYSTEM, and those that the kubelet reserves or manages.
 
     Args:
-        layout: The CPUs of the node.
         annotations: Annotations with node reservation and CPUs of system QoS; invalid ones count as absent.
-        kubelet: CPU manager policy of the kubelet.
-        allocs: Pods whose CPUs the kubelet manages.
     """
     texts = [alloc.cpuset for alloc in allocs if alloc.managed_by_kubelet and alloc.uid]
     texts += [kubelet.reserved_cpus, node_reserved_cpus(layout, annotations), _system_cpus(annotations)]
@@ -85,7 +82,6 @@ def zone_cpu_left(milli: int, layout: CpuLayout | None, zone: int, reserved: Cpu
     Args:
         milli: CPU of the zone in milli-cores; 0 stays 0.
         layout: The CPUs of the node; None if the node does not report them.
-        zone: Id of the zone.
         reserved: CPUs that pods never get.
     """
     if layout is None or not milli or zone not in layout.zones:
@@ -110,27 +106,18 @@ _LABELLED: Final = {policy.value: policy for policy in TopologyPolicy}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeHardware:
-    """CPUs, NUMA zones and CPU policies of a node, from its NodeResourceTopology, labels and annotations.
+    """CPUs, NUMA zones and CPU policies of a node, from its NodeResourceTopology, labels and annotations."""
 
-    Attributes:
-        layout: Its CPUs; None if the node does not report them or they are invalid.
-        reserved: CPUs that pods never get.
-        zones: Zone -> allocatable amounts, without reserved CPUs, multiplied by the amplification ratios.
-        ratio: Amplification ratio of the CPU of its zones; at most 1 means none.
-        node_ratio: CPU ratio of the Node's own annotation, which the filter reads; `INVALID_RATIO` if it is invalid.
-        bind_policy: CPU bind policy that the node demands of every pod.
-        policy: NUMA topology policy of the node.
-        strategy: Label `node.koordinator.sh/numa-allocate-strategy`; "": the plugin's arguments decide.
-    """
-
-    layout: CpuLayout | None = None
-    reserved: CpuMask = 0
+    layout: CpuLayout | None = None  # Its CPUs; None if the node does not report them or they are invalid
+    reserved: CpuMask = 0  # CPUs that pods never get
+    # Zone -> allocatable amounts, without reserved CPUs, multiplied by the amplification ratios.
     zones: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
-    ratio: float = 1.0
+    ratio: float = 1.0  # Amplification ratio of the CPU of its zones; at most 1 means none
+    # CPU ratio of the Node's own annotation, which the filter reads; `INVALID_RATIO` if it is invalid.
     node_ratio: float = 1.0
-    bind_policy: NodeCpuBindPolicy = NodeCpuBindPolicy.NONE
-    policy: TopologyPolicy = TopologyPolicy.NONE
-    strategy: str = ""
+    bind_policy: NodeCpuBindPolicy = NodeCpuBindPolicy.NONE  # CPU bind policy that the node demands of every pod
+    policy: TopologyPolicy = TopologyPolicy.NONE  # NUMA topology policy of the node
+    strategy: str = ""  # Label `node.koordinator.sh/numa-allocate-strategy`; "": the plugin's arguments decide
 
     @property
     def is_imposing(self) -> bool:
@@ -156,7 +143,6 @@ def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardwa
     Only an invalid amplification ratio in the Node's own annotation is recorded, see `NodeHardware.node_ratio`.
 
     Args:
-        node: The node object.
         topology: Its NodeResourceTopology; None if there is none.
     """
     labels, own = node.metadata.labels, node.metadata.annotations

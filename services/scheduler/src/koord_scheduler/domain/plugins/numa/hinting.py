@@ -23,15 +23,10 @@ MAX_SCORE: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A scoring strategy for nodes or zones: which resources count, and whether more use is better.
+    """A scoring strategy for nodes or zones: which resources count, and whether more use is better."""
 
-    Attributes:
-        most_allocated: True if a higher use gives a higher score.
-        weights: Resource -> weight, in order.
-    """
-
-    most_allocated: bool = False
-    weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
+    most_allocated: bool = False  # True if a higher use gives a higher score
+    weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))  # Resource -> weight, in order
 
     def score(self, used: Mapping[str, int], capacity: Mapping[str, int], requests: Mapping[str, int]) -> int:
         """Return a score within 0..100: the weighted mean over resources; 0 if no resource counts.
@@ -83,7 +78,6 @@ def zone_hints(
         requests: Resource -> amount that the pod requests, not amplified.
         binding: How the pod binds CPUs; None if it binds none.
         policy: Topology policy. Under Restricted every set of zones that satisfies the pod is preferred.
-        strategy: Scores sets of zones.
         most_zones: Size of the largest sets to try; None: all sizes.
     """
     hints: dict[str, list[Hint]] = {
@@ -110,11 +104,9 @@ def zone_score(
     """Return a score 0..100 for the set of zones, by their use after the pod is added.
 
     Args:
-        node: The node.
         requests: Resource -> amount that the pod requests, not amplified.
         binding: How the pod binds CPUs; None if it binds none.
         zones: The zones, one bit per zone.
-        strategy: The scoring strategy.
     """
     total = weights = 0
     ids = ids_of(zones)

@@ -44,18 +44,14 @@ _NONE, _BEST_EFFORT, _RESTRICTED, _SINGLE = (POLICIES.index(policy) for policy i
 
 
 class Judge:
-    """The filter of NodeNUMAResource: decides which nodes have the CPUs and zone amounts that a pod needs.
-
-    Attributes:
-        exact_reasons: Reasons of exact decisions, by the numbers in codes.
-    """
+    """The filter of NodeNUMAResource: decides which nodes have the CPUs and zone amounts that a pod needs."""
 
     def __init__(self, nodes: NodeColumns, books: NumaBooks, plans: Plans) -> None:
         self._nodes = nodes
         self._books = books
         self._plans = plans
         self._cpu = nodes.column(CPU)
-        self.exact_reasons: list[str] = []
+        self.exact_reasons: list[str] = []  # Reasons of exact decisions, by the numbers in codes
         self._numbers: dict[str, int] = {}
 
     # --- many nodes --------------------------------------------------------------------------------------------------

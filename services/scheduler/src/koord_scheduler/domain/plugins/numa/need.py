@@ -37,10 +37,8 @@ def problem_of_designated(
     """Return why the node cannot give a pod the designated CPUs and zone amounts; "" if it can.
 
     Args:
-        node: The node.
         requests: Resource -> amount that the pod requests, not amplified.
         binding: How the pod binds CPUs on the node; None if it binds none.
-        designated: The CPUs and zone amounts.
     """
     cpus, zones = designated
     count = 0 if binding is None else binding.count
@@ -73,54 +71,33 @@ _MOST_ENUMERATED: Final = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """Needs of one pod equivalence class in CPUs and NUMA zones. They do not depend on the node.
-
-    Attributes:
-        pod: The class.
-        binding: How the pods bind CPUs.
-        policy: NUMA topology policy of the pods themselves.
-        is_exclusive: Whether a pod that spans zones gets no zone where pods have bound CPUs, and a pod within one zone
-            gets no zone where pods with bound CPUs span zones.
-        is_asked: Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
-        amounts: Resource -> requested amount, above 0.
-        designated: The only CPUs and zone amounts that the pods may get; None: any.
-        providers: Plugins that have NUMA hints for them.
-    """
+    """Needs of one pod equivalence class in CPUs and NUMA zones. They do not depend on the node."""
 
     pod: PodClass
-    binding: PodBinding
-    policy: TopologyPolicy
+    binding: PodBinding  # How the pods bind CPUs
+    policy: TopologyPolicy  # NUMA topology policy of the pods themselves
+    # Whether a pod that spans zones gets no zone where pods have bound CPUs, and a pod within one zone gets no zone
+    # where pods with bound CPUs span zones.
     is_exclusive: bool
-    is_asked: bool
-    amounts: Mapping[str, int]
-    designated: Allocated | None
-    providers: tuple[TopologyHintsPlugin, ...]
+    is_asked: bool  # Whether the pods themselves request bound CPUs or a topology policy. If not, nodes are not scored.
+    amounts: Mapping[str, int]  # Resource -> requested amount, above 0
+    designated: Allocated | None  # The only CPUs and zone amounts that the pods may get; None: any
+    providers: tuple[TopologyHintsPlugin, ...]  # Plugins that have NUMA hints for them
 
 
 class Terms(NamedTuple):
-    """The policies that apply to a pod on one node, from the pod and the node together.
-
-    Attributes:
-        policy: Topology policy.
-        binding: How CPUs are bound; None if they are not.
-    """
+    """The policies that apply to a pod on one node, from the pod and the node together."""
 
     policy: TopologyPolicy
-    binding: Binding | None
+    binding: Binding | None  # How CPUs are bound; None if they are not
 
 
 class Planned(NamedTuple):
-    """The CPUs and zones that a pod would get on one node.
+    """The CPUs and zones that a pod would get on one node."""
 
-    Attributes:
-        terms: The policies that apply to the pod on the node.
-        affinity: Zones from which the pod's resources come, one bit per zone; None: no alignment.
-        allocated: CPUs and amounts per zone.
-    """
-
-    terms: Terms
-    affinity: Zones | None
-    allocated: Allocated
+    terms: Terms  # The policies that apply to the pod on the node
+    affinity: Zones | None  # Zones from which the pod's resources come, one bit per zone; None: no alignment
+    allocated: Allocated  # CPUs and amounts per zone
 
 
 def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
@@ -140,10 +117,7 @@ def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned 
     """Choose zones and CPUs of a node for a pod, without counting them.
 
     Args:
-        need: Needs of the pod's class in CPUs and zones.
-        row: Position of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
-        strategy: Scores sets of zones.
 
     Returns:
         The CPUs and zones, or a sentence about why the pod cannot get them.
@@ -207,8 +181,6 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
     """Return the zones of a node that could each satisfy the whole pod alone, ascending.
 
     Args:
-        need: Needs of the pod's class in CPUs and zones.
-        row: Position of the node.
         books: CPUs and zone amounts that pods hold on all nodes.
         binding: How CPUs are bound on the node; None if none are bound.
     """

@@ -41,22 +41,16 @@ class _NumaTopologySpec(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Requests of a pod about CPUs and NUMA zones besides amounts, read from its labels and annotations.
+    """Requests of a pod about CPUs and NUMA zones besides amounts, read from its labels and annotations."""
 
-    Attributes:
-        binding: How the pod binds CPUs.
-        policy: NUMA topology policy of the pod.
-        is_exclusive: Whether the pod avoids zones of certain pods. If the pod spans zones, it gets no zone with bound
-            pods. Otherwise it gets no zone with pods that span zones.
-        designated: Text of its annotation resource-status, if the pod may get nothing else; "": any CPUs and zones.
-        refusal: Why the pod cannot be placed on any node; "" if it can.
-    """
-
-    binding: PodBinding
-    policy: TopologyPolicy = TopologyPolicy.NONE
+    binding: PodBinding  # How the pod binds CPUs
+    policy: TopologyPolicy = TopologyPolicy.NONE  # NUMA topology policy of the pod
+    # Whether the pod avoids zones of certain pods. If the pod spans zones, it gets no zone with bound pods. Otherwise
+    # it gets no zone with pods that span zones.
     is_exclusive: bool = False
+    # Text of its annotation resource-status, if the pod may get nothing else; "": any CPUs and zones.
     designated: str = ""
-    refusal: str = ""
+    refusal: str = ""  # Why the pod cannot be placed on any node; "" if it can
 
 
 def asks(pod: Pod) -> bool:
@@ -80,7 +74,6 @@ def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
     If an annotation is invalid or contradicts the amounts, `Wish.refusal` says so.
 
     Args:
-        pod: The pod.
         default_bind_policy: Argument `defaultCPUBindPolicy` of the plugin.
 
     Raises:

@@ -22,24 +22,17 @@ _EXCLUSIVE = {str(policy): policy for policy in ExclusivePolicy}
 
 
 class Taken(NamedTuple):
-    """The CPUs and zone amounts that one pod holds on its node.
+    """The CPUs and zone amounts that one pod holds on its node."""
 
-    Attributes:
-        cpus: CPUs that are bound to the pod.
-        exclusive: Unit (core or zone) that the pod prefers not to share with other bound pods.
-        zones: Zone -> resource -> amount.
-    """
-
-    cpus: CpuMask
-    exclusive: ExclusivePolicy
-    zones: Mapping[int, Mapping[str, int]]
+    cpus: CpuMask  # CPUs that are bound to the pod
+    exclusive: ExclusivePolicy  # Unit (core or zone) that the pod prefers not to share with other bound pods
+    zones: Mapping[int, Mapping[str, int]]  # Zone -> resource -> amount
 
 
 def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
     """Return the CPUs and zone amounts of a Reservation without those that its owners hold.
 
     Args:
-        taken: CPUs and zone amounts of the Reservation.
         owners: CPUs and zone amounts of each owner, whether or not they belong to the Reservation.
     """
     cpus, zones = taken.cpus, {zone: dict(amounts) for zone, amounts in taken.zones.items()}
@@ -69,25 +62,18 @@ def taken_of(allocation: Allocation) -> Taken:
 
 
 class NodeBook:
-    """The hardware of one node, and which CPUs and zone amounts its pods hold.
-
-    Attributes:
-        hardware: CPUs, zones and policies of the node.
-        pods: Uid -> CPUs and amounts that the pod holds; for a Reservation, those that no owner holds.
-        bound: CPUs that are bound to pods.
-        allocated: Zone -> amounts that pods hold; without zeros.
-        rests: Computes for each Reservation on the node what no owner holds.
-        share: Unused part of the Reservation that is lent to the pod on trial; None if no Reservation is lent.
-    """
+    """The hardware of one node, and which CPUs and zone amounts its pods hold."""
 
     __slots__ = ("_counts", "_exclusive", "allocated", "bound", "hardware", "pods", "rests", "share")
 
     def __init__(self) -> None:
-        self.hardware: NodeHardware = UNKNOWN
+        self.hardware: NodeHardware = UNKNOWN  # CPUs, zones and policies of the node
+        # Uid -> CPUs and amounts that the pod holds; for a Reservation, those that no owner holds.
         self.pods: dict[str, Taken] = {}
-        self.bound: CpuMask = 0
-        self.allocated: dict[int, Amounts] = {}
-        self.rests: Rests[Taken] = Rests(without)
+        self.bound: CpuMask = 0  # CPUs that are bound to pods
+        self.allocated: dict[int, Amounts] = {}  # Zone -> amounts that pods hold; without zeros
+        self.rests: Rests[Taken] = Rests(without)  # Computes for each Reservation on the node what no owner holds
+        # Unused part of the Reservation that is lent to the pod on trial; None if no Reservation is lent.
         self.share: Share | None = None
         self._counts: dict[int, int] = {}
         self._exclusive: dict[str, Taken] = {}

@@ -29,7 +29,6 @@ class Plans:
 
     Args:
         books: CPUs and zone amounts that pods hold on all nodes.
-        strategy: Scores sets of zones.
     """
 
     def __init__(self, books: NumaBooks, strategy: Strategy) -> None:
@@ -48,8 +47,6 @@ class Plans:
 
         Args:
             question: Name of the computation. All results under one name have the same type.
-            need: Needs of the pod's class in CPUs and zones.
-            row: Position of the node.
             answer: Computes the result if it is not in the cache. The result must depend on the node's state alone.
         """
         book = self._books.book(row)

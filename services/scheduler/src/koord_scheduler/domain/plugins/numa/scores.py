@@ -23,11 +23,9 @@ class Scores:
     """The score of NodeNUMAResource for pods that bind CPUs or name a topology policy.
 
     Args:
-        nodes: The node columns.
         books: CPUs and zone amounts that pods hold on all nodes.
         strategy: Scores a node as a whole, if no topology policy applies.
         zone_strategy: Scores the zones that the pod would get, if a topology policy applies.
-        plans: Makes the exact decisions.
     """
 
     def __init__(

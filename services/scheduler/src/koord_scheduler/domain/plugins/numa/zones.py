@@ -26,29 +26,19 @@ from koord_scheduler.domain.plugins.numa.cpu_layout import CpuLayout, CpuMask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeZones:
-    """The allocatable and used CPUs and zone amounts of one node at one moment: the input of an allocation.
+    """The allocatable and used CPUs and zone amounts of one node at one moment: the input of an allocation."""
 
-    Attributes:
-        layout: The CPUs of the node; None if the node does not report them.
-        allocatable: Zone -> amounts; empty if the node reports no zones. CPU is amplified.
-        allocated: Zone -> amounts of the pods that recorded zones, not amplified.
-        bound: CPUs that are bound to pods.
-        free: CPUs that may be bound.
-        use: Exclusive policies and reference counts of bound CPUs.
-        ratio: Amplification ratio of CPU.
-        most_allocated: Whether zones and sockets with the fewest free CPUs are used first; see `CpuRequest`.
-        preferred: Free CPUs that are taken before all others.
-    """
-
-    layout: CpuLayout | None
+    layout: CpuLayout | None  # The CPUs of the node; None if the node does not report them
+    # Zone -> amounts; empty if the node reports no zones. CPU is amplified.
     allocatable: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
+    # Zone -> amounts of the pods that recorded zones, not amplified.
     allocated: Mapping[int, Amounts] = field(default_factory=dict[int, Amounts])
-    bound: CpuMask = 0
-    free: CpuMask = 0
-    use: CpuUse = NOT_USED
-    ratio: float = 1.0
-    most_allocated: bool = False
-    preferred: CpuMask = 0
+    bound: CpuMask = 0  # CPUs that are bound to pods
+    free: CpuMask = 0  # CPUs that may be bound
+    use: CpuUse = NOT_USED  # Exclusive policies and reference counts of bound CPUs
+    ratio: float = 1.0  # Amplification ratio of CPU
+    most_allocated: bool = False  # Whether zones and sockets with the fewest free CPUs are used first; see `CpuRequest`
+    preferred: CpuMask = 0  # Free CPUs that are taken before all others
     _kept: dict[object, int] = field(default_factory=dict[object, int], repr=False, compare=False)
 
     @property
@@ -94,8 +84,6 @@ class NodeZones:
         If the pod's bind policy is required, CPU is limited to the CPUs that `candidates` returns.
 
         Args:
-            zone: Id of the zone.
-            resource: Name of the resource.
             binding: How the pod binds CPUs; None if it binds none.
         """
         left = self.available(zone, resource)
@@ -110,16 +98,11 @@ class NodeZones:
 
 
 class Share(NamedTuple):
-    """The CPUs and zone amounts of a Reservation that further owners may use.
+    """The CPUs and zone amounts of a Reservation that further owners may use."""
 
-    Attributes:
-        cpus: CPUs of the Reservation that no owner holds.
-        zones: Zone -> amounts that no owner holds.
-        limits: Resources that an owner may take only from the Reservation; empty unless the policy is Restricted.
-    """
-
-    cpus: CpuMask
-    zones: Mapping[int, Mapping[str, int]]
+    cpus: CpuMask  # CPUs of the Reservation that no owner holds
+    zones: Mapping[int, Mapping[str, int]]  # Zone -> amounts that no owner holds
+    # Resources that an owner may take only from the Reservation; empty unless the policy is Restricted.
     limits: frozenset[str]
 
 
@@ -157,15 +140,10 @@ def _weighed(resource: str, amount: int, share: Share, ratio: float) -> int:
 
 
 class Allocated(NamedTuple):
-    """The CPUs and zone amounts that an allocation gives to a pod.
+    """The CPUs and zone amounts that an allocation gives to a pod."""
 
-    Attributes:
-        cpus: CPUs that are bound to the pod.
-        zones: Zone -> amounts; empty if no zones are recorded.
-    """
-
-    cpus: CpuMask
-    zones: Mapping[int, Amounts]
+    cpus: CpuMask  # CPUs that are bound to the pod
+    zones: Mapping[int, Amounts]  # Zone -> amounts; empty if no zones are recorded
 
 
 class Shortage(NamedTuple):
@@ -180,7 +158,6 @@ def allocate(
     """Choose CPUs and zone amounts for a pod inside a set of zones. The node's state does not change.
 
     Args:
-        node: The node.
         requests: Resource -> amount that the pod requests, not amplified.
         binding: How the pod binds CPUs; None if it binds none.
         affinity: Zones to use, one bit per zone; None: no zones are recorded, and CPUs come from the whole node.

@@ -3,8 +3,7 @@
 Changes that are passed to ancestors are exact differences of non-negative sums. Therefore no sum becomes negative, and
 the order of events does not matter.
 
-Source:
-    scheduler-core spec, 10.3, 10.6
+Source: scheduler-core spec, 10.3, 10.6
 """
 
 from collections.abc import Generator, Iterable, Mapping
@@ -17,25 +16,18 @@ _NO_FLOOR: Final[Mapping[str, int]] = {}
 
 
 class Accounting:
-    """Keeps the sums of requests and usage of quotas: each pod counts in its quota and in all ancestors.
-
-    Attributes:
-        guarantee_usage: Feature gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and used amounts stay guaranteed.
-        moved: Quotas whose own sums, pods or parent changed. `QuotaChanges` reads and clears it.
-    """
+    """Keeps the sums of requests and usage of quotas: each pod counts in its quota and in all ancestors."""
 
     def __init__(self, *, guarantee_usage: bool) -> None:
+        # Feature gate ElasticQuotaGuaranteeUsage: quotas lend nothing, and used amounts stay guaranteed.
         self.guarantee_usage = guarantee_usage
+        # Quotas whose own sums, pods or parent changed. `QuotaChanges` reads and clears it.
         self.moved: dict[QuotaNode, None] = {}
         self._sums_at_the_end = False
 
     @contextmanager
     def summed_at_the_end(self, roots: Iterable[QuotaNode]) -> Generator[None]:
-        """Return a context in which pods are only recorded. At its end, all sums of all trees are computed.
-
-        Args:
-            roots: The roots of all trees.
-        """
+        """Return a context in which pods are only recorded. At its end, all sums of all trees are computed."""
         self._sums_at_the_end = True
         try:
             yield
@@ -79,7 +71,6 @@ class Accounting:
         """Add the pod's requests to the usage of its quota and all ancestors, or subtract them.
 
         Args:
-            pod: The pod.
             sign: 1 to add, -1 to subtract.
         """
         node = pod.quota

@@ -29,8 +29,7 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 def list_text(amounts: Mapping[str, int]) -> str:
     """Return amounts as in `cpu:4,memory:8Gi`, sorted by resource; `<empty>` if there are none.
 
-    Source:
-        scheduler-core spec, 10.5
+    Source: scheduler-core spec, 10.5
     """
     return ",".join(f"{name}:{text}" for name, text in quantities(amounts).items()) or _EMPTY
 
@@ -53,41 +52,24 @@ class Check(StrEnum):
 
 
 class Admission(NamedTuple):
-    """Result of the check whether a quota admits a pod.
+    """Result of the check whether a quota admits a pod."""
 
-    Attributes:
-        admitted: Whether the pod is admitted.
-        quota: Name of the quota that decided; "" if the pod has no quota.
-        check: The check that refused the pod; meaningless if the pod is admitted.
-        exceeded: Sorted resources of which the pod would exceed the limit.
-        message: Reason for the user; "" if the pod is admitted.
-    """
-
-    admitted: bool
-    quota: str
-    check: Check = Check.NONE
-    exceeded: tuple[str, ...] = ()
-    message: str = ""
+    admitted: bool  # Whether the pod is admitted
+    quota: str  # Name of the quota that decided; "" if the pod has no quota
+    check: Check = Check.NONE  # The check that refused the pod; meaningless if the pod is admitted
+    exceeded: tuple[str, ...] = ()  # Sorted resources of which the pod would exceed the limit
+    message: str = ""  # Reason for the user; "" if the pod is admitted
 
 
 class QuotaAmounts(NamedTuple):
-    """The amounts of a quota that admission compares: milli-cores for cpu, whole units otherwise.
-
-    Attributes:
-        name: Name of the quota.
-        limit: Runtime or max of the quota. Resources that are absent are unlimited.
-        used: Requests of its pods that have a node.
-        min: The guaranteed amounts.
-        max: Upper limits of the quota. Only resources in max are counted.
-        non_preemptible_used: Requests of its non-preemptible pods that have a node.
-    """
+    """The amounts of a quota that admission compares: milli-cores for cpu, whole units otherwise."""
 
     name: str
-    limit: Mapping[str, int]
-    used: Mapping[str, int]
-    min: Mapping[str, int]
-    max: Mapping[str, int]
-    non_preemptible_used: Mapping[str, int]
+    limit: Mapping[str, int]  # Runtime or max of the quota. Resources that are absent are unlimited.
+    used: Mapping[str, int]  # Requests of its pods that have a node
+    min: Mapping[str, int]  # The guaranteed amounts
+    max: Mapping[str, int]  # Upper limits of the quota. Only resources in max are counted.
+    non_preemptible_used: Mapping[str, int]  # Requests of its non-preemptible pods that have a node
 
 
 NO_QUOTA: Final = Admission(admitted=True, quota="")
@@ -112,7 +94,6 @@ def admit(
 
     Args:
         requests: Requests of the pod: milli-cores for cpu, whole units otherwise.
-        own: Amounts of its quota.
         ancestors: Amounts of the ancestors, nearest first. Empty unless the argument `enableCheckParentQuota` is set.
         preemptible: Whether the pod may be evicted.
     """

@@ -24,13 +24,7 @@ _USED = "used"
 
 
 class QuotaBook(Book):
-    """All quotas. A status counts as published before the log has stored it, and no longer if the log refuses it.
-
-    Attributes:
-        quotas: The quotas, with the usage of pods.
-        changes: Quotas whose status may have changed since it was published.
-        published: Name -> last published status.
-    """
+    """All quotas. A status counts as published before the log has stored it, and no longer if the log refuses it."""
 
     name = "ElasticQuota"
     plurals = frozenset({"elasticquotas"})
@@ -38,9 +32,9 @@ class QuotaBook(Book):
     facts_type = list[QuotaStatusComputed]
 
     def __init__(self, cluster: Cluster, args: ElasticQuotaArgs | None = None) -> None:
-        self.quotas = QuotaManager(args, cluster.gates)
-        self.changes = QuotaChanges(self.quotas)
-        self.published: dict[str, QuotaStatusComputed] = {}
+        self.quotas = QuotaManager(args, cluster.gates)  # The quotas, with the usage of pods
+        self.changes = QuotaChanges(self.quotas)  # Quotas whose status may have changed since it was published
+        self.published: dict[str, QuotaStatusComputed] = {}  # Name -> last published status
 
     @override
     def put_object(self, plural: str, document: object) -> Sequence[str]:

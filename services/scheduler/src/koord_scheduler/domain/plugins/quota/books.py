@@ -5,8 +5,7 @@ facts does not matter: sums and runtimes are those of the present quotas, nodes 
 about a pod grows with the depth of its quota in the tree. To read a limit, only those divisions on the way to the root
 are computed again whose inputs changed since the last read.
 
-Source:
-    scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
+Source: scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
 """
 
 import heapq
@@ -36,44 +35,32 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """Consequences of a new, changed or deleted quota.
+    """Consequences of a new, changed or deleted quota."""
 
-    Attributes:
-        moved: (uid, name of the quota before, name of the quota now) of each pod that changed its quota, ordered by
-            uid; "" for no quota.
-        warnings: Sentences about unusual settings, for the log of the process.
-    """
-
+    # (uid, name of the quota before, name of the quota now) of each pod that changed its quota, ordered by uid; "" for
+    # no quota.
     moved: tuple[tuple[str, str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # Sentences about unusual settings, for the log of the process
 
 
 class QuotaBooks:
-    """The recorded quotas, nodes and pods, and the sums and runtimes that follow from them.
-
-    Attributes:
-        args: Arguments of the ElasticQuota plugin.
-        gates: Feature gates.
-        pods: All recorded pods by uid.
-        forest: The quotas in their trees.
-        written: Names of the quotas that have an object. Built-in quotas exist without one.
-        moves: A number that grows with every event that may let a pod into its quota.
-    """
+    """The recorded quotas, nodes and pods, and the sums and runtimes that follow from them."""
 
     def __init__(self, args: ElasticQuotaArgs | None = None, gates: SchedulerGates | None = None) -> None:
-        self.args = args = args or ElasticQuotaArgs()
-        self.gates = gates = gates or SchedulerGates()
+        self.args = args = args or ElasticQuotaArgs()  # Arguments of the ElasticQuota plugin
+        self.gates = gates = gates or SchedulerGates()  # Feature gates
         self.membership = Membership(disable_default=gates.disable_default_quota)
         self.accounting = Accounting(guarantee_usage=gates.elastic_quota_guarantee_usage)
         self._built_in = {spec.name: spec for spec in built_in_quotas(args)}
+        # The quotas in their trees.
         self.forest = Forest(self.accounting, self._built_in[keys.ROOT_QUOTA], has_trees=gates.multi_quota_tree)
         self.totals = Totals()
         self.runtimes = Runtimes(
             self.accounting, self._total_of, self.forest.divided_keys, scales=args.enable_min_quota_scale
         )
-        self.pods: dict[str, QuotaPod] = {}
-        self.written: set[str] = set()
-        self.moves = 0
+        self.pods: dict[str, QuotaPod] = {}  # All recorded pods by uid
+        self.written: set[str] = set()  # Names of the quotas that have an object. Built-in quotas exist without one.
+        self.moves = 0  # A number that grows with every event that may let a pod into its quota
         self._by_label: dict[str, dict[str, None]] = {}
         self._by_namespace: dict[str, dict[str, None]] = {}
         self._terminating: list[tuple[float, str]] = []
@@ -88,8 +75,7 @@ class QuotaBooks:
         The result is empty if the quota has not changed. The work grows with the pods of the quota and with the pods
         that change their quota.
 
-        Source:
-            scheduler-core spec, 10.1, 10.2, 10.7
+        Source: scheduler-core spec, 10.1, 10.2, 10.7
         """
         known = self.membership.specs.get(spec.name)
         if known == spec:
@@ -108,8 +94,7 @@ class QuotaBooks:
         A built-in quota returns to its default values. The children of the quota are attached to the root. No-op if
         the quota is unknown.
 
-        Source:
-            scheduler-core spec, 10.2
+        Source: scheduler-core spec, 10.2
         """
         if name in BUILT_IN:
             return self.upsert_quota(self._built_in[name])
@@ -127,7 +112,6 @@ class QuotaBooks:
         """Set a node's amounts, which are part of the total of the default tree.
 
         Args:
-            name: Name of the node.
             allocatable: Allocatable minus reserved amounts: milli-cores for cpu, whole units otherwise.
         """
         self._node_changes(name, allocatable)
@@ -140,12 +124,10 @@ class QuotaBooks:
         """Record a new or changed pod. Return the name of its quota, "" if it has none.
 
         Args:
-            facts: What ElasticQuota reads of the pod.
             assigned: Whether the pod has a node and is not terminated. False changes nothing: a terminating pod counts
                 as used until it is deleted.
 
-        Source:
-            scheduler-core spec, 10.2, 10.3
+        Source: scheduler-core spec, 10.2, 10.3
         """
         pod = self.pods.get(facts.uid)
         if pod is not None and pod.facts == facts:
@@ -239,8 +221,7 @@ class QuotaBooks:
         Raises:
             KeyError: The quota does not exist.
 
-        Source:
-            scheduler-core spec, 10.4
+        Source: scheduler-core spec, 10.4
         """
         node = self.forest.nodes[name]
         if node.is_root:
@@ -310,7 +291,6 @@ class QuotaBooks:
         The caller must not keep the mapping, which changes later.
 
         Args:
-            node: The quota.
             by_runtime: True: its runtime is the limit, and system and default quota have none; False: its max.
         """
         if node.is_root or (by_runtime and not node.is_divided_to):

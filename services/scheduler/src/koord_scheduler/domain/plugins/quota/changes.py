@@ -4,8 +4,7 @@ A fact changes a quota and its ancestors. If a parent divides its resources agai
 and of the quotas below these, change as well. `Accounting.moved` lists the first, `QuotaNode.version` tells the
 second.
 
-Source:
-    scheduler-core spec, 10.9
+Source: scheduler-core spec, 10.9
 """
 
 from koord_scheduler.domain.plugins.quota.books import QuotaBooks

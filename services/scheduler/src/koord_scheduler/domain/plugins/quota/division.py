@@ -5,8 +5,7 @@ the children that request more. A child that gets more than it requests gives th
 amount is left or no child requests more. All amounts are integers: units that rounding leaves over go to the largest
 remainders.
 
-Source:
-    scheduler-core spec, 10.4; pitfall 5
+Source: scheduler-core spec, 10.4; pitfall 5
 """
 
 from collections.abc import Sequence
@@ -15,19 +14,12 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """The claim of one child quota in the division of one resource of its parent.
+    """The claim of one child quota in the division of one resource of its parent."""
 
-    Attributes:
-        request: Its request, at most its max.
-        base: Its scaled min, or the amount that is guaranteed to it if that is more. The spec calls it M.
-        weight: Its shared weight.
-        lends: Whether other quotas may use the part of its base that it does not request.
-    """
-
-    request: int
-    base: int
-    weight: int
-    lends: bool
+    request: int  # Its request, at most its max
+    base: int  # Its scaled min, or the amount that is guaranteed to it if that is more. The spec calls it M.
+    weight: int  # Its shared weight
+    lends: bool  # Whether other quotas may use the part of its base that it does not request
 
     def first(self) -> int:
         """Return the amount that the child gets before the rest is divided (step B 1 of the spec).
@@ -48,19 +40,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of the division, in which the remaining amount is divided by weight.
+    """One round of the division, in which the remaining amount is divided by weight."""
 
-    Attributes:
-        left: The amount that was divided.
-        total_weight: Sum of the weights of the children that requested more.
-        offered: Index of a child -> units that it was offered, by weight and remainder.
-        returned: Index of a child -> offered units above its request, which are divided in the next round.
-    """
-
-    left: int
-    total_weight: int
-    offered: dict[int, int]
-    returned: dict[int, int]
+    left: int  # The amount that was divided
+    total_weight: int  # Sum of the weights of the children that requested more
+    offered: dict[int, int]  # Index of a child -> units that it was offered, by weight and remainder
+    returned: dict[int, int]  # Index of a child -> offered units above its request, which are divided in the next round
 
 
 def scaled_min(total: int, minimum: int, sum_min: int) -> int:
@@ -70,13 +55,7 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
 
     Call it only if total < sum_min. The rule requires double arithmetic.
 
-    Args:
-        total: Amount of the parent.
-        minimum: The child's min.
-        sum_min: Sum of the mins of all children.
-
-    Source:
-        scheduler-core spec, 10.4 A
+    Source: scheduler-core spec, 10.4 A
     """
     return 0 if total <= 0 or sum_min <= 0 else int(float(total) * float(minimum) / float(sum_min))
 
@@ -89,8 +68,7 @@ def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = Non
         claims: Claims of the children, in alphabetical order of their names, which breaks ties.
         rounds: If given, the rounds are appended to it, for explanations.
 
-    Source:
-        scheduler-core spec, 10.4 B
+    Source: scheduler-core spec, 10.4 B
     """
     shares = [claim.first() for claim in claims]
     wanting = [index for index, claim in enumerate(claims) if claim.request > claim.base and claim.weight > 0]

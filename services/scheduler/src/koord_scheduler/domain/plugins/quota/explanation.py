@@ -1,7 +1,6 @@
 """Explains the runtime of a quota: the terms of the division, and which siblings lend to which.
 
-Source:
-    scheduler-core spec, 10.4 (step B); `koord quota tree`
+Source: scheduler-core spec, 10.4 (step B); `koord quota tree`
 """
 
 from collections.abc import Sequence
@@ -13,62 +12,36 @@ from koord_scheduler.domain.plugins.quota.division import Claim, Round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOfLeft:
-    """Share of a quota in one round of the division. A round offers the parent's remaining amount by weight.
+    """Share of a quota in one round of the division. A round offers the parent's remaining amount by weight."""
 
-    Attributes:
-        left: The amount that was divided in this round.
-        weight: Shared weight of this quota.
-        total_weight: Sum of the weights of all quotas that requested more.
-        offered: left * weight / total_weight, plus at most one unit of rounding.
-        given_back: The part of `offered` above the quota's request, which is divided in the next round.
-    """
-
-    left: int
-    weight: int
-    total_weight: int
-    offered: int
-    given_back: int
+    left: int  # The amount that was divided in this round
+    weight: int  # Shared weight of this quota
+    total_weight: int  # Sum of the weights of all quotas that requested more
+    offered: int  # left * weight / total_weight, plus at most one unit of rounding
+    given_back: int  # The part of `offered` above the quota's request, which is divided in the next round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceShare:
-    """Computation of a quota's runtime for one resource. Amounts: milli-cores for cpu, whole units otherwise.
-
-    Attributes:
-        resource: Name of the resource.
-        parent_total: The amount that the parent divides among its children.
-        min: The quota's min as its object states it.
-        base: The min, scaled down if all mins exceed the total of the parent, or raised to the guaranteed amount.
-        asked: The quota's request, at most its max.
-        weight: Its shared weight.
-        first: Amount of the first step: the base, or the request if it is less and the quota lends the rest.
-        rounds: Share of the quota in each further step, which divides the remaining amount by weight.
-        runtime: The result.
-        lent: Base minus runtime. 0 if the runtime is larger.
-        borrowed: Runtime minus base. 0 if the base is larger.
-        lenders: Quota of the same parent that lends -> amount.
-        borrowers: Quota of the same parent whose runtime is above its base -> amount above the base.
-        unclaimed: Amount of the parent above the sum of all bases.
-        unused: Amount of the parent above the sum of all runtimes.
-        reason: One sentence about how the runtime was computed.
-    """
+    """Computation of a quota's runtime for one resource. Amounts: milli-cores for cpu, whole units otherwise."""
 
     resource: str
-    parent_total: int
-    min: int
-    base: int
-    asked: int
+    parent_total: int  # The amount that the parent divides among its children
+    min: int  # The quota's min as its object states it
+    base: int  # The min, scaled down if all mins exceed the total of the parent, or raised to the guaranteed amount
+    asked: int  # The quota's request, at most its max
     weight: int
-    first: int
+    first: int  # Amount of the first step: the base, or the request if it is less and the quota lends the rest
+    # Share of the quota in each further step, which divides the remaining amount by weight.
     rounds: tuple[ShareOfLeft, ...]
-    runtime: int
-    lent: int
-    borrowed: int
-    lenders: dict[str, int]
-    borrowers: dict[str, int]
-    unclaimed: int
-    unused: int
-    reason: str
+    runtime: int  # The result
+    lent: int  # Base minus runtime. 0 if the runtime is larger.
+    borrowed: int  # Runtime minus base. 0 if the base is larger.
+    lenders: dict[str, int]  # Quota of the same parent that lends -> amount
+    borrowers: dict[str, int]  # Quota of the same parent whose runtime is above its base -> amount above the base
+    unclaimed: int  # Amount of the parent above the sum of all bases
+    unused: int  # Amount of the parent above the sum of all runtimes
+    reason: str  # One sentence about how the runtime was computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +49,11 @@ class QuotaExplanation:
     """One quota with its amounts and the explanation of its runtime.
 
     Amounts: milli-cores for cpu, whole units otherwise.
-
-    Attributes:
-        tree: Id of its tree; "" for the default tree.
-        parent: Name of the parent; "" for a root.
-        limited_request: Its request, at most its max.
-        scaled_min: Its min, scaled down if all mins together exceed the amounts of the parent.
-        runtime: Its share of the parent; None if the quota has none (root, system, default).
-        pods: Number of its own pods.
-        children: Sorted names of its children.
-        shares: Explanation of each resource.
-        warnings: Sentences about unusual settings, see `tree.warnings`.
     """
 
     name: str
-    tree: str
-    parent: str
+    tree: str  # Id of its tree; "" for the default tree
+    parent: str  # Name of the parent; "" for a root
     is_parent: bool
     allow_lent: bool
     min: dict[str, int]
@@ -99,13 +61,13 @@ class QuotaExplanation:
     weight: dict[str, int]
     used: dict[str, int]
     request: dict[str, int]
-    limited_request: dict[str, int]
-    scaled_min: dict[str, int]
-    runtime: dict[str, int] | None
-    pods: int
-    children: tuple[str, ...]
+    limited_request: dict[str, int]  # Its request, at most its max
+    scaled_min: dict[str, int]  # Its min, scaled down if all mins together exceed the amounts of the parent
+    runtime: dict[str, int] | None  # Its share of the parent; None if the quota has none (root, system, default)
+    pods: int  # Number of its own pods
+    children: tuple[str, ...]  # Sorted names of its children
     shares: tuple[ResourceShare, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # Sentences about unusual settings, see `tree.warnings`
 
 
 def explain_share(
@@ -121,14 +83,10 @@ def explain_share(
     """Return how the runtime of one quota was computed for one resource.
 
     Args:
-        name: The quota.
-        resource: The resource.
         total: The amount that the parent divides.
         names: Names of all children of the parent including the quota itself, in alphabetical order.
         claims: Input of each child to the division (min, request, weight ...), aligned with `names`.
         runtimes: Their runtimes, aligned with `names`.
-        minimum: The quota's min as its object states it.
-        rounds: The rounds of the division.
     """
     index = names.index(name)
     claim, runtime = claims[index], runtimes[index]

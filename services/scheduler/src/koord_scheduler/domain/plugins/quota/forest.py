@@ -3,8 +3,7 @@
 The parent of a quota follows from the present objects alone. It is the parent that the quota names. If that parent
 does not exist, is in another tree, cannot have children or is below the quota itself, it is the root of the tree.
 
-Source:
-    scheduler-core spec, 10.1, 10.7
+Source: scheduler-core spec, 10.1, 10.7
 """
 
 from collections.abc import Collection, Iterable
@@ -19,19 +18,14 @@ from koord_scheduler.domain.plugins.quota.node import QuotaNode
 class Forest:
     """All quotas by name, each attached to its parent in its tree.
 
-    Attributes:
-        nodes: The quotas by name.
-        roots: The root of each tree by the id of the tree.
-
     Args:
         accounting: The sums that follow the structure of the trees.
-        root: The root quota.
         has_trees: Feature gate MultiQuotaTree. Without it, ids of trees are ignored.
     """
 
     def __init__(self, accounting: Accounting, root: QuotaSpec, *, has_trees: bool) -> None:
-        self.nodes: dict[str, QuotaNode] = {}
-        self.roots: dict[str, QuotaNode] = {}
+        self.nodes: dict[str, QuotaNode] = {}  # The quotas by name
+        self.roots: dict[str, QuotaNode] = {}  # The root of each tree by the id of the tree
         self._accounting = accounting
         self._has_trees = has_trees
         self._naming: dict[str, set[str]] = {}

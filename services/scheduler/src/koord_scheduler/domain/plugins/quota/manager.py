@@ -2,8 +2,7 @@
 
 `QuotaBooks` records the facts, `QuotaReports` describes quotas for users.
 
-Source:
-    scheduler-core spec, 10.5, 10.8, 10.9
+Source: scheduler-core spec, 10.5, 10.8, 10.9
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +31,7 @@ class QuotaManager(QuotaBooks):
 
         The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
 
-        Source:
-            scheduler-core spec, 10.5
+        Source: scheduler-core spec, 10.5
         """
         name = self.quota_of(facts)
         if name is None:
@@ -49,8 +47,7 @@ class QuotaManager(QuotaBooks):
 
         A pod without a quota always fits.
 
-        Source:
-            scheduler-core spec, 10.8
+        Source: scheduler-core spec, 10.8
         """
         name = self.quota_of(facts)
         if name is None:
@@ -76,8 +73,7 @@ class QuotaManager(QuotaBooks):
             preemptor: The pod that finds no room.
             victim: Uid of the other pod. The result is False if this pod is unknown.
 
-        Source:
-            scheduler-core spec, 10.8
+        Source: scheduler-core spec, 10.8
         """
         name, pod = self.quota_of(preemptor), self.pods.get(victim)
         if name is None or pod is None or pod.quota is None or self.spares_everyone(preemptor):
@@ -88,8 +84,7 @@ class QuotaManager(QuotaBooks):
     def revokes_overuse(self) -> bool:
         """Return whether pods are evicted from quotas that use more than their runtime for too long.
 
-        Source:
-            scheduler-core spec, 10.8
+        Source: scheduler-core spec, 10.8
         """
         return self.args.monitor_all_quotas and self.args.enable_runtime_quota
 
@@ -112,8 +107,7 @@ class QuotaManager(QuotaBooks):
         Raises:
             KeyError: The quota does not exist.
 
-        Source:
-            scheduler-core spec, 10.8
+        Source: scheduler-core spec, 10.8
         """
         node = self.forest.nodes[name]
         running = [

@@ -15,46 +15,20 @@ Amounts: TypeAlias = dict[str, int]
 
 @dataclass(slots=True, eq=False)
 class QuotaPod:
-    """A pod with the quota that counts it and the amounts that count.
+    """A pod with the quota that counts it and the amounts that count."""
 
-    Attributes:
-        facts: The properties of the pod that ElasticQuota reads.
-        quota: The quota that counts it, or None if it has no quota.
-        counted: The pod's requests of resources in the quota's max; empty if the pod is ignored.
-        assigned: Whether it counts in the usage: it has a node.
-        ignored: Whether it is being deleted and no longer counts.
-    """
-
-    facts: PodFacts
-    quota: "QuotaNode | None" = None
+    facts: PodFacts  # The properties of the pod that ElasticQuota reads
+    quota: "QuotaNode | None" = None  # The quota that counts it, or None if it has no quota
+    # The pod's requests of resources in the quota's max; empty if the pod is ignored.
     counted: Mapping[str, int] = field(default_factory=dict[str, int])
-    assigned: bool = False
-    ignored: bool = False
+    assigned: bool = False  # Whether it counts in the usage: it has a node
+    ignored: bool = False  # Whether it is being deleted and no longer counts
 
 
 class QuotaNode:
     """One quota in its tree. Amounts are never negative; a resource without an entry has the amount 0.
 
-    Attributes:
-        parent: The quota above; None for the root of a tree, or if it is not attached.
-        pods: Pods that count here directly, by uid.
-        child_request: Sum of the limited requests of the children and of the requests of its own pods.
-        request: `child_request`, raised to the min if the quota does not lend.
-        limited: `request`, at most the max.
-        used: Requests of all pods with a node, in this quota and below it.
-        non_preemptible_used: Requests of all non-preemptible pods with a node, in this quota and below it.
-        non_preemptible_request: Requests of all non-preemptible pods, in this quota and below it.
-        allocated: Usage of its own pods plus `guaranteed` of the children.
-        guaranteed: The larger of `allocated` and the min.
-        runtime: Share of the parent's resources that the quota may use now, with an entry for every resource in the
-            parent's max.
-        version: Number of changes of the runtime.
-        pending: Resource -> children whose claim changed since the runtimes of the children were computed.
-        stale: Whether all resources must be divided again among the children.
-        pools: Resource -> state of its last division among the children (see `runtime`).
-
-    Source:
-        scheduler-core spec, 10.3, 10.6
+    Source: scheduler-core spec, 10.3, 10.6
     """
 
     __slots__ = (
@@ -83,22 +57,27 @@ class QuotaNode:
         self.name = spec.name
         self.spec = spec
         self.tree = tree
-        self.parent: QuotaNode | None = None
+        self.parent: QuotaNode | None = None  # The quota above; None for the root of a tree, or if it is not attached
         self.children: dict[str, QuotaNode] = {}
-        self.pods: dict[str, QuotaPod] = {}
+        self.pods: dict[str, QuotaPod] = {}  # Pods that count here directly, by uid
+        # Sum of the limited requests of the children and of the requests of its own pods.
         self.child_request: Amounts = {}
-        self.request: Amounts = {}
-        self.limited: Amounts = {}
-        self.used: Amounts = {}
+        self.request: Amounts = {}  # `child_request`, raised to the min if the quota does not lend
+        self.limited: Amounts = {}  # `request`, at most the max
+        self.used: Amounts = {}  # Requests of all pods with a node, in this quota and below it
+        # Requests of all non-preemptible pods with a node, in this quota and below it.
         self.non_preemptible_used: Amounts = {}
-        self.non_preemptible_request: Amounts = {}
-        self.allocated: Amounts = {}
-        self.guaranteed: Amounts = {}
+        self.non_preemptible_request: Amounts = {}  # Requests of all non-preemptible pods, in this quota and below it
+        self.allocated: Amounts = {}  # Usage of its own pods plus `guaranteed` of the children
+        self.guaranteed: Amounts = {}  # The larger of `allocated` and the min
+        # Share of the parent's resources that the quota may use now, with an entry for every resource in the parent's
+        # max.
         self.runtime: Amounts = {}
-        self.version = 1
+        self.version = 1  # Number of changes of the runtime
+        # Resource -> children whose claim changed since the runtimes of the children were computed.
         self.pending: dict[str, dict[QuotaNode, None]] = {}
-        self.stale = True
-        self.pools: dict[str, Pool] = {}
+        self.stale = True  # Whether all resources must be divided again among the children
+        self.pools: dict[str, Pool] = {}  # Resource -> state of its last division among the children (see `runtime`)
 
     @property
     def is_root(self) -> bool:
@@ -118,7 +97,6 @@ class QuotaNode:
         """Record that a resource must be divided again among the children, because an input has changed.
 
         Args:
-            resource: The resource.
             child: The child whose claim has changed; None if the amount to divide has changed.
         """
         touched = self.pending.get(resource)
@@ -135,28 +113,22 @@ class Pool:
 
     Args:
         children: The children that take part, by name.
-        sum_min: Sum of their mins.
-
-    Attributes:
-        children: The children that take part, by name.
-        index: Child -> its index in `children`.
-        claims: The claims of the children, aligned with `children`; [] before the first division.
-        sum_min: Sum of their mins.
-        known: The amount that was divided; None if the total of the tree does not contain the resource.
-        short_of: The total to which the mins in the claims are scaled down; None if they are not scaled.
-        slack: Amount that was left when every child got its whole claim; None if the amount did not suffice for that.
-        needs_base: Whether some claim depends on its base even if there is enough for all: the child does not lend, or
-            has no weight.
     """
 
     __slots__ = ("children", "claims", "index", "known", "needs_base", "short_of", "slack", "sum_min")
 
     def __init__(self, children: list[QuotaNode], sum_min: int) -> None:
-        self.children = children
-        self.index = {child: place for place, child in enumerate(children)}
+        self.children = children  # The children that take part, by name
+        self.index = {child: place for place, child in enumerate(children)}  # Child -> its index in `children`
+        # The claims of the children, aligned with `children`; [] before the first division.
         self.claims: list[Claim] = []
         self.sum_min = sum_min
+        # The amount that was divided; None if the total of the tree does not contain the resource.
         self.known: int | None = None
+        # The total to which the mins in the claims are scaled down; None if they are not scaled.
         self.short_of: int | None = None
+        # Amount that was left when every child got its whole claim; None if the amount did not suffice for that.
         self.slack: int | None = None
+        # Whether some claim depends on its base even if there is enough for all: the child does not lend, or has no
+        # weight.
         self.needs_base = True

@@ -47,21 +47,13 @@ class QuotaRoom:
 
 
 class RunningPod(NamedTuple):
-    """A pod with a node that may be evicted because its quota uses more than its runtime.
-
-    Attributes:
-        uid: Uid of the pod.
-        priority: Its priority.
-        start_time: Unix seconds; larger is younger, infinity if the pod has not started.
-        preemptible: Whether it may be evicted.
-        requests: Milli-cores for cpu, whole units otherwise.
-    """
+    """A pod with a node that may be evicted because its quota uses more than its runtime."""
 
     uid: str
     priority: int
-    start_time: float
-    preemptible: bool
-    requests: Mapping[str, int]
+    start_time: float  # Unix seconds; larger is younger, infinity if the pod has not started
+    preemptible: bool  # Whether it may be evicted
+    requests: Mapping[str, int]  # Milli-cores for cpu, whole units otherwise
 
 
 class OveruseClock:
@@ -70,13 +62,11 @@ class OveruseClock:
     Args:
         delay_seconds: Argument `delayEvictTime`.
         since: Start value of the attribute, from a snapshot; None: no quota is overused.
-
-    Attributes:
-        since: Name of a quota -> that time in Unix seconds. Quotas within their runtime have no entry.
     """
 
     def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
         self._delay = delay_seconds
+        # Name of a quota -> that time in Unix seconds. Quotas within their runtime have no entry.
         self.since: dict[str, float] = dict(since or {})
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
@@ -102,12 +92,10 @@ def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Se
     quota stays within its runtime with it, it is not evicted.
 
     Args:
-        runtime: Runtime of the quota.
         used: Usage of the quota over all its resources: at least what `pods` use together.
         pods: The quota's own pods that have a node.
 
-    Source:
-        scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
+    Source: scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
     """
     left = dict(used)
     nothing: dict[str, int] = {}

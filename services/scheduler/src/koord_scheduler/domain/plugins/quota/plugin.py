@@ -1,7 +1,6 @@
 """ElasticQuota as a plugin. The rules of quotas are in `domain.quota`.
 
-Source:
-    scheduler-core spec, 10
+Source: scheduler-core spec, 10
 """
 
 from collections.abc import Mapping, Sequence

@@ -37,7 +37,6 @@ def quota_document(
     """Return the JSON object that the debug HTTP API shows for one quota. Amounts are canonical quantities.
 
     Args:
-        node: The quota.
         parent: Name of its parent; "" if it has none.
         runtime: Its runtime, in milli-cores for cpu, whole units otherwise.
         scaled_min: Its min in the same units, scaled down if all mins together exceed the amounts of the parent.
@@ -105,8 +104,7 @@ class QuotaReports:
     def status_of(self, name: str) -> QuotaStatusComputed:
         """Return the status of a quota, as it is published and written to the quota's object.
 
-        Source:
-            scheduler-core spec, 10.9
+        Source: scheduler-core spec, 10.9
         """
         node = self._books.forest.nodes[name]
         return QuotaStatusComputed(
@@ -196,8 +194,7 @@ class QuotaReports:
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
         """Return the JSON object that the debug HTTP API shows for a quota.
 
-        Source:
-            scheduler-core spec, 14
+        Source: scheduler-core spec, 14
         """
         node = self._books.forest.nodes[name]
         return quota_document(
@@ -221,25 +218,16 @@ STATUS: Final = "elastic_quota_status"
 
 
 class QuotaGauge(NamedTuple):
-    """One value of a quota metric with its labels.
+    """One value of a quota metric with its labels."""
 
-    Attributes:
-        metric: `SPEC` or `STATUS`.
-        name: Name of the quota.
-        tree: Id of its tree; "" for the default tree.
-        parent: Name of its parent; "" if it has none.
-        field: Which amount of the quota it is, such as "min" or "used".
-        value: The amount: cpu in milli-cores, every other resource in whole units.
-    """
-
-    metric: str
+    metric: str  # `SPEC` or `STATUS`
     name: str
     resource: str
-    tree: str
+    tree: str  # Id of its tree; "" for the default tree
     is_parent: bool
-    parent: str
-    field: str
-    value: int
+    parent: str  # Name of its parent; "" if it has none
+    field: str  # Which amount of the quota it is, such as "min" or "used"
+    value: int  # The amount: cpu in milli-cores, every other resource in whole units
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:

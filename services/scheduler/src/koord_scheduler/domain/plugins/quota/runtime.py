@@ -5,8 +5,7 @@ neither the order of events nor that of questions changes the result (tested). I
 unchanged, its runtimes stay. As long as a resource suffices for all claims, a changed claim changes only its own
 runtime.
 
-Source:
-    scheduler-core spec, 10.4; pitfalls 1, 4
+Source: scheduler-core spec, 10.4; pitfalls 1, 4
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -20,10 +19,8 @@ class Runtimes:
     """Computes the runtimes of quotas on demand, by dividing the resources of every parent among its children.
 
     Args:
-        accounting: The sums over pods.
         total_of: (root, resource) -> amount of the tree; None if the total of the tree does not contain the resource.
         keys_of: Root -> resources that are divided at the root: all resources in the max of any quota of the tree.
-        scales: Argument enableMinQuotaScale.
     """
 
     def __init__(
@@ -67,8 +64,7 @@ class Runtimes:
         The runtimes of the parent must be up to date. Without the argument `enableMinQuotaScale` the mins are not
         scaled.
 
-        Source:
-            scheduler-core spec, 10.4 A
+        Source: scheduler-core spec, 10.4 A
         """
         parent = node.parent
         if parent is None or not node.is_divided_to or not self._scales:
@@ -118,14 +114,7 @@ class Runtimes:
             self._divide(parent, resource, pool, children)
 
     def _divide(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> None:
-        """Divide a resource again.
-
-        Args:
-            parent: The quota whose resource is divided.
-            resource: The resource.
-            pool: State of its last division.
-            touched: Children whose claim in the pool is outdated.
-        """
+        """Divide a resource again."""
         known = self.resource_total(parent, resource)
         short_of = self._short_of(pool, known)
         if not pool.claims or short_of != pool.short_of:

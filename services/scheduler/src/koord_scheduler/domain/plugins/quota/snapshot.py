@@ -35,21 +35,13 @@ class SavedPod(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All recorded quotas, nodes and pods in a canonical order, from which sums and runtimes follow.
+    """All recorded quotas, nodes and pods in a canonical order, from which sums and runtimes follow."""
 
-    Attributes:
-        quotas: The quotas by name.
-        nodes: Node -> its allocatable.
-        kinds: What many pods have in common.
-        pods: The pods by uid.
-        over_since: Quota -> Unix seconds since which it has used more than its runtime.
-    """
-
-    quotas: list[QuotaSpec]
-    nodes: dict[str, dict[str, int]]
-    kinds: list[PodKind]
-    pods: list[SavedPod]
-    over_since: dict[str, float]
+    quotas: list[QuotaSpec]  # The quotas by name
+    nodes: dict[str, dict[str, int]]  # Node -> its allocatable
+    kinds: list[PodKind]  # What many pods have in common
+    pods: list[SavedPod]  # The pods by uid
+    over_since: dict[str, float]  # Quota -> Unix seconds since which it has used more than its runtime
 
 
 def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:

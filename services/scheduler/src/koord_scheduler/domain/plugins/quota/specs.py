@@ -25,25 +25,17 @@ DEFAULT_GRACE_SECONDS: Final = 30
 
 
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The properties of one pod that ElasticQuota reads.
-
-    Attributes:
-        quota_label: Name of the quota in the pod's label; "" if it has none.
-        requests: Milli-cores for cpu, whole units otherwise; never negative.
-        preemptible: Whether the pod may be evicted for others; False if its label forbids it.
-        start_time: Unix seconds; None if the pod has not started.
-        ignored_at: Unix seconds from which a pod that is being deleted no longer counts. None: it counts until it is
-            deleted.
-    """
+    """The properties of one pod that ElasticQuota reads."""
 
     uid: str
     namespace: str
     name: str
-    quota_label: str = ""
-    requests: Mapping[str, int] = {}
+    quota_label: str = ""  # Name of the quota in the pod's label; "" if it has none
+    requests: Mapping[str, int] = {}  # Milli-cores for cpu, whole units otherwise; never negative
     priority: int = 0
-    preemptible: bool = True
-    start_time: float | None = None
+    preemptible: bool = True  # Whether the pod may be evicted for others; False if its label forbids it
+    start_time: float | None = None  # Unix seconds; None if the pod has not started
+    # Unix seconds from which a pod that is being deleted no longer counts. None: it counts until it is deleted.
     ignored_at: float | None = None
 
 
@@ -51,16 +43,12 @@ def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: SchedulerG
     """Return the properties of a pod that ElasticQuota reads.
 
     Args:
-        uid: Uid of the pod.
-        pod: Its object.
         requests: Its requests as `pod_requests` returns them, overhead included.
-        gates: Feature gates.
 
     Raises:
         InvalidInput: A request is malformed; only with gate ElasticQuotaIgnorePodOverhead.
 
-    Source:
-        scheduler-core spec, 10.2, 10.3
+    Source: scheduler-core spec, 10.2, 10.3
     """
     metadata, spec = pod.metadata, pod.spec
     if spec.overhead and gates.elastic_quota_ignore_pod_overhead:
@@ -103,8 +91,7 @@ def _seconds(text: str) -> float | None:
 def built_in_quotas(args: ElasticQuotaArgs) -> tuple[QuotaSpec, ...]:
     """Return the quotas that exist without an ElasticQuota object: root, system and default.
 
-    Source:
-        scheduler-core spec, 10.1
+    Source: scheduler-core spec, 10.1
     """
     namespace = args.quota_group_namespace
     default, system = _amounts(args.default_quota_group_max), _amounts(args.system_quota_group_max)
@@ -170,7 +157,6 @@ class Membership:
 
         Args:
             label: The pod's quota label; "" if it has none.
-            namespace: The pod's namespace.
         """
         if self._disable_default:
             return label if label in self._specs else None

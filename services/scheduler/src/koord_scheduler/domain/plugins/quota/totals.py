@@ -1,7 +1,6 @@
 """The total of each tree: the allocatable of the nodes minus what other trees, the system and the default quota take.
 
-Source:
-    scheduler-core spec, 10.4 (total), 10.7
+Source: scheduler-core spec, 10.4 (total), 10.7
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,6 @@ class Totals:
         """Set the allocatable of a node. Return the resources whose sum may have changed.
 
         Args:
-            name: Name of the node.
             allocatable: Allocatable minus reserved amounts; None if the node was deleted.
         """
         before = self.nodes.pop(name, {})
@@ -47,8 +45,6 @@ class Totals:
         """Set the total that the object of a root quota states for its tree.
 
         Args:
-            quota: Name of the root quota.
-            tree: Id of its tree.
             total: The amounts, milli-cores for cpu, whole units otherwise; None if the quota was deleted.
             is_cut: Whether the same amounts are subtracted from the default tree.
 
@@ -74,7 +70,6 @@ class Totals:
 
         Args:
             tree: Id of the tree; "" for the default tree.
-            resource: The resource.
             taken: Amount that the system and default quotas use. It is subtracted from the default tree; the result may
                 be negative.
         """

@@ -1,7 +1,6 @@
 """Unusual settings of a quota that are not errors. They are reported once, when the quota is written.
 
-Source:
-    scheduler-core spec, 10.4, pitfall 2
+Source: scheduler-core spec, 10.4, pitfall 2
 """
 
 from collections.abc import Iterable

@@ -19,11 +19,7 @@ from koord_scheduler.domain.plugins.reservation.owners import Group
 
 
 class ReservationBook(Book):
-    """Passes facts to `ReservationBooks`.
-
-    Attributes:
-        fresh_owners: Groups of Reservations with new owner rules. The fold reads pods again for them and empties it.
-    """
+    """Passes facts to `ReservationBooks`."""
 
     name = "Reservation"
     plurals = frozenset({PLURAL})
@@ -37,6 +33,7 @@ class ReservationBook(Book):
             omits_node_labels=cluster.gates.omit_node_labels_for_reservation,
             skips_node=cluster.gates.skip_reservation_fits_node,
         )
+        # Groups of Reservations with new owner rules. The fold reads pods again for them and empties it.
         self.fresh_owners: list[Group] = []
         cluster.named_by.append(self.books.owners.named)
         cluster.accounting.allocations.append(self.books)

@@ -50,8 +50,6 @@ class Watchers:
         """Update `usable` on changes of these groups of Reservations from now on, as long as the class has pods.
 
         Args:
-            pod_class: The pod equivalence class.
-            groups: Ids of the groups.
             usable: The Reservations that pods of the class may use.
         """
         for group in groups:
@@ -62,7 +60,6 @@ class Watchers:
         """Update the Reservations of all classes that watch a group, after one of its Reservations changed.
 
         Args:
-            group: Id of the group.
             entry: The Reservation that changed.
             has_changed: As for `Usable.told`.
         """
@@ -83,20 +80,14 @@ MOST_POWER: Final = 23
 
 
 class SelectorQueries:
-    """The queries of pods with a `reservationSelector`.
-
-    Attributes:
-        hits: Queries with at least one indexed label.
-        misses: Queries without an indexed label.
-        nodes: Sum of the numbers of nodes that remained for hits.
-        by_power: Power p -> number of hits for which more than 2^(p-1) and at most 2^p nodes remained. Power 0 stands
-            for at most one node, and a power above `MOST_POWER` for all larger numbers.
-    """
+    """The queries of pods with a `reservationSelector`."""
 
     def __init__(self) -> None:
-        self.hits = 0
-        self.misses = 0
-        self.nodes = 0
+        self.hits = 0  # Queries with at least one indexed label
+        self.misses = 0  # Queries without an indexed label
+        self.nodes = 0  # Sum of the numbers of nodes that remained for hits
+        # Power p -> number of hits for which more than 2^(p-1) and at most 2^p nodes remained. Power 0 stands for at
+        # most one node, and a power above `MOST_POWER` for all larger numbers.
         self.by_power: Counter[int] = Counter()
 
     def count(self, indexed: Iterable[bool], nodes: int) -> None:
@@ -120,35 +111,24 @@ _NOTHING_LENT: Final = nullcontext()
 
 
 class ReservationBooks:
-    """All Reservations of the cluster, with their objects, their amounts on nodes, and the pods that use them.
-
-    Attributes:
-        entries: Uid -> Reservation. A Reservation without a known object is included while pods use it.
-        owners: Finds the Reservations that are for a pod.
-        version: Number that grows when a Reservation becomes available, or an available one itself changes.
-        skips_node: Whether the free amounts of the node are not compared if exactly one Reservation matches (a feature
-            gate).
-        may_preempt: Whether pods are evicted to make room for Reservations (argument `enablePreemption`).
-        due: Uids of Reservations whose status may have to be published again.
-        lenders: Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds
-            itself.
-        operating: Uids of the pods that act or acted as Reservations.
-        selector_queries: How often pods looked for Reservations by labels.
-        pre_allocations: Chooses the running pods whose place Reservations take.
-    """
+    """All Reservations of the cluster, with their objects, their amounts on nodes, and the pods that use them."""
 
     def __init__(
         self, nodes: NodeColumns, population: Population, *, omits_node_labels: bool = False, skips_node: bool = False
     ) -> None:
+        # Uid -> Reservation. A Reservation without a known object is included while pods use it.
         self.entries: dict[str, Entry] = {}
-        self.owners = OwnerIndex()
-        self.version = 0
-        self.due: dict[str, None] = {}
+        self.owners = OwnerIndex()  # Finds the Reservations that are for a pod
+        self.version = 0  # Number that grows when a Reservation becomes available, or an available one itself changes
+        self.due: dict[str, None] = {}  # Uids of Reservations whose status may have to be published again
+        # Name -> plugin whose resources Reservations hold besides amounts, such as CPUs. Each plugin adds itself.
         self.lenders: dict[str, Lender] = {}
-        self.operating: set[str] = set()
-        self.may_preempt = False
-        self.selector_queries = SelectorQueries()
+        self.operating: set[str] = set()  # Uids of the pods that act or acted as Reservations
+        self.may_preempt = False  # Whether pods are evicted to make room for Reservations (argument `enablePreemption`)
+        self.selector_queries = SelectorQueries()  # How often pods looked for Reservations by labels
+        # Whether the free amounts of the node are not compared if exactly one Reservation matches (a feature gate).
         self.skips_node = skips_node
+        # Chooses the running pods whose place Reservations take.
         self.pre_allocations = PreAllocations(nodes, population, self.lenders, self.operating, self.find)
         self._nodes = nodes
         self._omits_node_labels = omits_node_labels
@@ -179,8 +159,6 @@ class ReservationBooks:
 
         Args:
             reservation: The Reservation that it acts as.
-            pod_info: The pod as it counts on its node.
-            node: Name of its node.
             is_consumed: Whether its object says that a pod uses or used it.
 
         Returns:
@@ -243,8 +221,6 @@ class ReservationBooks:
         """Record that a Reservation has succeeded or failed. No-op if it is unknown.
 
         Args:
-            uid: Uid of the Reservation.
-            phase: "Succeeded" or "Failed".
             at: Unix seconds of its end.
         """
         entry = self.entries.get(uid)
@@ -267,7 +243,6 @@ class ReservationBooks:
         """Record that the log has placed a Reservation on a node.
 
         Args:
-            uid: Uid of the Reservation.
             node: Name of the node; "" if it no longer has one.
             at: Unix seconds of the placement.
         """
@@ -315,11 +290,7 @@ class ReservationBooks:
         self.due.update(dict.fromkeys(self._on_node.get(name, ())))
 
     def node_changed(self, row: int) -> None:
-        """Match the Reservations on a node again with pods, because the labels of the node may have changed.
-
-        Args:
-            row: Position of the node in the node columns.
-        """
+        """Match the Reservations on a node again with pods, because the labels of the node may have changed."""
         for entry in tuple(self._on_row.get(row, {}).values()):
             self._refresh(entry, has_changed=True)
 
@@ -420,12 +391,7 @@ class ReservationBooks:
         return usable.by_row if usable.lenders or not usable.wish.ignores else NO_ROWS
 
     def nominated(self, pod_class: PodClass, row: int) -> Entry | None:
-        """Return the Reservation that a pod of the class would use on a node; None if it would use none.
-
-        Args:
-            pod_class: Class of the pod.
-            row: Position of the node.
-        """
+        """Return the Reservation that a pod of the class would use on a node; None if it would use none."""
         usable = self.usable(pod_class)
         return None if usable is None else usable.nominated(row)
 
@@ -433,10 +399,6 @@ class ReservationBooks:
         """Return a context in which the Reservation that a pod would use on a node counts as free for the pod.
 
         Its value is the Reservation; None: the pod would use none. See `Usable.lent` and `PreAllocations.lent`.
-
-        Args:
-            pod_class: Class of the pod.
-            row: Position of the node.
         """
         usable = self.usable(pod_class)
         if usable is not None:

@@ -43,9 +43,6 @@ class ReservationController:
     Requests the deletion of ended ones.
 
     Args:
-        nodes: The node columns.
-        books: All Reservations.
-        args: Arguments of the plugin.
         frees_owners: Gate CleanExpiredReservationAllocated: whether owners of a deleted Reservation stop using it.
     """
 

@@ -21,17 +21,11 @@ NOWHERE: Final = -1
 
 
 class OwnerUse(NamedTuple):
-    """Amounts that one pod, an owner, uses of a Reservation.
+    """Amounts that one pod, an owner, uses of a Reservation."""
 
-    Attributes:
-        row: Position of the pod's node in the node columns.
-        requests: Resource -> amount that the pod requests.
-        amounts: Resource -> the part of this amount that comes from the Reservation.
-    """
-
-    row: int
-    requests: Mapping[str, int]
-    amounts: Mapping[str, int]
+    row: int  # Position of the pod's node in the node columns
+    requests: Mapping[str, int]  # Resource -> amount that the pod requests
+    amounts: Mapping[str, int]  # Resource -> the part of this amount that comes from the Reservation
 
 
 def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
@@ -39,22 +33,13 @@ def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
 
     If another scheduler bound the pod, its annotations do not contain these amounts. Then they are all its requests,
     limited later to what the Reservation holds (see `Entry.changed`).
-
-    Args:
-        row: Position of the pod's node in the node columns.
-        pod_info: The pod as it counts on its node.
-        used: The Reservation in its allocation.
     """
     requests = pod_info.demand.requests
     return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.amounts)
 
 
 class KnownReservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The fields of an `Entry` that follow neither from its object nor from the ledgers, for snapshots.
-
-    Attributes:
-        is_pod: Whether it is a pod that acts as a Reservation.
-    """
+    """The fields of an `Entry` that follow neither from its object nor from the ledgers, for snapshots."""
 
     uid: str
     name: str
@@ -63,53 +48,35 @@ class KnownReservation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
     is_consumed: bool = False
     node: str = ""
     said: str = ""
-    is_pod: bool = False
+    is_pod: bool = False  # Whether it is a pod that acts as a Reservation
     is_collected: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One Reservation: its object, its node, the resources that it holds there, and the pods that use it (its owners).
-
-    Attributes:
-        uid: Uid of the Reservation.
-        name: Name of the Reservation.
-        document: The object; None if it is not known or was deleted.
-        terms: Rules of the object about the use of the Reservation; None if `document` is None.
-        limits: When the Reservation expires; None if `document` is None.
-        group: The Reservations that are for the same pods; None if the owner rules are invalid.
-        row: Position of the node on which the Reservation holds resources; NOWHERE if it has no node.
-        allocatable: Resource -> amount that the Reservation holds there.
-        owners: Uid -> use, for the pods that use the Reservation.
-        covered: Resource -> amount of the Reservation that its owners use; the node columns count it with the owners.
-        is_consumed: Whether the Reservation may be used only once and a pod in the log uses or used it.
-        phase: "Succeeded" or "Failed"; "" while it is neither.
-        ended_at: Unix seconds of its end; 0 while it has not ended.
-        is_collected: Whether the log contains the request to delete its object.
-        node: Name of the node on which the log placed it; "" for none.
-        placed_at: Unix seconds of its placement.
-        said: Reason why no node was found, as last published.
-        to_say: Reason why no node was found, still to be published; "" if there is nothing to publish.
-    """
+    """One Reservation: its object, its node, what it holds there, and the pods that use it (its owners)."""
 
     uid: str
     name: str
-    document: Reservation | None = None
-    terms: Terms | None = None
-    limits: Limits | None = None
-    group: Group | None = None
-    row: int = NOWHERE
+    document: Reservation | None = None  # The object; None if it is not known or was deleted
+    terms: Terms | None = None  # Rules of the object about the use of the Reservation; None if `document` is None
+    limits: Limits | None = None  # When the Reservation expires; None if `document` is None
+    group: Group | None = None  # The Reservations that are for the same pods; None if the owner rules are invalid
+    row: int = NOWHERE  # Position of the node on which the Reservation holds resources; NOWHERE if it has no node
+    # Resource -> amount that the Reservation holds there.
     allocatable: Mapping[str, int] = field(default_factory=dict[str, int])
+    # Uid -> use, for the pods that use the Reservation.
     owners: dict[str, OwnerUse] = field(default_factory=dict[str, OwnerUse])
+    # Resource -> amount of the Reservation that its owners use; the node columns count it with the owners.
     covered: dict[str, int] = field(default_factory=dict[str, int])
-    is_consumed: bool = False
-    phase: str = ""
-    ended_at: float = 0.0
-    is_collected: bool = False
-    node: str = ""
-    placed_at: float = 0.0
-    said: str = ""
-    to_say: str = ""
+    is_consumed: bool = False  # Whether the Reservation may be used only once and a pod in the log uses or used it
+    phase: str = ""  # "Succeeded" or "Failed"; "" while it is neither
+    ended_at: float = 0.0  # Unix seconds of its end; 0 while it has not ended
+    is_collected: bool = False  # Whether the log contains the request to delete its object
+    node: str = ""  # Name of the node on which the log placed it; "" for none
+    placed_at: float = 0.0  # Unix seconds of its placement
+    said: str = ""  # Reason why no node was found, as last published
+    to_say: str = ""  # Reason why no node was found, still to be published; "" if there is nothing to publish
     _held: Held | None = None
 
     def is_available(self) -> bool:
@@ -170,7 +137,6 @@ def change_of(nodes: NodeColumns, before: Mapping[str, int], after: Mapping[str,
     """Return the change of a node's requested amounts if owners use `after` instead of `before` of a Reservation.
 
     Args:
-        nodes: The node columns.
         before: Resource -> amount of the Reservation that its owners used.
         after: Resource -> amount of the Reservation that its owners use now.
     """

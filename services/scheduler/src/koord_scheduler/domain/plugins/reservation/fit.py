@@ -25,20 +25,14 @@ class Held:
     """The resources that a Reservation holds on its node, and how much of them its owners use.
 
     Amounts are in milli-cores for CPU, in bytes or whole units otherwise.
-
-    Attributes:
-        terms: Rules of the object about the use of the Reservation.
-        allocatable: Resource -> amount that the Reservation holds.
-        allocated: Sum of its owners' requests, for the resources that it holds.
-        owners: Number of its owners.
-        preemptible: Amounts that owners give back if preemption evicts them on trial; the resource `pods` is their
-            number.
     """
 
-    terms: Terms
-    allocatable: Mapping[str, int]
+    terms: Terms  # Rules of the object about the use of the Reservation
+    allocatable: Mapping[str, int]  # Resource -> amount that the Reservation holds
+    # Sum of its owners' requests, for the resources that it holds.
     allocated: Mapping[str, int] = field(default_factory=dict[str, int])
-    owners: int = 0
+    owners: int = 0  # Number of its owners
+    # Amounts that owners give back if preemption evicts them on trial; the resource `pods` is their number.
     preemptible: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def remained(self) -> dict[str, int]:
@@ -64,22 +58,17 @@ class NodeRoom:
     """The free amounts of a node.
 
     The unused amounts of Reservations, even of those that the pod may use, count as taken.
-
-    Attributes:
-        free: Allocatable minus what pods and Reservations hold; amounts of a Reservation that an owner uses count
-            once.
-        pods: How many further pods the node takes if these Reservations do not count as pods.
     """
 
+    # Allocatable minus what pods and Reservations hold; amounts of a Reservation that an owner uses count once.
     free: Mapping[str, int]
-    pods: int
+    pods: int  # How many further pods the node takes if these Reservations do not count as pods
 
 
 def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int]) -> list[str]:
     """Return the resources of which the node has too little for a pod; `pods` if the node takes no further pod.
 
     Args:
-        room: The free amounts of the node.
         requests: Resource -> amount that the pod requests; amounts of 0 are ignored.
         more: Further mappings resource -> amount that the pod may use besides the free amounts of the node. All are
             added up, except `pods` of the first one, which is that of a Reservation.
@@ -97,7 +86,6 @@ def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amoun
     Empty if it suffices.
 
     Args:
-        held: The Reservation.
         requests: Resource -> amount that the pod requests.
         tells_amounts: Whether the phrases contain the amounts.
     """
@@ -124,8 +112,6 @@ def fits_with(
     """Return whether a pod fits on a node if it uses one of the node's Reservations, `held`.
 
     Args:
-        room: The free amounts of the node.
-        held: The Reservation.
         requests: Resource -> amount that the pod requests.
         preemptible: Resource -> amount that pods which are removed on trial return to the node.
     """
@@ -152,7 +138,6 @@ def refusals(
     resource which it requests.
 
     Args:
-        room: The free amounts of the node.
         matched: The Reservations on the node that the pod may use, in the order in which they are tried.
         requests: Resource -> amount that the pod requests.
         has_affinity: Whether the pod must use a Reservation.

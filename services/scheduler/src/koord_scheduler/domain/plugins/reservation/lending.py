@@ -21,31 +21,19 @@ class Lender(Protocol):
         """Count the resources of a Reservation that no owner uses as free inside the context, for one of its owners.
 
         Args:
-            row: Position of the node.
-            uid: Uid of the Reservation.
             limits: Resources that the owner may take only from the Reservation. None for a pod that ignores
                 Reservations: it is not an owner, and does not prefer what the Reservation holds.
         """
         ...
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """Return a score for the plugin's resources in a Reservation, at least 0; 0 if the plugin gives no score.
-
-        Args:
-            pod_class: Class of the pods.
-            row: Position of the node.
-            uid: Uid of the Reservation.
-        """
+        """Return a score for the plugin's resources in a Reservation, at least 0; 0 if the plugin gives no score."""
         ...
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
         """Return why the plugin refuses the node for pods of a class, with lent resources as free.
 
         Empty if it accepts it.
-
-        Args:
-            pod_class: Class of the pods.
-            row: Position of the node.
         """
         ...
 
@@ -55,9 +43,6 @@ def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[st
     """Count the resources of a Reservation that no owner uses as free inside the context, for all these plugins.
 
     Args:
-        lenders: The plugins.
-        row: Position of the node.
-        uid: Uid of the Reservation.
         limits: Resources that the owner may take only from the Reservation; None for a pod that ignores Reservations.
     """
     with ExitStack() as stack:

@@ -21,17 +21,11 @@ _LATEST: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Lifetime of a Reservation; times are Unix seconds.
+    """Lifetime of a Reservation; times are Unix seconds."""
 
-    Attributes:
-        created: Time of its creation.
-        ttl: Largest age in seconds (`spec.ttl`); 0: it never expires; None: no limit by age.
-        expires: Time at which it expires (`spec.expires`); None: no such limit.
-    """
-
-    created: float
-    ttl: float | None = None
-    expires: float | None = None
+    created: float  # Time of its creation
+    ttl: float | None = None  # Largest age in seconds (`spec.ttl`); 0: it never expires; None: no limit by age
+    expires: float | None = None  # Time at which it expires (`spec.expires`); None: no such limit
 
     def is_over(self, now: float) -> bool:
         """Return whether the Reservation has expired at `now` (Unix seconds): its end lies before `now`.
@@ -79,19 +73,12 @@ def limits_of(reservation: Reservation) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class OwnerPod:
-    """A pod that is not terminated and names a Reservation in its annotation `reservation-allocated`.
+    """A pod that is not terminated and names a Reservation in its annotation `reservation-allocated`."""
 
-    Attributes:
-        owner: The pod as an entry of `status.currentOwners`.
-        node: Name of the pod's node.
-        reservation_uid: Uid of the Reservation that the pod uses.
-        requests: Resource -> amount that the pod requests.
-    """
-
-    owner: statuses.ReservationOwner
-    node: str
-    reservation_uid: str
-    requests: Mapping[str, int]
+    owner: statuses.ReservationOwner  # The pod as an entry of `status.currentOwners`
+    node: str  # Name of the pod's node
+    reservation_uid: str  # Uid of the Reservation that the pod uses
+    requests: Mapping[str, int]  # Resource -> amount that the pod requests
 
 
 def bind(
@@ -100,8 +87,6 @@ def bind(
     """Return the status of a Reservation after it got its node.
 
     Args:
-        status: The status before.
-        node: Name of the node.
         allocatable: Resource -> quantity that the Reservation holds there.
         now: RFC 3339 time.
 
@@ -129,9 +114,6 @@ def synced(
     has an owner. 0 seconds: check again only after another event.
 
     Args:
-        status: The status before.
-        uid: Uid of the Reservation.
-        limits: When it expires.
         now: RFC 3339 time.
         is_once: Whether it may be used only once.
         has_node: Returns whether a node exists.
@@ -163,7 +145,6 @@ def is_garbage(status: statuses.ReservationStatus, now: float, keep: float, has_
     for another reason is kept.
 
     Args:
-        status: Status of the Reservation.
         now: Unix seconds.
         keep: Seconds for which the object is kept after the end of the Reservation.
         has_node: Returns whether a node exists.

@@ -46,30 +46,19 @@ class Match(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Rules in the object of a Reservation: which pods may use it, and how.
-
-    Attributes:
-        name: Name of the Reservation.
-        labels: Its labels, for the reservation affinity of pods.
-        owners: Owner rules, which select the pods that may use it; None if a selector is invalid.
-        is_once: Whether only one pod may use it.
-        policy: Allocate policy: "", "Aligned" or "Restricted".
-        is_closed: Whether it takes no new owners, because it is unschedulable or being deleted.
-        taints: Taints that pods must tolerate.
-        order: Value of the label `scheduling.koordinator.sh/reservation-order`; None if absent, zero or not a number.
-        inner: Resource -> amount of the Reservation that owners may not use.
-        restricted: Resources to which policy Restricted is limited; an empty set stands for all that it holds.
-    """
+    """Rules in the object of a Reservation: which pods may use it, and how."""
 
     name: str
-    labels: Mapping[str, str]
-    owners: Owners | None
-    is_once: bool = True
-    policy: str = ""
-    is_closed: bool = False
-    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str]  # Its labels, for the reservation affinity of pods
+    owners: Owners | None  # Owner rules, which select the pods that may use it; None if a selector is invalid
+    is_once: bool = True  # Whether only one pod may use it
+    policy: str = ""  # Allocate policy: "", "Aligned" or "Restricted"
+    is_closed: bool = False  # Whether it takes no new owners, because it is unschedulable or being deleted
+    taints: tuple[Taint, ...] = ()  # Taints that pods must tolerate
+    # Value of the label `scheduling.koordinator.sh/reservation-order`; None if absent, zero or not a number.
     order: int | None = None
-    inner: Mapping[str, int]
+    inner: Mapping[str, int]  # Resource -> amount of the Reservation that owners may not use
+    # Resources to which policy Restricted is limited; an empty set stands for all that it holds.
     restricted: frozenset[str] = frozenset()
 
 
@@ -101,16 +90,12 @@ def order_of(labels: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Wishes of one pod about Reservations, from its labels and annotations.
+    """Wishes of one pod about Reservations, from its labels and annotations."""
 
-    Attributes:
-        ignores: Whether the pod uses free room of Reservations without becoming an owner.
-        affinity: The Reservations of which the pod must use one; None if it need not use any.
-        exact: Names of resources of which the pod must request exactly as much as the Reservation holds.
-    """
-
-    ignores: bool = False
+    ignores: bool = False  # Whether the pod uses free room of Reservations without becoming an owner
+    # The Reservations of which the pod must use one; None if it need not use any.
     affinity: ReservationAffinity | None = None
+    # Names of resources of which the pod must request exactly as much as the Reservation holds.
     exact: tuple[str, ...] = ()
 
 
@@ -143,8 +128,6 @@ def match(
     Without a reservation affinity, taints of the Reservation are not compared.
 
     Args:
-        wish: Wishes in the pod's labels and annotations.
-        terms: Rules of the Reservation's object.
         is_owner: Whether an owner rule of the Reservation matches the pod.
         requests: Resource -> amount that the pod requests, in milli-cores and whole units.
         allocatable: What the Reservation holds, in the same units.

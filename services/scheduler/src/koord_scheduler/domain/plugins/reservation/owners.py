@@ -22,16 +22,11 @@ class OwnerRule:
     """One entry of `spec.owners` of a Reservation. A pod must match all of its parts that are present.
 
     A rule without parts matches every pod.
-
-    Attributes:
-        object: Name, uid and namespace of a pod; None if absent.
-        controller: Owner reference that a pod must have; None if absent.
-        selector: Label selector; None if absent.
     """
 
-    object: OwnerObject | None
-    controller: OwnerController | None
-    selector: Selector | None
+    object: OwnerObject | None  # Name, uid and namespace of a pod; None if absent
+    controller: OwnerController | None  # Owner reference that a pod must have; None if absent
+    selector: Selector | None  # Label selector; None if absent
 
     def matches(self, pod: Pod) -> bool:
         """Return whether all present parts of the rule match the pod."""
@@ -44,17 +39,11 @@ class OwnerRule:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The owner rules of a Reservation, in a form that is fast to match with pods.
+    """The owner rules of a Reservation, in a form that is fast to match with pods."""
 
-    Attributes:
-        key: Equal for Reservations with equal rules.
-        reads_names: Whether a rule names a pod by name or uid.
-        rules: The rules. A pod must match one of them.
-    """
-
-    key: bytes
-    reads_names: bool
-    rules: tuple[OwnerRule, ...]
+    key: bytes  # Equal for Reservations with equal rules
+    reads_names: bool  # Whether a rule names a pod by name or uid
+    rules: tuple[OwnerRule, ...]  # The rules. A pod must match one of them.
 
     def match(self, pod: Pod) -> bool:
         """Return whether any of the owner rules matches the pod."""
@@ -119,17 +108,11 @@ Key = tuple[str, ...]
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The Reservations with equal owner rules. They are thus for the same pods.
+    """The Reservations with equal owner rules. They are thus for the same pods."""
 
-    Attributes:
-        id: Number of the group.
-        owners: The owner rules.
-        members: Uids of the Reservations.
-    """
-
-    id: int
-    owners: Owners
-    members: set[str] = field(default_factory=set[str])
+    id: int  # Number of the group
+    owners: Owners  # The owner rules
+    members: set[str] = field(default_factory=set[str])  # Uids of the Reservations
 
 
 class OwnerIndex:

@@ -42,15 +42,10 @@ _ANYWHERE: Final = Selector()
 
 
 class Adopted(NamedTuple):
-    """A running pod that becomes an owner of a Reservation.
+    """A running pod that becomes an owner of a Reservation."""
 
-    Attributes:
-        pod_info: The pod as it counts on the node.
-        use: The Reservation and the amounts that the pod takes from it.
-    """
-
-    pod_info: PodInfo
-    use: ReservationUse
+    pod_info: PodInfo  # The pod as it counts on the node
+    use: ReservationUse  # The Reservation and the amounts that the pod takes from it
 
     def as_owner(self) -> PodInfo:
         """Return the pod as it counts on the node once it is an owner."""
@@ -63,10 +58,6 @@ def is_within(of_pod: Allocation, of_reservation: Allocation) -> bool:
 
     CPUs are compared only if the Reservation holds CPUs, devices only if it holds devices.
 
-    Args:
-        of_pod: Allocation of the pod.
-        of_reservation: Allocation of the Reservation.
-
     Source: scheduler-fine-grained spec, 3.9 (pre-allocation).
     """
     if of_reservation.cpuset and not of_pod.cpus <= of_reservation.cpus:
@@ -76,30 +67,20 @@ def is_within(of_pod: Allocation, of_reservation: Allocation) -> bool:
 
 
 class Selection(NamedTuple):
-    """The pods of a node whose place a Reservation takes.
+    """The pods of a node whose place a Reservation takes."""
 
-    Attributes:
-        pods: The pods; empty if no candidate helps, or if the Reservation fits without them and need not take a place.
-        has_candidates: Whether any pod of the node may become an owner of the Reservation.
-    """
-
+    # The pods; empty if no candidate helps, or if the Reservation fits without them and need not take a place.
     pods: tuple[Adopted, ...] = ()
-    has_candidates: bool = False
+    has_candidates: bool = False  # Whether any pod of the node may become an owner of the Reservation
 
 
 class PreAllocations:
     """Chooses the running pods whose place Reservations take.
 
     Args:
-        nodes: The node columns.
-        population: Numbers of pods on nodes by their labels.
         lenders: Name -> plugin whose resources (CPUs, devices) Reservations may hold.
         operating: Uids of pods that act as Reservations themselves. They keep their place.
         find: Takes a name, and returns the Reservation with this name.
-
-    Attributes:
-        config: The argument `preAllocationConfig`.
-        pods_on: Takes the name of a node, and returns the pods that count there.
     """
 
     def __init__(
@@ -110,8 +91,9 @@ class PreAllocations:
         operating: Container[str],
         find: Callable[[str], Entry | None],
     ) -> None:
+        # Takes the name of a node, and returns the pods that count there.
         self.pods_on: Callable[[str], Sequence[PodInfo]] = lambda _: ()
-        self.config = PreAllocationConfig()
+        self.config = PreAllocationConfig()  # The argument `preAllocationConfig`
         self._nodes = nodes
         self._population = population
         self._lenders = lenders
@@ -124,9 +106,6 @@ class PreAllocations:
         """Return the amounts of the running pods whose place a Reservation may take on each node.
 
         None if it has no `preAllocation`, its policy is not Restricted, or its object is unknown.
-
-        Args:
-            pod_class: Class of the reserve pod.
         """
         wish = pod_class.aspects.get(ASPECT)
         pre = wish.pre if isinstance(wish, PodWish) else None
@@ -143,10 +122,6 @@ class PreAllocations:
     @contextmanager
     def lent(self, pod_class: PodClass, row: int) -> Generator[tuple[Lender, ...]]:
         """Count what some pods hold as free inside this context: the pods whose place a Reservation takes on the node.
-
-        Args:
-            pod_class: Class of the reserve pod.
-            row: Position of the node.
 
         Yields:
             The plugins whose resources the Reservation requests; none if it takes no pod's place on the node.
@@ -170,7 +145,6 @@ class PreAllocations:
         """Record which pods become owners with the placement of a Reservation, until `take_adopted`.
 
         Args:
-            uid: Uid of the Reservation.
             pods: The pods; empty for none.
         """
         self._adopted.pop(uid, None)
@@ -207,11 +181,7 @@ class PreAllocations:
         argument `preferNoPreAllocatedPods` is set and the Reservation does not require to take a place.
 
         Args:
-            pre: Rules of the Reservation about such pods.
-            uid: Uid of the Reservation.
-            terms: Rules of its object about its use.
             requests: Resource -> amount that the Reservation reserves.
-            row: Position of the node.
         """
         candidates = self._candidates(pre, terms, requests, row)
         if not candidates:
@@ -306,7 +276,6 @@ class SelectedAmounts(Mapping[int, Mapping[int, int]]):
     """Node position -> resource column -> amount of the pods whose place a Reservation takes there, computed on demand.
 
     Args:
-        nodes: The node columns.
         counters: Counters of the pods that may become owners.
         selection: Returns the selection for the node at a position.
     """

@@ -56,21 +56,13 @@ _GIBIBYTE: Final = 1 << 30
 
 
 class ResourceGauge(NamedTuple):
-    """One value of the metrics about a Reservation's resources.
+    """One value of the metrics about a Reservation's resources."""
 
-    Attributes:
-        type: "allocatable", "allocated" or "utilization".
-        name: Name of the Reservation.
-        resource: Name of the resource.
-        unit: "core" for cpu, "Gi" for memory, "ratio" for a utilization, else "".
-        value: The amount in this unit.
-    """
-
-    type: str
+    type: str  # "allocatable", "allocated" or "utilization"
     name: str
     resource: str
-    unit: str
-    value: float
+    unit: str  # "core" for cpu, "Gi" for memory, "ratio" for a utilization, else ""
+    value: float  # The amount in this unit
 
 
 def phase_of(entry: Entry) -> str:

@@ -30,7 +30,6 @@ class Rests(Generic[T]):
         """Record the CPUs or devices that a pod or a Reservation holds from now on.
 
         Args:
-            uid: Uid of the holder.
             reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; "" for none. The
                 holder may be a pod with operating mode `Reservation`, which acts as one.
             held: CPUs or devices that the holder has.
@@ -48,7 +47,6 @@ class Rests(Generic[T]):
         """Record that a pod or Reservation left the node.
 
         Args:
-            uid: Uid of the holder.
             reservation: Uid of the Reservation that the holder used; its own uid if it is a Reservation; else "".
 
         Returns:

@@ -28,7 +28,6 @@ def raw_score(usable: Usable, row: int) -> int:
 
     Args:
         usable: The Reservations that the pods may use.
-        row: Position of the node.
     """
     plain = usable.plain_score(row)
     if plain is not None:
@@ -52,7 +51,6 @@ def score_of_selection(selected: SelectedAmounts, row: int) -> int:
 
     Args:
         selected: The pods whose place it would take, by node. They become its owners.
-        row: Position of the node.
     """
     return _MOST // (1 + len(selected.selection(row).pods)) if row in selected else _MOST
 

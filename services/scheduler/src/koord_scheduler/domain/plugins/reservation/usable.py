@@ -34,8 +34,6 @@ def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int
 
     Args:
         requests: Resource -> amount that the pod requests, in milli-cores and whole units.
-        allocatable: What the Reservation holds.
-        allocated: What its owners request.
     """
     parts = [
         MOST * used // capacity if used <= capacity else 0
@@ -79,17 +77,11 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class _Unused(NamedTuple):
-    """What follows from the amounts of a Reservation that nobody has taken from.
+    """What follows from the amounts of a Reservation that nobody has taken from."""
 
-    Attributes:
-        allocatable: The amounts that it holds.
-        restored: Resource column -> the same amounts.
-        score: Its score for the pods.
-    """
-
-    allocatable: Mapping[str, int]
-    restored: dict[int, int]
-    score: int
+    allocatable: Mapping[str, int]  # The amounts that it holds
+    restored: dict[int, int]  # Resource column -> the same amounts
+    score: int  # Its score for the pods
 
 
 class Usable:
@@ -98,18 +90,8 @@ class Usable:
     Args:
         wish: The properties of the pods that concern Reservations.
         pod_class: The class. The object does not keep it alive.
-        nodes: The node columns.
-        lenders: All plugins whose resources Reservations may hold.
         omits_node_labels: Whether reservation affinities are compared with the labels of Reservations alone, without
             those of their nodes.
-
-    Attributes:
-        wish: Wishes about Reservations in the pods' labels and annotations.
-        problem: Why their annotations are invalid; "" if they are valid.
-        by_row: Node position -> uid -> Reservation that the pods may use.
-        restored: Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
-        results: Uid of an available Reservation -> whether the pods may use it, or which rule forbids it.
-        lenders: Plugins whose resources the pods request and Reservations may hold, such as CPUs and devices.
     """
 
     def __init__(
@@ -121,8 +103,8 @@ class Usable:
         *,
         omits_node_labels: bool,
     ) -> None:
-        self.problem = ""
-        self.wish = Wish(ignores=wish.ignores)
+        self.problem = ""  # Why their annotations are invalid; "" if they are valid
+        self.wish = Wish(ignores=wish.ignores)  # Wishes about Reservations in the pods' labels and annotations
         try:
             self.wish = Wish(
                 wish.ignores,
@@ -131,10 +113,13 @@ class Usable:
             )
         except InvalidInput as error:
             self.problem = error.sentence()
-        self.by_row: dict[int, dict[str, Entry]] = {}
+        self.by_row: dict[int, dict[str, Entry]] = {}  # Node position -> uid -> Reservation that the pods may use
+        # Node position -> resource column -> unused amount of these Reservations. Filters count it as free.
         self.restored: dict[int, dict[int, int]] = {}
+        # Uid of an available Reservation -> whether the pods may use it, or which rule forbids it.
         self.results: dict[str, Match] = {}
         self.requests = pod_class.requests
+        # Plugins whose resources the pods request and Reservations may hold, such as CPUs and devices.
         self.lenders = tuple(lender for lender in lenders if lender.may_refuse(pod_class))
         self._pod_class = ref(pod_class)
         self._wanted = [(name, nodes.column_of(name), amount) for name, amount in self.requests.items() if amount > 0]
@@ -152,7 +137,6 @@ class Usable:
         """Update the attributes after a change of one Reservation or of its owners.
 
         Args:
-            entry: The Reservation.
             has_changed: Whether its object, its amounts or its node changed. False if only its owners changed.
         """
         uid = entry.uid
@@ -262,11 +246,7 @@ class Usable:
         return best
 
     def room(self, row: int) -> NodeRoom:
-        """Return the free amounts of a node, while the unused amounts of these Reservations count as taken.
-
-        Args:
-            row: Position of the node.
-        """
+        """Return the free amounts of a node, while the unused amounts of these Reservations count as taken."""
         nodes = self._nodes
         return NodeRoom(
             free={name: nodes.free_of(name, row) for name in self.requests},
@@ -332,11 +312,7 @@ class Usable:
         return plain if len(plain) < 2 else sorted(plain, key=lambda each: each.name)
 
     def nominated(self, row: int) -> Entry | None:
-        """Return the Reservation that a pod of the class would use on a node; None if it would use none.
-
-        Args:
-            row: Position of the node.
-        """
+        """Return the Reservation that a pod of the class would use on a node; None if it would use none."""
         candidates = self.fitting(row)
         if len(candidates) < 2:
             return candidates[0] if candidates else None
@@ -362,7 +338,6 @@ class Usable:
         """Count the unused resources of a Reservation as free for a pod of the class inside this context.
 
         Args:
-            row: Position of its node.
             entry: The Reservation, or None if the pod uses none. With None, the unused resources of all Reservations on
                 the node count as free if the pod ignores Reservations; otherwise nothing changes.
 
@@ -391,10 +366,6 @@ class Usable:
         """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses a Reservation there.
 
         Empty if they suffice.
-
-        Args:
-            row: Position of the node.
-            entry: The Reservation.
         """
         if not self.lenders:
             return ()
@@ -406,9 +377,6 @@ class Usable:
         """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation.
 
         Empty if they suffice.
-
-        Args:
-            row: Position of the node.
         """
         pod_class = self._pod_class()
         return () if pod_class is None else refused_by(self.lenders, pod_class, row)

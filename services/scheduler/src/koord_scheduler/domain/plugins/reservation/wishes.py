@@ -21,23 +21,14 @@ CONCERNING: Final = (keys.RESERVATION_AFFINITY, keys.EXACT_MATCH_RESERVATION)
 
 @dataclass(frozen=True, slots=True)
 class PreAllocating:
-    """Rules of a Reservation with `preAllocation` about the running pods whose place it takes.
-
-    Attributes:
-        name: Name of the Reservation.
-        owners: Its owner rules as bytes. Reservations with different rules are different classes of pods.
-        is_restricted: Whether its policy is Restricted.
-        in_cluster_mode: Whether a label chooses the pods, and not its owner rules.
-        takes_many: Whether it may take the place of several pods.
-        is_required: Whether it must not be placed without taking the place of a pod.
-    """
+    """Rules of a Reservation with `preAllocation` about the running pods whose place it takes."""
 
     name: str
-    owners: bytes
-    is_restricted: bool
-    in_cluster_mode: bool
-    takes_many: bool
-    is_required: bool
+    owners: bytes  # Its owner rules as bytes. Reservations with different rules are different classes of pods.
+    is_restricted: bool  # Whether its policy is Restricted
+    in_cluster_mode: bool  # Whether a label chooses the pods, and not its owner rules
+    takes_many: bool  # Whether it may take the place of several pods
+    is_required: bool  # Whether it must not be placed without taking the place of a pod
 
 
 def pre_allocating(reservation: Reservation, terms: Terms) -> PreAllocating | None:
@@ -57,27 +48,17 @@ def pre_allocating(reservation: Reservation, terms: Terms) -> PreAllocating | No
 
 @dataclass(frozen=True, slots=True)
 class PodWish:
-    """The properties of a pod that concern Reservations. Pods with equal values share cached results.
+    """The properties of a pod that concern Reservations. Pods with equal values share cached results."""
 
-    Attributes:
-        groups: Ids of the groups of Reservations that are for the pod.
-        ignores: Whether the pod uses free room of Reservations without becoming an owner.
-        affinity: Text of the annotation `scheduling.koordinator.sh/reservation-affinity`.
-        exact: Text of the annotation `scheduling.koordinator.sh/exact-match-reservation`.
-        is_reserve: Whether the pod is a reserve pod: it stands for a Reservation itself.
-        node: Node that the template of the Reservation names; "": any.
-        policy: Allocate policy of the Reservation, if the pod is a reserve pod.
-        pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes; None if it
-            takes no pod's place.
-    """
-
-    groups: tuple[int, ...] = ()
-    ignores: bool = False
-    affinity: str = ""
-    exact: str = ""
-    is_reserve: bool = False
-    node: str = ""
-    policy: str = ""
+    groups: tuple[int, ...] = ()  # Ids of the groups of Reservations that are for the pod
+    ignores: bool = False  # Whether the pod uses free room of Reservations without becoming an owner
+    affinity: str = ""  # Text of the annotation `scheduling.koordinator.sh/reservation-affinity`
+    exact: str = ""  # Text of the annotation `scheduling.koordinator.sh/exact-match-reservation`
+    is_reserve: bool = False  # Whether the pod is a reserve pod: it stands for a Reservation itself
+    node: str = ""  # Node that the template of the Reservation names; "": any
+    policy: str = ""  # Allocate policy of the Reservation, if the pod is a reserve pod
+    # If the pod is a reserve pod, the rules about running pods whose place the Reservation takes; None if it takes no
+    # pod's place.
     pre: PreAllocating | None = None
 
 
@@ -85,7 +66,6 @@ def pod_wish(pod: Pod, groups: tuple[int, ...], pre: PreAllocating | None = None
     """Return the properties of a pod that concern Reservations; None if no Reservation concerns the pod.
 
     Args:
-        pod: The pod.
         groups: Ids of the groups of Reservations that are for the pod.
         pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes.
     """

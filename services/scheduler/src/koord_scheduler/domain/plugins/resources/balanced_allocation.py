@@ -1,7 +1,6 @@
 """NodeResourcesBalancedAllocation: prefers nodes whose resources would be used evenly.
 
-Source:
-    scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+Source: scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
 """
 
 from weakref import WeakKeyDictionary

@@ -1,7 +1,6 @@
 """DynamicResources: rejects pods with resource claims, which this scheduler cannot allocate.
 
-Source:
-    scheduler-core spec, 5.9
+Source: scheduler-core spec, 5.9
 """
 
 from koordcore.protocol.objects import Pod

@@ -2,8 +2,7 @@
 
 The number of pods is one more resource, of which every pod takes one. Batch resources are treated like other resources.
 
-Source:
-    scheduler-core spec, 5.2 and 5.3
+Source: scheduler-core spec, 5.2 and 5.3
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,19 +50,12 @@ _MOST_REASONS: Final = 46
 
 
 class _Item(NamedTuple):
-    """One resource of the score.
-
-    Attributes:
-        column: Its column.
-        non_zero: Row of `NodeColumns.non_zero`; None if real requests count.
-        amount: What the pod requests of it.
-        weight: Its weight in the score.
-    """
+    """One resource of the score."""
 
     column: int
-    non_zero: int | None
-    amount: int
-    weight: int
+    non_zero: int | None  # Row of `NodeColumns.non_zero`; None if real requests count
+    amount: int  # What the pod requests of it
+    weight: int  # Its weight in the score
 
 
 class RestoredAmounts(Protocol):
@@ -88,7 +80,6 @@ class NodeResourcesFit:
     Bit j + 1 of a filter code means that resource j of the pod's demand is short.
 
     Args:
-        args: Arguments of the plugin.
         restored: Knows amounts that are free for some pods only; None: there are none.
     """
 

@@ -22,21 +22,13 @@ _NON_ZERO: Final = (CPU, MEMORY)
 
 
 class _Item(NamedTuple):
-    """One resource of the pod.
-
-    Attributes:
-        column: Its column.
-        non_zero: Row of `NodeColumns.non_zero`; None if real requests count.
-        amount: What the pod requests of it.
-        is_most: Whether its strategy is MostAllocated instead of LeastAllocated.
-        weight: Its weight in the score.
-    """
+    """One resource of the pod."""
 
     column: int
-    non_zero: int | None
-    amount: int
-    is_most: bool
-    weight: int
+    non_zero: int | None  # Row of `NodeColumns.non_zero`; None if real requests count
+    amount: int  # What the pod requests of it
+    is_most: bool  # Whether its strategy is MostAllocated instead of LeastAllocated
+    weight: int  # Its weight in the score
 
 
 class NodeResourcesFitPlus:

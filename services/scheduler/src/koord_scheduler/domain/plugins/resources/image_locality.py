@@ -4,8 +4,7 @@ The scores of a pod class are computed for all nodes at once and cached. They ar
 its images comes to a node or leaves it, or if the number of nodes changes. Only nodes whose score has changed are
 evaluated again.
 
-Source:
-    scheduler-core spec, 5.8
+Source: scheduler-core spec, 5.8
 """
 
 from collections.abc import Hashable

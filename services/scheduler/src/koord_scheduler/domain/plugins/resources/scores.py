@@ -3,8 +3,7 @@
 Every function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns
 int64 (K,). A resource that a node lacks (capacity 0) does not count for it.
 
-Source:
-    scheduler-core spec, 5.3; vectors scheduler/fit_score
+Source: scheduler-core spec, 5.3; vectors scheduler/fit_score
 """
 
 from collections.abc import Sequence
@@ -101,8 +100,7 @@ def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
     Returns:
         int64 (N,)  0 to 100.
 
-    Source:
-        scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
+    Source: scheduler-core spec, 5.3 (the formula of Kubernetes 1.35)
     """
     counted = capacity > 0
     fractions = np.minimum(1.0, requested / np.maximum(capacity, 1))

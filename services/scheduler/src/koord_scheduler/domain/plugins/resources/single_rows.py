@@ -31,8 +31,6 @@ class SharedScores:
         """Return the function from a node's position to its score that belongs to `terms`.
 
         Args:
-            nodes: All nodes.
-            terms: Everything of a pod on which the score depends.
             made: Creates the function if these terms are new.
         """
         if nodes is not self._nodes or len(self._functions) >= _MOST_SHARED:
@@ -75,7 +73,6 @@ def lacking(
     """Return a function from a node's position to a filter code with one bit for each resource with too little free.
 
     Args:
-        nodes: All nodes.
         checks: (bit, resource column, amount) of each resource that is compared.
         restored: Node position -> resource column -> amount that the pod may use besides what is free; None: nothing.
     """
@@ -133,13 +130,10 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
     """Return a function from a node's position to its score by free (LeastAllocated) or used (MostAllocated) amounts.
 
     Args:
-        nodes: All nodes.
         items: (resource column, index in `NodeColumns.non_zero`, amount, weight) of each resource; index -1: requests
             without defaults count.
-        is_least: True for LeastAllocated.
 
-    Source:
-        scheduler-core spec, 5.3
+    Source: scheduler-core spec, 5.3
     """
 
     def score(row: int) -> int:
@@ -165,11 +159,9 @@ def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunctio
     """Return a function from a node's position to its score by how evenly its resources would be used.
 
     Args:
-        nodes: All nodes.
         items: (resource column, amount) of each resource.
 
-    Source:
-        scheduler-core spec, 5.3
+    Source: scheduler-core spec, 5.3
     """
 
     def score(row: int) -> int:

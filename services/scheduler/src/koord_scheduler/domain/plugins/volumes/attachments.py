@@ -23,7 +23,6 @@ class Attachments:
     """The VolumeAttachments of all nodes.
 
     Args:
-        nodes: The nodes.
         volumes: Name -> volume; the caller changes it.
         users: Claim -> positions of the nodes whose pods use it; the caller changes it.
     """
@@ -70,11 +69,7 @@ class Attachments:
             self._node_changed(self._known[each].spec.node_name)
 
     def use_changed(self, row: int) -> None:
-        """Count a node's attachments again at the next question, because its pods began or ended to use a claim.
-
-        Args:
-            row: Position of the node.
-        """
+        """Count a node's attachments again at the next question, because its pods began or ended to use a claim."""
         if self._by_node:
             self._changed.add(self._nodes.names[row])
 
@@ -159,8 +154,6 @@ class AttachedVolumes:
         """Count a claim that the first pod on a node uses.
 
         Args:
-            claim: The claim.
-            row: Position of the node.
             driver: CSI driver of the claim; "" for none: then it is not counted. If the claim is in use on another node
                 already, the driver given for that node stays.
         """
@@ -170,8 +163,6 @@ class AttachedVolumes:
         """Stop counting a claim on a node, because no pod there uses it any more.
 
         Args:
-            claim: The claim.
-            row: Position of the node.
             is_last: Whether no pod on any other node uses the claim.
         """
         self._add(self._driver[claim], row, -1)
@@ -182,8 +173,6 @@ class AttachedVolumes:
         """Move the counts of a claim in use to its present driver. No-op if it is not in use or the driver is the same.
 
         Args:
-            claim: The claim.
-            rows: Positions of the nodes whose pods use it.
             driver: Its CSI driver; "" for none.
         """
         before = self._driver.get(claim)

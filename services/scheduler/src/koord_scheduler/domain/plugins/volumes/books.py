@@ -38,23 +38,19 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimsByNeed:
-    """The existing claims of a pod, grouped by what must still happen before the pod can use them.
+    """The existing claims of a pod, grouped by what must still happen before the pod can use them."""
 
-    Attributes:
-        bound: Claims with a volume.
-        immediate: Unbound claims that a controller of the cluster binds: their binding has begun, or their storage
-            class is unknown or does not wait for a pod. The pod is not placed before.
-        reserved: Unbound claims with the volume that is reserved for each.
-        selected: Unbound claims with the node for which a volume is made.
-        free: Unbound claims for which the scheduler chooses.
-    """
-
-    bound: list[objects.Claim] = field(default_factory=list[objects.Claim])
+    bound: list[objects.Claim] = field(default_factory=list[objects.Claim])  # Claims with a volume
+    # Unbound claims that a controller of the cluster binds: their binding has begun, or their storage class is unknown
+    # or does not wait for a pod. The pod is not placed before.
     immediate: list[objects.Claim] = field(default_factory=list[objects.Claim])
+    # Unbound claims with the volume that is reserved for each.
     reserved: list[tuple[objects.Claim, objects.Volume]] = field(
         default_factory=list[tuple[objects.Claim, objects.Volume]]
     )
+    # Unbound claims with the node for which a volume is made.
     selected: list[tuple[objects.Claim, str]] = field(default_factory=list[tuple[objects.Claim, str]])
+    # Unbound claims for which the scheduler chooses.
     free: list[objects.Claim] = field(default_factory=list[objects.Claim])
 
     @property
@@ -64,37 +60,27 @@ class ClaimsByNeed:
 
 
 class VolumeBooks:
-    """All claims and volumes, the numbers of pods on each node that use a claim, and the volumes that placed pods take.
-
-    Attributes:
-        changes: Number that grows with every change that may help or hinder a pod with claims.
-        claims: Namespace and name -> claim.
-        volumes: Name -> volume.
-        users: Claim -> position of a node -> number of pods there that use the claim.
-        matching: Unbound volumes and storage classes, and the nodes that suit unbound claims.
-        attached: Numbers of volumes that pods of nodes use, by CSI driver.
-        attachments: Volumes that are attached to nodes without a pod that uses them.
-        waiting: Pods that were rejected because of one of their claims.
-        helped: Changes that may help waiting pods; `QueueingHints` empties it.
-    """
+    """All claims and volumes, how many pods of each node use a claim, and the volumes that placed pods take."""
 
     name = CLAIMS
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self.changes = 0
-        self.claims: dict[objects.ClaimKey, objects.Claim] = {}
-        self.volumes: dict[str, objects.Volume] = {}
+        self.changes = 0  # Number that grows with every change that may help or hinder a pod with claims
+        self.claims: dict[objects.ClaimKey, objects.Claim] = {}  # Namespace and name -> claim
+        self.volumes: dict[str, objects.Volume] = {}  # Name -> volume
+        # Claim -> position of a node -> number of pods there that use the claim.
         self.users: dict[objects.ClaimKey, dict[int, int]] = {}
-        self.matching = Matching(nodes)
-        self.attached = AttachedVolumes(nodes)
+        self.matching = Matching(nodes)  # Unbound volumes and storage classes, and the nodes that suit unbound claims
+        self.attached = AttachedVolumes(nodes)  # Numbers of volumes that pods of nodes use, by CSI driver
+        # Volumes that are attached to nodes without a pod that uses them.
         self.attachments = Attachments(nodes, self.volumes, self.users)
-        self.helped = HelpedStorage()
+        self.helped = HelpedStorage()  # Changes that may help waiting pods; `QueueingHints` empties it
         self._reserved: dict[objects.ClaimKey, dict[str, None]] = {}
         self._taken: dict[objects.ClaimKey, dict[_Taker, Taken]] = {}
         self._takers: dict[str, set[_Taker]] = {}
         self._capacities: dict[str, objects.Capacity] = {}
-        self.waiting = PodsThatWait()
+        self.waiting = PodsThatWait()  # Pods that were rejected because of one of their claims
 
     # --- objects of the API ------------------------------------------------------------------------------------------
 
@@ -263,8 +249,6 @@ class VolumeBooks:
         """Record the volumes that a placed pod takes by its allocation, or its node for new volumes.
 
         Args:
-            row: Position of its node.
-            uid: Uid of the pod.
             bindings: Its unbound claims, from its allocation.
         """
         taker, node = (uid, row), self._nodes.names[row]

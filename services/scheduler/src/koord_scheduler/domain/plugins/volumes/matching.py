@@ -32,25 +32,14 @@ Rank = tuple[int, str]
 
 
 class Required(NamedTuple):
-    """A label that nodes must have to use a volume or free storage.
+    """A label that nodes must have to use a volume or free storage."""
 
-    Attributes:
-        key: The label.
-        values: Its possible values.
-    """
-
-    key: str
-    values: tuple[str, ...]
+    key: str  # The label
+    values: tuple[str, ...]  # Its possible values
 
 
 class ByNodeLabel(Generic[T]):
     """Things that nodes can use, found by one label that each requires, in ascending order of their ranks.
-
-    Attributes:
-        by_label: Label key -> value -> things that require the label with this value.
-        others: All other things: they require no label with given values.
-        undecided: Number of things, in `by_label` or in `others`, that require more of a node than one label with given
-            values. So their place in the index does not decide alone whether a node can use them.
 
     Args:
         required: Returns the label that a thing requires, or None, and whether it requires anything else of nodes.
@@ -58,8 +47,11 @@ class ByNodeLabel(Generic[T]):
     """
 
     def __init__(self, required: Callable[[T], tuple[Required | None, bool]], rank: Callable[[T], Rank]) -> None:
+        # Label key -> value -> things that require the label with this value.
         self.by_label: dict[str, dict[str, list[T]]] = {}
-        self.others: list[T] = []
+        self.others: list[T] = []  # All other things: they require no label with given values
+        # Number of things, in `by_label` or in `others`, that require more of a node than one label with given values.
+        # So their place in the index does not decide alone whether a node can use them.
         self.undecided = 0
         self._required = required
         self._rank = rank
@@ -158,9 +150,6 @@ class AvailableVolumes(ByNodeLabel[Volume]):
         """Return the smallest volume that suits a claim and that a node can use, or None.
 
         Args:
-            wanted: Requirements of the claim.
-            labels: Labels of the node.
-            name: Name of the node.
             chosen: Names of volumes that other claims of the pod get.
         """
         for volume in self.for_node(labels):
@@ -199,31 +188,20 @@ _KEPT: Final = 256
 
 @dataclass(slots=True)
 class _Kept:
-    """Results for all nodes, and what they were computed from.
+    """Results for all nodes, and what they were computed from."""
 
-    Attributes:
-        codes: Code of each node, shape (N,).
-        stamp: Versions of what all nodes depend on.
-        shape: Position of the journal of node shapes.
-        touched: Position of the journal of available volumes.
-    """
-
-    codes: IntArray
-    stamp: tuple[int, int]
-    shape: int
-    touched: int
+    codes: IntArray  # Code of each node, shape (N,)
+    stamp: tuple[int, int]  # Versions of what all nodes depend on
+    shape: int  # Position of the journal of node shapes
+    touched: int  # Position of the journal of available volumes
 
 
 class Matching:
-    """Unbound volumes, storage classes and free storage; for unbound claims the code of each node, and their volumes.
-
-    Attributes:
-        classes: Name -> storage class. Change it with `put_class` and `drop_class`.
-    """
+    """Unbound volumes, storage classes, free storage; for unbound claims the code of each node, and their volumes."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
-        self.classes: dict[str, Class] = {}
+        self.classes: dict[str, Class] = {}  # Name -> storage class. Change it with `put_class` and `drop_class`.
         self._available: dict[str, AvailableVolumes] = {}
         self._free: dict[str, FreeStorage] = {}
         self._counted_drivers: set[str] = set()
@@ -314,10 +292,6 @@ class Matching:
         """Return for one node the volume of each claim, "" for a new volume; or a filter code if a claim gets none.
 
         Claims choose from the smallest to the largest, each the smallest volume that suits it and is not chosen yet.
-
-        Args:
-            wants: Requirements of each claim.
-            row: Position of the node.
         """
         labels, name = self._nodes.shape_of(row).labels, self._nodes.names[row]
         chosen: dict[int, str] = {}

@@ -2,8 +2,7 @@
 
 Volumes count that pods of the node use, or that are attached to it (VolumeAttachment).
 
-Source:
-    scheduler-core spec, 5.9; Kubernetes 1.35
+Source: scheduler-core spec, 5.9; Kubernetes 1.35
 """
 
 from typing import Final

@@ -28,21 +28,14 @@ _LOST: Final = "Lost"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Requirements of an unbound claim for a volume. Claims with equal requirements suit the same volumes and nodes.
+    """Requirements of an unbound claim for a volume. Claims with equal requirements suit the same volumes and nodes."""
 
-    Attributes:
-        storage_class: Name of the storage class; "" for none.
-        size_bytes: Minimum size; 0 if the claim requests none.
-        selector: Selector on the labels of the volume; None: every volume.
-        attributes_class: Name of the VolumeAttributesClass; "" for none.
-    """
-
-    storage_class: str
-    size_bytes: int
+    storage_class: str  # Name of the storage class; "" for none
+    size_bytes: int  # Minimum size; 0 if the claim requests none
     access_modes: frozenset[str]
     volume_mode: str
-    attributes_class: str
-    selector: Selector | None
+    attributes_class: str  # Name of the VolumeAttributesClass; "" for none
+    selector: Selector | None  # Selector on the labels of the volume; None: every volume
 
 
 Wants: TypeAlias = tuple[Wanted, ...]
@@ -51,43 +44,23 @@ Wants: TypeAlias = tuple[Wanted, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim.
-
-    Attributes:
-        volume: Name of its volume; "" if it has none. The binding may be incomplete.
-        is_bound: Whether the binding to `volume` is complete.
-        is_lost: Whether its volume was deleted.
-        is_deleted: Whether it is being deleted.
-        is_exclusive: Whether only one pod at a time may use it (ReadWriteOncePod).
-        selected_node: Node for which a provisioner makes its volume; "" if none was selected.
-        owners: Uids of its owners.
-    """
+    """A PersistentVolumeClaim."""
 
     key: ClaimKey
     uid: str
     wanted: Wanted
-    volume: str
-    is_bound: bool
-    is_lost: bool
-    is_deleted: bool
-    is_exclusive: bool
-    selected_node: str
-    owners: frozenset[str]
+    volume: str  # Name of its volume; "" if it has none. The binding may be incomplete.
+    is_bound: bool  # Whether the binding to `volume` is complete
+    is_lost: bool  # Whether its volume was deleted
+    is_deleted: bool  # Whether it is being deleted
+    is_exclusive: bool  # Whether only one pod at a time may use it (ReadWriteOncePod)
+    selected_node: str  # Node for which a provisioner makes its volume; "" if none was selected
+    owners: frozenset[str]  # Uids of its owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A PersistentVolume.
-
-    Attributes:
-        labels: Its labels, which selectors of claims read.
-        zones: Label -> value, for its labels that name a zone or region.
-        affinity: Nodes that can use it; None: all.
-        claim: Claim that it is bound to or reserved for; None if there is none.
-        claim_uid: Uid of this claim; "" if a user reserved the volume by name.
-        is_available: Whether its phase allows to bind it.
-        driver: Name of its CSI driver; "" if it has none.
-    """
+    """A PersistentVolume."""
 
     name: str
     storage_class: str
@@ -95,13 +68,13 @@ class Volume:
     access_modes: frozenset[str]
     volume_mode: str
     attributes_class: str
-    labels: Mapping[str, str]
-    zones: Mapping[str, str]
-    affinity: NodeSelector | None
-    claim: ClaimKey | None
-    claim_uid: str
-    is_available: bool
-    driver: str
+    labels: Mapping[str, str]  # Its labels, which selectors of claims read
+    zones: Mapping[str, str]  # Label -> value, for its labels that name a zone or region
+    affinity: NodeSelector | None  # Nodes that can use it; None: all
+    claim: ClaimKey | None  # Claim that it is bound to or reserved for; None if there is none
+    claim_uid: str  # Uid of this claim; "" if a user reserved the volume by name
+    is_available: bool  # Whether its phase allows to bind it
+    driver: str  # Name of its CSI driver; "" if it has none
 
     def suits(self, wanted: Wanted) -> bool:
         """Return whether the volume meets the requirements of a claim.
@@ -131,18 +104,12 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """A StorageClass.
-
-    Attributes:
-        provisioner: Name of the provisioner; for CSI drivers that of the driver.
-        waits: Whether a claim is bound only when a pod uses it (WaitForFirstConsumer).
-        topologies: Nodes for which volumes can be made; empty: all.
-    """
+    """A StorageClass."""
 
     name: str
-    provisioner: str
-    waits: bool
-    topologies: tuple[storage.TopologySelectorTerm, ...]
+    provisioner: str  # Name of the provisioner; for CSI drivers that of the driver
+    waits: bool  # Whether a claim is bound only when a pod uses it (WaitForFirstConsumer)
+    topologies: tuple[storage.TopologySelectorTerm, ...]  # Nodes for which volumes can be made; empty: all
 
     @property
     def can_provision(self) -> bool:
@@ -159,18 +126,12 @@ class Class:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """A CSIStorageCapacity: free storage of a class for some nodes.
+    """A CSIStorageCapacity: free storage of a class for some nodes."""
 
-    Attributes:
-        id: Namespace and name.
-        nodes: Selector on the labels of nodes that have access; None: no node has.
-        most_bytes: Size of the largest volume that can be made; None if it is unknown.
-    """
-
-    id: str
+    id: str  # Namespace and name
     storage_class: str
-    nodes: Selector | None
-    most_bytes: int | None
+    nodes: Selector | None  # Selector on the labels of nodes that have access; None: no node has
+    most_bytes: int | None  # Size of the largest volume that can be made; None if it is unknown
 
 
 def claim_from(found: storage.PersistentVolumeClaim) -> Claim:
@@ -227,7 +188,6 @@ def volume_from(found: storage.PersistentVolume) -> Volume:
 
 
 def class_from(found: storage.StorageClass) -> Class:
-    """Return a storage class as a value."""
     return Class(
         name=found.metadata.name,
         provisioner=found.provisioner,

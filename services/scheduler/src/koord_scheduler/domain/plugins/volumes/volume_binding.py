@@ -4,8 +4,7 @@ A claim whose storage class waits for the first consumer is bound after the pod 
 chooses a volume for each such claim, or lets a provisioner make one for the node. This choice is part of the
 allocation. The gateway to the API server carries it out, and binds the pod once all of its claims are bound.
 
-Source:
-    scheduler-core spec, 5.9
+Source: scheduler-core spec, 5.9
 """
 
 from collections.abc import Iterable, Iterator
@@ -191,7 +190,6 @@ class VolumeFilter:
 
     Args:
         reached: Finds the nodes that can use a volume.
-        volumes: All claims and volumes.
         needs: The claims of the pods, in groups.
         bound: Each bound claim with its volume; None if the volume does not exist.
     """

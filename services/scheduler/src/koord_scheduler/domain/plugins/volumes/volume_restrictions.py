@@ -2,8 +2,7 @@
 
 Conflicts between disks that pods name without a claim are not detected, because their contents are not mirrored.
 
-Source:
-    scheduler-core spec, 5.9
+Source: scheduler-core spec, 5.9
 """
 
 from typing import Final

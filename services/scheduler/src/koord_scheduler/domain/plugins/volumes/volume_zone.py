@@ -1,7 +1,6 @@
 """VolumeZone: a node must be in a zone and region that the labels of the pod's bound volumes name.
 
-Source:
-    scheduler-core spec, 5.9
+Source: scheduler-core spec, 5.9
 """
 
 from typing import Final

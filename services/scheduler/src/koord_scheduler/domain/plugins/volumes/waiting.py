@@ -19,7 +19,6 @@ class PodsThatWait:
 
     @property
     def claims(self) -> Collection[ClaimKey]:
-        """The claims that pods wait for."""
         return self._waiting.keys()
 
     def wait(self, key: ClaimKey, uid: str) -> None:
