@@ -21,8 +21,7 @@ from koord_scheduler.domain.loop.cycle.deciding import decide_next, give_up_over
 from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold, fold_ahead
 from koord_scheduler.domain.loop.profiles import frameworks_of
-from koord_scheduler.domain.loop.state.commits import BatchDrafts
-from koord_scheduler.domain.loop.state.state import SchedulerState
+from koord_scheduler.domain.loop.state.state import BatchDrafts, SchedulerState
 from koordcore.events import CATALOGUE
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, NewEvent, Origin, StoredEvent, name_token
 from koordcore.events.nodepolicy import NodeOvercommitComputed

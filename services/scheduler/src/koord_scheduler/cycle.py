@@ -3,7 +3,7 @@
 Another task folds the log. All code that changes the state runs in one event loop without interruption, so a decision
 sees one consistent state. While the log has not confirmed earlier decisions, later decisions assume that they succeed.
 
-Read next: `shell.burst`, then `domain.cycle.deciding`.
+Read next: `shell.burst`, then `domain.loop.cycle.deciding`.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from koord_scheduler.domain.loop.commit.status_writes import StatusWrite, Status
 from koord_scheduler.domain.loop.controllers import status_facts
 from koord_scheduler.domain.loop.folding.log import fold
 from koord_scheduler.domain.loop.state.state import SchedulerState
-from koord_scheduler.domain.plugins.device.inventories import Layouts
+from koord_scheduler.domain.plugins.device.inventory import Layouts
 from koordcore.events.envelope import AggregateRef, Draft
 from koordcore.events.gang import GangPhaseChanged
 from koordcore.events.log import EventSkipped

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from koord_scheduler.domain.fit.question import check_question
+from koord_scheduler.domain.fit.answering import check_question
 from koordcore.events.explanations import PodUnschedulable
 from koordcore.events.objects import CustomObjectObserved, custom_ref
 from koordcore.protocol.objects import Pod

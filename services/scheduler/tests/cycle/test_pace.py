@@ -1,8 +1,8 @@
 """Small appends are some time apart, and the one that had to wait is called for."""
 
 import pytest
-from koord_scheduler.shell import pace as pace_module
-from koord_scheduler.shell.pace import FEW, Pace
+from koord_scheduler.shell import publishing as pace_module
+from koord_scheduler.shell.publishing import FEW, Pace
 from support.until import until
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from koord_scheduler.domain.loop.commit.work import NodeWork
-from koord_scheduler.domain.loop.state.commits import NodeDrafts
+from koord_scheduler.domain.loop.state.state import NodeDrafts
 from koord_scheduler.shell.sealing import Part, Sealed, fitting
 from koordcore.events.envelope import AggregateRef, Draft, NewEvent
 from koordcore.events.gang import GangPlaced

@@ -6,7 +6,7 @@ from koord_scheduler.domain.cluster.record import Phase
 from koord_scheduler.domain.loop.cycle.deciding import decide_next
 from koord_scheduler.domain.loop.cycle.pod_explanations import abandoned
 from koord_scheduler.domain.loop.queue.queued_pod import QueueState
-from koord_scheduler.domain.loop.state.commits import MOST_REFOLDS, Abandoned
+from koord_scheduler.domain.loop.state.state import MOST_REFOLDS, Abandoned
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.events.explanations import DecisionAbandoned

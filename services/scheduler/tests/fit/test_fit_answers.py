@@ -7,8 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koord_scheduler.domain.fit.answering import answer_question
-from koord_scheduler.domain.fit.question import replicas_of
+from koord_scheduler.domain.fit.answering import answer_question, replicas_of
 from koord_scheduler.domain.fit.trial import MOST_AHEAD
 from koord_scheduler.shell.forking import in_fork_and_wait
 from koordcore.events.objects import CustomObjectObserved, custom_ref

@@ -18,9 +18,9 @@ from koord_scheduler.domain.plugins.loadaware.rules import (
     PodLoad,
     exceeded_reason,
     expiry,
+    node_thresholds,
     score_aggregation,
 )
-from koord_scheduler.domain.plugins.loadaware.thresholds import node_thresholds
 from support.depth import examples
 from support.reachable import container_sizes
 

@@ -9,8 +9,7 @@ from koord_scheduler.domain.columns.node_columns import NodeColumns
 from koord_scheduler.domain.columns.node_shape import node_shape
 from koord_scheduler.domain.config.kubernetes_args import NodeResourcesFitArgs
 from koord_scheduler.domain.framework.node_points import FilterPlugin, ScorePlugin
-from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
-from koord_scheduler.domain.plugins.affinity.node_name import NodeName
+from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity, NodeName
 from koord_scheduler.domain.plugins.affinity.taint_toleration import NodeUnschedulable, TaintToleration
 from koord_scheduler.domain.plugins.resources.fit import NodeResourcesFit
 from koordcore.events.envelope import BasedOn

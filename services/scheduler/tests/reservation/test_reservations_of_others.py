@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from koord_scheduler.domain.loop.state.state import SchedulerState
-from koord_scheduler.domain.replay.altered_events import subject_of, without_node
+from koord_scheduler.domain.replay.recording import subject_of, without_node
 from koord_scheduler.domain.replay.snapshot import Picture, load_state
 from koordcore.events import CATALOGUE
 from koordcore.protocol import keys

@@ -23,8 +23,7 @@ from koordcore.service.telemetry.logging import Logger
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koord_scheduler.domain.fit.answering import answer_question
-from koord_scheduler.domain.fit.question import check_question
+from koord_scheduler.domain.fit.answering import answer_question, check_question
 from koord_scheduler.domain.loop.folding.log import fold_early
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay.state_hash import state_hash

@@ -23,7 +23,7 @@ from koordcore.values import codec
 
 from koord_scheduler.domain.loop.commit.status_writes import TakenStatusWrite
 from koord_scheduler.domain.loop.commit.work import Placement, Reallocation, Release
-from koord_scheduler.domain.loop.state.commits import NodeDrafts
+from koord_scheduler.domain.loop.state.state import NodeDrafts
 
 _INDEX_OF: Final = {Placement: 0, Release: 1, Reallocation: 2}
 """Numbers that make the ids of events with the same cause and pod different."""

@@ -1,6 +1,6 @@
 """Equivalence classes of pods: what plugins read from a pod, resolved once for all pods with equal values.
 
-    PodClass   decides about nodes, apart from pods on other nodes; `views` cache answers per class
+    PodClass   decides about nodes, apart from pods on other nodes; views cache answers per class
     PodKind    what constraints of other pods read (`population`)
 
 The thousand replicas of a Deployment are one class and one kind. The built-in transformers change a pod before it is

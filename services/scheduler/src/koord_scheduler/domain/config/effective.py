@@ -45,7 +45,7 @@ class EffectiveProfile:
     """A profile after defaults are merged: plugins, weights and arguments for the pods of one scheduler name."""
 
     scheduler_name: str
-    # 0..100; 0 examines all nodes, or an adaptive number with random relaxation (`evaluate.sampled`).
+    # 0..100; 0 examines all nodes, or an adaptive number with random relaxation (`engine.sampled`).
     percentage_of_nodes_to_score: int
     # Extension point -> names of its plugins in order. Every point has an entry.
     points: Mapping[Point, tuple[str, ...]]

@@ -115,7 +115,7 @@ class RowAnswers:
 
     Attributes:
         position: Position in the journal of changed nodes up to which the results are current.
-        status: Filter status of each node, int64 (N,): -1 no node, 0 feasible, otherwise who refuses it (`refusals`).
+        status: Filter status of each node, int64 (N,): -1 no node, 0 feasible, otherwise who refuses it.
         raw: For each score of the profile: raw scores, int64 (N,); None if all are 0.
         status_at, raw_at: The same memory for single elements, which is faster.
     """

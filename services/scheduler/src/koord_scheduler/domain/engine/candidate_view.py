@@ -57,7 +57,7 @@ class _Earlier:
         self._filters = filters
         self._pod = pod
         self._position = -1
-        self.status: IntArray = np.zeros(0, np.int64)  # Filter status of each row, int64 (N,), see `views.refusals`
+        self.status: IntArray = np.zeros(0, np.int64)  # Filter status of each row, int64 (N,), see `answers`
         self.counts: dict[int, int] = {}  # Filter status -> number of rows
         # Number of candidates, all of them feasible -> the exclusions of all other nodes.
         self.told: dict[int, list[PluginExclusion]] = {}

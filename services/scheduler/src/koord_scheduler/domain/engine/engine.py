@@ -1,11 +1,10 @@
 """Finds the best feasible node for one pod, or explains why there is none.
 
-    views/            cached results of plugins about each node alone, per class of pods
-    families/         the same for many classes that differ only in amounts
+    view              cached results of plugins about each node alone, per class of pods
+    families          the same for many classes that differ only in amounts
     candidate_view    the same for pods with few candidate nodes, evaluated each time
     sampled           some of the nodes, for profiles that sample
     cross_node        filters and scores that depend on pods elsewhere, called each time, about feasible nodes only
-    by_domain         the best node of each domain, if results of cross-node plugins are equal within a domain
 
 The engine is pure. Its caches never change an outcome. Source: scheduler-core spec, 1 (steps 6 to 9), 1.2, 12.2, 13.
 """

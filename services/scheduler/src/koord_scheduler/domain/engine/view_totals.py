@@ -147,7 +147,7 @@ class Totals:
     """The total score of each node for one class of pods, and a ranking of the feasible nodes.
 
     A total is the sum of a fixed part, which depends on the node alone, and of the score that its group gets from
-    plugins that normalize (`groups`).
+    plugins that normalize.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:

@@ -20,7 +20,7 @@ from koord_scheduler.domain.loop.cycle.pod_explanations import PodExplanation
 from koord_scheduler.domain.loop.folding.log import fold_ahead, fold_early
 from koord_scheduler.domain.loop.queue.queued_pod import QueueState
 from koord_scheduler.domain.loop.state.state import SchedulerState
-from koord_scheduler.domain.replay.altered_events import stored_as
+from koord_scheduler.domain.replay.recording import stored_as
 
 MOST_AHEAD: Final = 1000
 """Maximum number of decisions about pods that wait ahead of those of the question. It limits the cost of a question."""

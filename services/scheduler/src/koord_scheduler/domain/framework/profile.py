@@ -100,7 +100,7 @@ class Profile:
         self._concerned = tuple(concerned)
         self._concerning: dict[int, PluginLists] = {}
         self.scheduler_name = scheduler_name  # The profile schedules pods with this scheduler name
-        # 0: all nodes are examined, unless random relaxation is on (`evaluate.sampled`).
+        # 0: all nodes are examined, unless random relaxation is on (`engine.sampled`).
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
 
     def concerning(self, concerned: int) -> PluginLists:

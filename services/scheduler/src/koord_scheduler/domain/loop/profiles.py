@@ -18,8 +18,7 @@ from koord_scheduler.domain.framework import extension_points as points
 from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.framework.node_points import ConcernedPlugin, FilterPlugin, Reads
-from koord_scheduler.domain.framework.plugin import ExtensionPoint, Plugin, Point, checked, declares
-from koord_scheduler.domain.framework.plugin_faults import package_of
+from koord_scheduler.domain.framework.plugin import ExtensionPoint, Plugin, Point, checked, declares, package_of
 from koord_scheduler.domain.framework.profile import PluginLists, Profile
 from koord_scheduler.domain.framework.topology_hints import TopologyHintsPlugin, TopologyManagerPlugin
 from koord_scheduler.domain.plugins.books import make_books

@@ -12,8 +12,7 @@ from koord_scheduler.domain.config.koordinator_args import LoadAwareSchedulingAr
 from koord_scheduler.domain.framework.cluster import Cluster
 from koord_scheduler.domain.framework.plugin import Plugin
 from koord_scheduler.domain.plugins.affinity.inter_pod_affinity import InterPodAffinity
-from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity
-from koord_scheduler.domain.plugins.affinity.node_name import NodeName
+from koord_scheduler.domain.plugins.affinity.node_affinity import NodeAffinity, NodeName
 from koord_scheduler.domain.plugins.affinity.node_ports import NodePorts
 from koord_scheduler.domain.plugins.affinity.pod_topology_spread import PodTopologySpread
 from koord_scheduler.domain.plugins.affinity.scheduling_hint import SchedulingHint
@@ -26,18 +25,15 @@ from koord_scheduler.domain.plugins.gang.plugin import Coscheduling
 from koord_scheduler.domain.plugins.gang.topology_coscheduling import TopologyCoscheduling
 from koord_scheduler.domain.plugins.loadaware.plugin import LoadAwareScheduling
 from koord_scheduler.domain.plugins.numa.plugin import NodeNUMAResource
+from koord_scheduler.domain.plugins.pod_gates import DynamicResources, SchedulingGates
 from koord_scheduler.domain.plugins.quota.plugin import ElasticQuota
 from koord_scheduler.domain.plugins.reservation.plugin import Reservation
 from koord_scheduler.domain.plugins.resources.balanced_allocation import NodeResourcesBalancedAllocation
-from koord_scheduler.domain.plugins.resources.dynamic_resources import DynamicResources
 from koord_scheduler.domain.plugins.resources.fit import NodeResourcesFit
 from koord_scheduler.domain.plugins.resources.fit_plus import NodeResourcesFitPlus, ScarceResourceAvoidance
 from koord_scheduler.domain.plugins.resources.image_locality import ImageLocality
-from koord_scheduler.domain.plugins.scheduling_gates import SchedulingGates
-from koord_scheduler.domain.plugins.volumes.node_volume_limits import NodeVolumeLimits
+from koord_scheduler.domain.plugins.volumes.filters import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
-from koord_scheduler.domain.plugins.volumes.volume_restrictions import VolumeRestrictions
-from koord_scheduler.domain.plugins.volumes.volume_zone import VolumeZone
 
 Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 """A function that makes a plugin for one profile."""

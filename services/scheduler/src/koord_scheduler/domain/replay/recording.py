@@ -2,7 +2,8 @@
 
 Attempts that found a node, and nominations, are facts. An attempt that found none has an explanation, as long as
 explanations are retained. The attempts of one term are in the order of their decisions, so that the window can be
-repeated attempt by attempt (`what_if`).
+repeated attempt by attempt (`what_if`). For a re-run, `without_node` removes the recorded decision from an object, and
+`stored_as` makes an event of a decision of the re-run.
 
 Source: scheduler-core spec, 1; event-bus spec, 4.2
 """
@@ -12,11 +13,14 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
+import msgspec
 from koordcore.events import CATALOGUE
-from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, StoredEvent
+from koordcore.events.envelope import HEADER_ACTOR, HEADER_EPOCH, AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.explanations import PodUnschedulable
-from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.gateway import PodBound, PodEvictionRequested
+from koordcore.events.objects import CustomObjectObserved, PodSpecAdded, PodSpecChanged, plural_of
 from koordcore.events.pod import DecisionBasis, PodNominated, PodPlaced, PodReleased
+from koordcore.protocol.reservations import PLURAL
 from koordcore.values.timestamps import unix_seconds
 
 from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
@@ -168,3 +172,44 @@ def _in_order(attempts: Iterable[Recorded]) -> Iterator[Recorded]:
         by_term.setdefault(one.term, []).append(one)
     terms = [sorted(each, key=lambda one: (one.position, one.order)) for each in by_term.values()]
     return merge(*terms, key=lambda one: one.position)
+
+
+def subject_of(stored: StoredEvent) -> str:
+    """Return the uid of the pod or Reservation whose object the event contains; "" for all other events."""
+    if stored.ref.kind == "podspec":
+        return stored.ref.id
+    if plural_of(stored.ref.id) != PLURAL:
+        return ""
+    event = CATALOGUE.read(stored)
+    return str(event.object["metadata"].get("uid", "")) if isinstance(event, CustomObjectObserved) else ""
+
+
+def without_node(stored: StoredEvent) -> StoredEvent:
+    """Return a copy of an event in which a pod or Reservation has no node, so that a re-run decides the node itself.
+
+    Args:
+        stored: The event with the pod or the Reservation; other events are returned as they are.
+    """
+    event, changed = CATALOGUE.read(stored), None
+    if isinstance(event, PodSpecAdded | PodSpecChanged) and event.object.spec.node_name:
+        spec = msgspec.structs.replace(event.object.spec, node_name="")
+        changed = msgspec.structs.replace(event, object=msgspec.structs.replace(event.object, spec=spec))
+    elif isinstance(event, PodBound):
+        changed = msgspec.structs.replace(event, bound_at="")
+    elif isinstance(event, CustomObjectObserved) and "status" in event.object:
+        document = {key: part for key, part in event.object.items() if key != "status"}
+        changed = msgspec.structs.replace(event, object=document)
+    if changed is None:
+        return stored
+    return msgspec.structs.replace(stored, body=stored_as(stored.seq, stored.ref, changed).body)
+
+
+def stored_as(seq: int, ref: AggregateRef, event: Event) -> StoredEvent:
+    """Convert an event that a re-run decided to the form in which the log would deliver it.
+
+    Args:
+        seq: The position that the event would have.
+    """
+    origin = Origin(causation_id=f"what-if-{seq}", correlation_id=ref.id, actor="what-if", occurred_at="")
+    [new] = CATALOGUE.seal([Draft(ref, event, 0)], origin)
+    return StoredEvent(seq, ref, new.headers, new.body)

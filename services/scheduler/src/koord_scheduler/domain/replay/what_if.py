@@ -37,7 +37,7 @@ from koord_scheduler.domain.loop.queue.nominator import PREEMPTED
 from koord_scheduler.domain.loop.queue.queued_pod import Came, QueueState
 from koord_scheduler.domain.loop.state.state import SchedulerState
 from koord_scheduler.domain.replay import recording as recordings
-from koord_scheduler.domain.replay.altered_events import stored_as, subject_of, without_node
+from koord_scheduler.domain.replay.recording import stored_as, subject_of, without_node
 
 OWN_KINDS: Final = frozenset({"pod", "node", "gang", "quota", "scheduleexplanation", "clustertopology"})
 """Kinds of aggregates that schedulers write. In the window, their events are skipped."""

@@ -21,7 +21,7 @@ from koord_scheduler.domain.engine.amounts import Needs, needs_of, only_amounts_
 from koord_scheduler.domain.engine.decision import UNRESTRICTED, Decision, Placed, Restriction, ScoredAs
 from koord_scheduler.domain.framework.extension_points import BEFORE_FILTER, BEFORE_SCORE, FIND_ONE_NODE
 from koord_scheduler.domain.framework.outcomes import Candidates, Rejection
-from koord_scheduler.domain.framework.plugin_faults import fault_of
+from koord_scheduler.domain.framework.plugin import fault_of
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption
 from koord_scheduler.domain.loop.cycle.diagnosis import diagnosis_of
 from koord_scheduler.domain.loop.preempt.preemption import preempt

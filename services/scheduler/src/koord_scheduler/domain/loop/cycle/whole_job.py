@@ -1,6 +1,6 @@
 """Places a planned job in one cycle: every member is assumed and permitted, or none.
 
-Source: scheduler-core spec, 12.1; `domain.gang.job_plan` has the order of the steps
+Source: scheduler-core spec, 12.1; `plugins.gang.job_plan` has the order of the steps
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Preemption for all pending members of a job at once, tried on the columns.
 
-Source: scheduler-core spec, 8.10; `domain.gang.preemption` has the plan
+Source: scheduler-core spec, 8.10; `plugins.gang.preemption` has the plan
 """
 
 from collections.abc import Mapping, Sequence

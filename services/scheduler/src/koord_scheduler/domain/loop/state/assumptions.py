@@ -1,6 +1,6 @@
 """Decisions that the log has not confirmed yet. They are assumed in one place and forgotten in one place.
 
-    assumed -> waits at Permit -> outbox -> in flight -> confirmed (`commits`)
+    assumed -> waits at Permit -> outbox -> in flight -> confirmed (`Commits`)
     forget: the state is as if the decision had never been made
 
 `reconcile` brings a pod without work in progress into the right phase: queued, to be released, dropped, or not ours.

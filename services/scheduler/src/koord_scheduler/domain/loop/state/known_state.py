@@ -14,7 +14,7 @@ from koord_scheduler.domain.cluster.node_facts import NodePolicy
 from koord_scheduler.domain.cluster.record import PodRecord
 from koord_scheduler.domain.engine.engine import Engine
 from koord_scheduler.domain.engine.frameworks import Frameworks
-from koord_scheduler.domain.framework.plugin_faults import PluginFault
+from koord_scheduler.domain.framework.plugin import PluginFault
 from koord_scheduler.domain.loop.commit.own_appends import LogPosition
 from koord_scheduler.domain.loop.commit.status_writes import StatusWrites
 from koord_scheduler.domain.loop.queue.nominator import Nominator

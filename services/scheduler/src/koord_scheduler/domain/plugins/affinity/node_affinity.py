@@ -1,6 +1,7 @@
 """NodeAffinity: node selector and required affinity refuse nodes, preferred affinity scores them.
 
-A requirement is evaluated once per distinct value of its label instead of once per node.
+A requirement is evaluated once per distinct value of its label instead of once per node. NodeName: if the pod names a
+node, refuses all other nodes.
 
 Source: scheduler-core spec, 5.5
 """
@@ -16,7 +17,14 @@ from numpy.typing import NDArray
 
 from koord_scheduler.domain.cluster.equivalence_classes import PodClass
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
-from koord_scheduler.domain.framework.extension_points import FILTER, NODE_SELECTOR_FILTER, ROW_FILTER, ROW_SCORE, SCORE
+from koord_scheduler.domain.framework.extension_points import (
+    FILTER,
+    NODE_SELECTOR_FILTER,
+    ROW_FILTER,
+    ROW_SCORE,
+    SCORE,
+    TOLERATION_FILTER,
+)
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction
 
 REFUSED: Final = 1
@@ -140,3 +148,27 @@ class NodeAffinity:
         if high <= 0:
             return np.zeros_like(raw)
         return 100 * raw // high
+
+
+class NodeName:
+    """The plugin NodeName: if the pod's spec names a node, refuses all other nodes."""
+
+    name = "NodeName"
+    extension_points = (FILTER, TOLERATION_FILTER)
+    reads = Reads.SHAPE
+    by_tolerations = True
+
+    def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
+        """Refuse all nodes but the one that `spec.nodeName` names. None if the pod names no node."""
+        if not pod.node_name:
+            return None
+        row = nodes.row(pod.node_name)
+        return (rows != (-1 if row is None else row)).astype(np.int64)
+
+    def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
+        """Return True for all nodes: preemption cannot help, because it does not change the name of a node."""
+        return np.ones(len(rows), np.bool_)
+
+    def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
+        """Return the only reason: the node is not the one that the pod requests by name."""
+        return ("node(s) didn't match the requested node name",)

@@ -8,8 +8,7 @@ from koordcore.values.override import override
 
 from koord_scheduler.domain.framework.books import Book
 from koord_scheduler.domain.framework.cluster import Cluster
-from koord_scheduler.domain.plugins.device.inventories import Inventories
-from koord_scheduler.domain.plugins.device.inventory import Card
+from koord_scheduler.domain.plugins.device.inventory import Card, Inventories
 
 
 class DeviceBook(Book):

@@ -19,8 +19,7 @@ from koordcore.values.allocation import AllocatedDevice
 from koord_scheduler.domain.columns.node_columns import BoolArray, IntArray, NodeColumns, Rows, row_list
 from koord_scheduler.domain.plugins.device.allocator import INSUFFICIENT_GPUS, NodeDevices, Terms, allocate
 from koord_scheduler.domain.plugins.device.columns import NAMES, OnNode, TypeColumns
-from koord_scheduler.domain.plugins.device.inventories import Inventories, Layouts
-from koord_scheduler.domain.plugins.device.inventory import Inventory, partition_table
+from koord_scheduler.domain.plugins.device.inventory import Inventories, Inventory, Layouts, partition_table
 from koord_scheduler.domain.plugins.device.one_share import Shares
 from koord_scheduler.domain.plugins.device.picking import NO_SCORING, NOT_RESERVED, DeviceScoring, Reserved, reserved_of
 from koord_scheduler.domain.plugins.device.pod_devices import PodDevices

@@ -1,4 +1,4 @@
-"""DeviceShare as the extension points see it; the rules are in `domain.device`.
+"""DeviceShare as the extension points see it; the rules are beside it.
 
 Source: scheduler-fine-grained spec, 2.
 """
@@ -32,12 +32,11 @@ from koord_scheduler.domain.framework.node_points import Reads, RowFunction, Row
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.plugin import ExtensionPoint
 from koord_scheduler.domain.framework.topology_hints import NO_HINTS, Hints, Zones, ids_of
-from koord_scheduler.domain.plugins.device import learned_pods
+from koord_scheduler.domain.plugins.device import fragmentation
 from koord_scheduler.domain.plugins.device.allocator import NodeDevices, Terms, allocate, trusts_secondary
 from koord_scheduler.domain.plugins.device.explaining import device_pages, shortage, shortages
-from koord_scheduler.domain.plugins.device.fragmentation import fragmentation_scores
-from koord_scheduler.domain.plugins.device.inventories import Inventories
-from koord_scheduler.domain.plugins.device.learned_pods import learned_from
+from koord_scheduler.domain.plugins.device.fragmentation import fragmentation_scores, learned_from
+from koord_scheduler.domain.plugins.device.inventory import Inventories
 from koord_scheduler.domain.plugins.device.node_scores import (
     device_row_score,
     device_scores,
@@ -360,7 +359,7 @@ class DeviceShare:
     @property
     def kinds(self) -> frozenset[str]:
         """Return the kinds of events from which typical pods are learned; empty if they are not learned."""
-        return learned_pods.KINDS if self._learned is not None else frozenset()
+        return fragmentation.KINDS if self._learned is not None else frozenset()
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
         """Learn typical pods from an event. Return False: they change only scores, so no waiting pod can use it."""
@@ -385,7 +384,7 @@ class DeviceShare:
     def control(self, now: float) -> Sequence[Eviction | Status]:
         """Compute the typical pods of the last window of time. Return them as a status to publish if they changed."""
         event = self._learned.learn(now) if self._learned is not None else None
-        return [] if event is None else [Status(learned_pods.REF, event)]
+        return [] if event is None else [Status(fragmentation.REF, event)]
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """Return path -> function that answers, for pages with the devices of all nodes or of one, and the holders."""

@@ -12,7 +12,7 @@ import msgspec
 from koordcore.values.allocation import AllocatedDevice
 
 from koord_scheduler.domain.plugins.device.inventory import Card
-from koord_scheduler.domain.plugins.reservation.rests import Rests
+from koord_scheduler.domain.plugins.reservation.lending import Rests
 
 
 def without(

@@ -1,4 +1,4 @@
-"""Coscheduling as a plugin. The rules of gangs are in `domain.gang`.
+"""Coscheduling as a plugin. The rules of gangs are beside it.
 
 Source: scheduler-core spec, 8
 """

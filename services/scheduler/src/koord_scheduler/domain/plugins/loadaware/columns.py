@@ -28,26 +28,24 @@ from koord_scheduler.domain.plugins.loadaware.assigned import (
 )
 from koord_scheduler.domain.plugins.loadaware.metric import NodeMetric
 from koord_scheduler.domain.plugins.loadaware.rules import (
-    EXPIRED_REASON,
-    MAX_SCORE,
-    NodeFacts,
-    PodLoad,
-    exceeded_reason,
-    expiry,
-    score_aggregation,
-)
-from koord_scheduler.domain.plugins.loadaware.thresholds import (
     AGGREGATED,
     EXPIRED,
+    EXPIRED_REASON,
+    MAX_SCORE,
     PASSES,
     Limits,
+    NodeFacts,
     NodeThresholds,
+    PodLoad,
     Reported,
     Room,
     divisors_of,
+    exceeded_reason,
+    expiry,
     left_of,
     node_thresholds,
     room_of,
+    score_aggregation,
 )
 
 CodeArray: TypeAlias = NDArray[np.uint8]

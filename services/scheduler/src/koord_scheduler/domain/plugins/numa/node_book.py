@@ -15,7 +15,7 @@ from koord_scheduler.domain.plugins.numa.accumulator import NOT_USED, CpuUse, Ex
 from koord_scheduler.domain.plugins.numa.cpu_layout import CpuMask, cpus_in, known_mask
 from koord_scheduler.domain.plugins.numa.hardware import MOST_ZONES, UNKNOWN, NodeHardware
 from koord_scheduler.domain.plugins.numa.zones import NodeZones, Share, with_share
-from koord_scheduler.domain.plugins.reservation.rests import Rests
+from koord_scheduler.domain.plugins.reservation.lending import Rests
 
 MOST_ALLOCATED = "MostAllocated"
 _EXCLUSIVE = {str(policy): policy for policy in ExclusivePolicy}

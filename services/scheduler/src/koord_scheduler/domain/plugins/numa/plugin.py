@@ -1,10 +1,10 @@
 """NodeNUMAResource: gives pods whole CPUs and aligns their resources to NUMA zones.
 
-    needs, need    what a pod requests, and the exact decision for one node
-    judging        which nodes have enough
-    scores         which node is best
+    need       what a pod requests, and the exact decision for one node
+    judging    which nodes have enough
+    scores     which node is best
 
-`domain.numa.books` counts what pods hold. It follows the facts, and counts a decision as soon as it is assumed.
+`books` counts what pods hold. It follows the facts, and counts a decision as soon as it is assumed.
 
 Source: scheduler-fine-grained spec, 1.
 """
@@ -37,8 +37,7 @@ from koord_scheduler.domain.plugins.numa.codes import LAST_UNRESOLVABLE, details
 from koord_scheduler.domain.plugins.numa.cpu_layout import mask_text
 from koord_scheduler.domain.plugins.numa.hinting import Strategy
 from koord_scheduler.domain.plugins.numa.judging import Judge
-from koord_scheduler.domain.plugins.numa.need import Need, Planned
-from koord_scheduler.domain.plugins.numa.needs import PLUGIN, Wish, asks, designated_of, wish_of
+from koord_scheduler.domain.plugins.numa.need import PLUGIN, Need, Planned, Wish, asks, designated_of, wish_of
 from koord_scheduler.domain.plugins.numa.pages import describe_node
 from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.plugins.numa.scores import Scores

@@ -16,7 +16,7 @@ from koord_scheduler.domain.columns.node_shape import NodeShape
 from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
 from koord_scheduler.domain.framework.books import Book
 from koord_scheduler.domain.framework.cluster import Cluster
-from koord_scheduler.domain.plugins.quota.changes import QuotaChanges
+from koord_scheduler.domain.plugins.quota.books import QuotaChanges
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.specs import pod_facts
 

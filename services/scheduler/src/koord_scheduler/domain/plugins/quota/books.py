@@ -5,7 +5,11 @@ facts does not matter: sums and runtimes are those of the present quotas, nodes 
 about a pod grows with the depth of its quota in the tree. To read a limit, only those divisions on the way to the root
 are computed again whose inputs changed since the last read.
 
-Source: scheduler-core spec, 10.1 to 10.4, 10.6, 10.7
+`QuotaChanges` finds the quotas whose status may have changed; the work grows with the changes only. A fact changes a
+quota and its ancestors (`Accounting.moved`). If a parent divides its resources again, the runtimes of its other
+children, and of the quotas below these, change as well (`QuotaNode.version`).
+
+Source: scheduler-core spec, 10.1 to 10.4, 10.6, 10.7, 10.9
 """
 
 import heapq
@@ -21,14 +25,13 @@ from koord_scheduler.domain.cluster.forgetting import Forgetting
 from koord_scheduler.domain.config.koordinator_args import ElasticQuotaArgs
 from koord_scheduler.domain.framework.gates import SchedulerGates
 from koord_scheduler.domain.plugins.quota.accounting import Accounting
-from koord_scheduler.domain.plugins.quota.forest import Forest
+from koord_scheduler.domain.plugins.quota.forest import Forest, warnings_below, warnings_of
 from koord_scheduler.domain.plugins.quota.node import QuotaNode, QuotaPod
 from koord_scheduler.domain.plugins.quota.overuse import OveruseClock
 from koord_scheduler.domain.plugins.quota.runtime import Runtimes
 from koord_scheduler.domain.plugins.quota.snapshot import QuotaSnapshot, load_pods, save_pods
 from koord_scheduler.domain.plugins.quota.specs import Membership, PodFacts, built_in_quotas
 from koord_scheduler.domain.plugins.quota.totals import Totals
-from koord_scheduler.domain.plugins.quota.warnings import warnings_below, warnings_of
 
 _NOTHING: Final[Mapping[str, int]] = {}
 
@@ -361,3 +364,56 @@ class QuotaBooks:
         if facts.quota_label:
             return self._by_label, facts.quota_label
         return self._by_namespace, facts.namespace
+
+
+class QuotaChanges:
+    """Lists the quotas whose status may have changed since the last call of `take`.
+
+    Only one reader may use it for the same `QuotaBooks`: a second one would miss changes that the first has taken.
+    """
+
+    def __init__(self, books: QuotaBooks) -> None:
+        self._books = books
+        self._versions: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._books.accounting.moved)
+
+    def again(self, name: str) -> None:
+        """Let the next `take` return the quota again. No-op if the quota does not exist."""
+        node = self._books.forest.nodes.get(name)
+        if node is not None:
+            self._books.accounting.moved[node] = None
+
+    def take(self) -> list[str]:
+        """Return the sorted names of existing quotas whose status may have changed since the last call.
+
+        The first call returns all.
+        """
+        accounting, forest = self._books.accounting, self._books.forest
+        moved, accounting.moved = accounting.moved, {}
+        changed: dict[QuotaNode, None] = {}
+        for node in moved:
+            at: QuotaNode | None = node
+            while at is not None and at not in changed:
+                changed[at] = None
+                at = at.parent
+        parents = [node for node in changed if node.children]
+        while parents:
+            parent = parents.pop()
+            for child in parent.children.values():
+                self._books.runtimes.refresh(child)
+                if self._versions.get(child.name) != child.version:
+                    self._versions[child.name] = child.version
+                    if child not in changed:
+                        changed[child] = None
+                        if child.children:
+                            parents.append(child)
+        names = sorted(node.name for node in changed if forest.nodes.get(node.name) is node)
+        self._forget_gone()
+        return names
+
+    def _forget_gone(self) -> None:
+        nodes = self._books.forest.nodes
+        if len(self._versions) > 2 * len(nodes):
+            self._versions = {name: version for name, version in self._versions.items() if name in nodes}

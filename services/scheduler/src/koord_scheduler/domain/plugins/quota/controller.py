@@ -11,7 +11,7 @@ from koordcore.protocol.quota import BUILT_IN
 
 from koord_scheduler.domain.framework.lifecycle_hooks import Eviction, Status
 from koord_scheduler.domain.plugins.quota.admission import quantity_text
-from koord_scheduler.domain.plugins.quota.changes import QuotaChanges
+from koord_scheduler.domain.plugins.quota.books import QuotaChanges
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.reports import QuotaReports
 

@@ -67,7 +67,7 @@ class QuotaExplanation:
     pods: int  # Number of its own pods
     children: tuple[str, ...]  # Sorted names of its children
     shares: tuple[ResourceShare, ...]
-    warnings: tuple[str, ...]  # Sentences about unusual settings, see `tree.warnings`
+    warnings: tuple[str, ...]  # Sentences about unusual settings, see `forest`
 
 
 def explain_share(

@@ -3,7 +3,9 @@
 The parent of a quota follows from the present objects alone. It is the parent that the quota names. If that parent
 does not exist, is in another tree, cannot have children or is below the quota itself, it is the root of the tree.
 
-Source: scheduler-core spec, 10.1, 10.7
+Unusual settings of a quota that are not errors are reported once, when it is written.
+
+Source: scheduler-core spec, 10.1, 10.4, 10.7; pitfall 2
 """
 
 from collections.abc import Collection, Iterable
@@ -157,3 +159,36 @@ class Forest:
                 self.root(node.tree).stale = True
             if not counts[resource]:
                 del counts[resource]
+
+
+def warnings_of(node: QuotaNode) -> list[str]:
+    """Return sentences about unusual settings of a quota, for the log of the process; empty if there are none.
+
+    The named parent may be impossible, or the quota's max names resources that its parent's max does not: these are
+    unlimited.
+    """
+    parent, spec = node.parent, node.spec
+    if node.is_root or parent is None:
+        return []
+    found: list[str] = []
+    if spec.parent != parent.name and node.is_divided_to:
+        found.append(f"quota {node.name}: parent {spec.parent} cannot be its parent; it counts below {keys.ROOT_QUOTA}")
+    if not parent.is_root:
+        found += _missing(node.name, spec.max, parent)
+    return found
+
+
+def warnings_below(node: QuotaNode) -> list[str]:
+    """Return the sentences of `warnings_of`, and those about resources that only a child's max names."""
+    found = warnings_of(node)
+    if not node.is_root:
+        for name in sorted(node.children):
+            found += _missing(name, node.children[name].spec.max, node)
+    return found
+
+
+def _missing(name: str, maximum: Iterable[str], parent: QuotaNode) -> list[str]:
+    missing = sorted(resource for resource in maximum if resource not in parent.spec.max)
+    if not missing:
+        return []
+    return [f"quota {name}: max names {', '.join(missing)}, but that of its parent {parent.name} does not: unlimited"]

@@ -1,4 +1,4 @@
-"""ElasticQuota as a plugin. The rules of quotas are in `domain.quota`.
+"""ElasticQuota as a plugin: what it answers at each extension point. The rules are beside it.
 
 Source: scheduler-core spec, 10
 """

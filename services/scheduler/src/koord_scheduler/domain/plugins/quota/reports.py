@@ -19,9 +19,9 @@ from koord_scheduler.domain.plugins.quota.admission import quantities, without_z
 from koord_scheduler.domain.plugins.quota.books import QuotaBooks
 from koord_scheduler.domain.plugins.quota.division import Claim, Round
 from koord_scheduler.domain.plugins.quota.explanation import QuotaExplanation, ResourceShare, explain_share
+from koord_scheduler.domain.plugins.quota.forest import warnings_of
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.node import QuotaNode
-from koord_scheduler.domain.plugins.quota.warnings import warnings_of
 
 
 def quota_document(

@@ -1,14 +1,29 @@
-"""DynamicResources: rejects pods with resource claims, which this scheduler cannot allocate.
+"""Plugins that keep a pod out whatever the nodes are: SchedulingGates, and DynamicResources, which rejects claims.
 
-Source: scheduler-core spec, 5.9
+Source: scheduler-core spec, 2 (PreEnqueue), 5.9
 """
 
 from koordcore.protocol.objects import Pod
 
 from koord_scheduler.domain.cluster.record import PodRecord
-from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_FILTER, QUEUEING_HINTS
+from koord_scheduler.domain.framework.extension_points import CONCERNS, PRE_ENQUEUE, PRE_FILTER, QUEUEING_HINTS
 from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
+
+
+class SchedulingGates:
+    """The plugin SchedulingGates: keeps pods with `spec.schedulingGates` out of the queue."""
+
+    name = "SchedulingGates"
+    extension_points = (CONCERNS, PRE_ENQUEUE)
+
+    def concerns(self, pod: Pod) -> bool:
+        return bool(pod.spec.scheduling_gates)
+
+    def pre_enqueue(self, pod: PodRecord) -> str | None:
+        """Return the names of the gates that the pod waits for; None without gates."""
+        gates = [gate.name for gate in pod.pod.spec.scheduling_gates] if pod.pod is not None else []
+        return f"waiting for scheduling gates: {', '.join(gates)}" if gates else None
 
 
 class DynamicResources(WakesItself):
