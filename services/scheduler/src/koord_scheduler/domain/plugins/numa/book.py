@@ -27,7 +27,8 @@ class NumaBook(Book):
 
     @override
     def put_object(self, plural: str, document: object) -> Sequence[str]:
-        self.books.share_texts(cast("dict[str, Any]", document))
+        if isinstance(document, dict):
+            self.books.share_texts(cast("dict[str, Any]", document))
         self.books.put_topology(object_from_json(document, NodeResourceTopology))
         self._tell()
         return ()
