@@ -32,7 +32,8 @@ from koordcore.protocol import keys
 from koordcore.protocol.annotations.pods import NEVER_EVICT
 from koordcore.state.descheduling import RoundsState
 from koordcore.stories.modifications import KINDS, AuditReader, Modification
-from koordcore.stories.pod import Step, pod_story
+from koordcore.stories.moment import Step
+from koordcore.stories.pod import pod_story
 from koordcore.stories.sentences import round_sentence
 from koordcore.values import codec
 from support.descheduler import jobs

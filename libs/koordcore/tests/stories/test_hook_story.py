@@ -4,7 +4,8 @@ from koordcore.events import CATALOGUE
 from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.envelope import AggregateRef, Draft, Event, Origin, StoredEvent
 from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, HookedValue
-from koordcore.stories.pod import Step, pod_story
+from koordcore.stories.moment import Step
+from koordcore.stories.pod import pod_story
 
 
 def stored(seq: int, event: Event) -> StoredEvent:

@@ -20,7 +20,8 @@ from koordcore.events.pod import (
     Victim,
 )
 from koordcore.protocol.objects import ObjectMeta, Pod
-from koordcore.stories.pod import Step, pod_story
+from koordcore.stories.moment import Step
+from koordcore.stories.pod import pod_story
 from koordcore.stories.sentences import summarize
 
 SPEC, POD = AggregateRef("podspec", "u"), AggregateRef("pod", "u")

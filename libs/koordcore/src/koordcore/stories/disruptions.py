@@ -17,7 +17,7 @@ from koordcore.events.gateway import PodEvictionFailed, PodEvictionRequested
 from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import PodReleased
 from koordcore.protocol.objects import Pod
-from koordcore.stories.pod import Moment
+from koordcore.stories.moment import Moment
 
 DRAIN_TRIGGER: Final = "Drain"  # Trigger of evictions that a drain requests
 # Condition of a pod that is about to leave; its reason names who takes the pod.

@@ -2,15 +2,18 @@
 
 Facts are in the order of the log, explanations in the order of their stream; clocks do not matter. An explanation
 follows the newest fact that its writer had folded.
+
+`EVENTS` says how each type of event appears. A new type is shown by `koord explain pod`, and by the dashboard if the
+read API selects it, as soon as it has a row there.
 """
 
-from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import AdmissionDecided
 from koordcore.events.criproxy import HookServerFailed
+from koordcore.events.descheduling import DeletionCostsCarriedOut, DeletionCostsDecided, EvictionRefused
 from koordcore.events.envelope import Event, StoredEvent, name_from_token
 from koordcore.events.explanations import DecisionAbandoned, PodGated, PodUnschedulable
 from koordcore.events.gateway import (
@@ -21,7 +24,18 @@ from koordcore.events.gateway import (
     PodEvictionFailed,
     PodEvictionRequested,
 )
-from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, PodsStarted, PodsStopped
+from koordcore.events.nodestate import (
+    BeCpuReleased,
+    BeCpuSuppressed,
+    ContainerHookApplied,
+    ContainerHookFailed,
+    InterferenceDetected,
+    InterferenceEnded,
+    PodsEvictedByAgent,
+    PodsStarted,
+    PodsStopped,
+)
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted
 from koordcore.events.pod import (
     PodDeviceUnhealthy,
     PodNominated,
@@ -33,91 +47,89 @@ from koordcore.events.pod import (
     Victim,
 )
 from koordcore.events.registry import UnreadableEvent
-from koordcore.stories.sentences import OfRound, round_sentence, sentence_of
+from koordcore.stories.moment import Moment, Step
+from koordcore.stories.sentences import round_sentence, sentence_of
 from koordcore.values.allocation import Allocation
 
-
-class Step(StrEnum):
-    """Kind of one event in the life of a pod, for example PLACED or BOUND. OTHER: an event without its own kind."""
-
-    SUBMITTED = "submitted"
-    CHANGED = "changed"
-    DELETED = "deleted"
-    ADMITTED = "admitted"
-    DENIED = "denied"
-    GATED = "gated"
-    UNSCHEDULABLE = "unschedulable"
-    ABANDONED = "abandoned"
-    NOMINATED = "nominated"
-    NOMINATION_CLEARED = "nomination-cleared"
-    PLACED = "placed"
-    BOUND = "bound"
-    BIND_FAILED = "bind-failed"
-    REALLOCATED = "reallocated"
-    RELEASED = "released"
-    STARTED = "started"
-    STOPPED = "stopped"
-    HOOKED = "hooked"
-    HOOK_FAILED = "hook-failed"
-    DEVICE_UNHEALTHY = "device-unhealthy"
-    DEVICE_HEALTHY = "device-healthy"
-    EVICTION_REQUESTED = "eviction-requested"
-    EVICTED = "evicted"
-    EVICTION_DELAYED = "eviction-delayed"
-    EVICTION_FAILED = "eviction-failed"
-    EVICTION_REFUSED = "eviction-refused"
-    SUPPRESSED = "suppressed"
-    UNSUPPRESSED = "unsuppressed"
-    INTERFERENCE = "interference"
-    INTERFERENCE_ENDED = "interference-ended"
-    DELETION_COST = "deletion-cost"
-    OTHER = "other"
+E = TypeVar("E", bound=Event)
 
 
-# Event type -> step. `AdmissionDecided` is missing, because it is either admitted or denied.
-STEPS: Final = {
-    "PodSpecAdded": Step.SUBMITTED,
-    "PodSpecChanged": Step.CHANGED,
-    "PodSpecDeleted": Step.DELETED,
-    "PodGated": Step.GATED,
-    "PodUnschedulable": Step.UNSCHEDULABLE,
-    "DecisionAbandoned": Step.ABANDONED,
-    "PodNominated": Step.NOMINATED,
-    "PodNominationCleared": Step.NOMINATION_CLEARED,
-    "PodPlaced": Step.PLACED,
-    "PodBound": Step.BOUND,
-    "PodBindFailed": Step.BIND_FAILED,
-    "PodReleased": Step.RELEASED,
-    "PodsStarted": Step.STARTED,
-    "PodsStopped": Step.STOPPED,
-    "ContainerHookApplied": Step.HOOKED,
-    "ContainerHookFailed": Step.HOOK_FAILED,
-    "HookServerFailed": Step.HOOK_FAILED,
-    "PodReallocated": Step.REALLOCATED,
-    "PodDeviceUnhealthy": Step.DEVICE_UNHEALTHY,
-    "PodEvictionRequested": Step.EVICTION_REQUESTED,
-    "PodEvicted": Step.EVICTED,
-    "PodEvictionDelayed": Step.EVICTION_DELAYED,
-    "PodEvictionFailed": Step.EVICTION_FAILED,
-    "EvictionRefused": Step.EVICTION_REFUSED,
-    "PodsEvictedByAgent": Step.EVICTED,
-    "BeCpuSuppressed": Step.SUPPRESSED,
-    "BeCpuReleased": Step.UNSUPPRESSED,
-    "InterferenceDetected": Step.INTERFERENCE,
-    "InterferenceEnded": Step.INTERFERENCE_ENDED,
-    "DeletionCostsDecided": Step.DELETION_COST,
-    "DeletionCostsCarriedOut": Step.DELETION_COST,
-}
+class Of(NamedTuple):
+    """The pod whose story is told, and the stored event."""
+
+    uid: str
+    stored: StoredEvent
 
 
-class Moment(NamedTuple):
-    """One event in the life of a pod, with a sentence about it."""
+class Telling(NamedTuple):
+    """How the events of one type appear in the story of a pod."""
 
-    step: Step  # Kind of the event
-    sentence: str  # Description without the name of the pod; may be empty
-    stored: StoredEvent  # The stored event with time, actor, position and trace
-    event: Event | None  # The decoded event; None if this code cannot decode it
-    is_fact: bool  # False for an explanation, which has no position in the log
+    kind: str  # of the aggregate
+    step: Step
+    says: Callable[[Any, Of], str | None] | None
+    """The sentence about an event, without the name of the pod; may be empty. If it is None for a fact, the fact is not
+    about this pod and is left out. No function: the sentence of `stories.sentences`."""
+
+
+def _row(model: type[E], step: Step, says: Callable[[E, Of], str | None] | None = None) -> tuple[str, Telling]:
+    return model.__name__, Telling(CATALOGUE.of(model).kind, step, says)
+
+
+EVENTS: Final[Mapping[str, Telling]] = dict(
+    (
+        _row(PodSpecAdded, Step.SUBMITTED, lambda event, of: ""),
+        _row(PodSpecChanged, Step.CHANGED, lambda event, of: ""),
+        _row(PodSpecDeleted, Step.DELETED, lambda event, of: ""),
+        _row(AdmissionDecided, Step.OTHER, lambda event, of: _admission(event)),  # admitted or denied, see `_step`
+        _row(PodGated, Step.GATED, lambda event, of: event.message),
+        _row(PodUnschedulable, Step.UNSCHEDULABLE, lambda event, of: event.message),
+        _row(DecisionAbandoned, Step.ABANDONED, lambda event, of: event.reason),
+        _row(PodNominated, Step.NOMINATED, lambda event, of: _nominated(event)),
+        _row(PodNominationCleared, Step.NOMINATION_CLEARED, lambda event, of: f"to {event.node}: {event.reason}"),
+        _row(PodPlaced, Step.PLACED, lambda event, of: _placed(event)),
+        _row(PodBound, Step.BOUND, lambda event, of: f"to {event.node}{' (found bound)' if event.observed else ''}"),
+        _row(PodBindFailed, Step.BIND_FAILED, lambda event, of: f"to {event.node}: {_why(event)}"),
+        _row(
+            PodReallocated,
+            Step.REALLOCATED,
+            lambda event, of: f"on {event.node}: {_reallocated(event.reason, event.allocation)}",
+        ),
+        _row(PodReleased, Step.RELEASED, lambda event, of: f"from {event.node}: {event.reason}"),
+        _row(PodsStarted, Step.STARTED, lambda event, of: _by_agent(of) if of.uid in event.pods else None),
+        _row(PodsStopped, Step.STOPPED, lambda event, of: _by_agent(of) if of.uid in event.pods else None),
+        _row(ContainerHookApplied, Step.HOOKED, lambda event, of: _hooked(event) if event.uid == of.uid else None),
+        _row(
+            ContainerHookFailed,
+            Step.HOOK_FAILED,
+            lambda event, of: _hook_failed(event) if event.uid == of.uid else None,
+        ),
+        _row(
+            HookServerFailed, Step.HOOK_FAILED, lambda event, of: _server_failed(event) if event.uid == of.uid else None
+        ),
+        _row(PodDeviceUnhealthy, Step.DEVICE_UNHEALTHY, lambda event, of: device_sentence(event.devices, event.node)),
+        _row(
+            PodEvictionRequested,
+            Step.EVICTION_REQUESTED,
+            lambda event, of: f"from {event.node}: {event.message or event.reason}",
+        ),
+        _row(PodEvicted, Step.EVICTED, lambda event, of: "the pod was gone already" if event.gone else ""),
+        _row(PodEvictionDelayed, Step.EVICTION_DELAYED, lambda event, of: _why(event)),
+        _row(PodEvictionFailed, Step.EVICTION_FAILED, lambda event, of: _why(event)),
+        _row(EvictionRefused, Step.EVICTION_REFUSED, lambda event, of: round_sentence(event, of.uid)),
+        _row(PodsEvictedByAgent, Step.EVICTED),
+        _row(BeCpuSuppressed, Step.SUPPRESSED),
+        _row(BeCpuReleased, Step.UNSUPPRESSED),
+        _row(InterferenceDetected, Step.INTERFERENCE),
+        _row(InterferenceEnded, Step.INTERFERENCE_ENDED),
+        _row(DeletionCostsDecided, Step.DELETION_COST, lambda event, of: round_sentence(event, of.uid)),
+        _row(DeletionCostsCarriedOut, Step.DELETION_COST, lambda event, of: round_sentence(event, of.uid)),
+    )
+)
+"""Event type -> how it appears in the story of a pod."""
+OF_NODE: Final = tuple(
+    name for name, telling in EVENTS.items() if telling.says is not None and telling.kind in ("nodestate", "criproxy")
+)
+"""Types of the facts in the aggregates of a node that belong to the stories of single pods."""
 
 
 def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[StoredEvent]) -> list[Moment]:
@@ -130,79 +142,46 @@ def pod_story(uid: str, facts: Iterable[StoredEvent], explanations: Iterable[Sto
         explanations: Events of `explanations.pod.<uid>`, `explanations.refusal.<uid>` and those of its admission, each
             in the order of its stream.
     """
-    told = [(stored, _read(stored)) for stored in sorted(facts, key=lambda stored: stored.seq)]
-    keyed = [
-        ((stored.seq, 0, 0), _moment(uid, stored, event, is_fact=True)) for stored, event in told if _is_of(uid, event)
-    ]
-    first = known = keyed[0][0][0] if keyed else 0
-    for number, stored in enumerate(explanations):
-        moment = _moment(uid, stored, _read(stored), is_fact=False)
-        if stored.ref.kind == "admission":
+    told = [_moment(uid, stored, is_fact=True) for stored in sorted(facts, key=lambda stored: stored.seq)]
+    told += [_moment(uid, stored, is_fact=False) for stored in explanations]
+    keyed: list[tuple[tuple[int, int, int], Moment]] = []
+    first = known = 0
+    for number, moment in enumerate(filter(None, told)):
+        basis = moment.stored.based_on
+        if moment.is_fact:
+            first = known = first or moment.stored.seq
+            keyed.append(((moment.stored.seq, 0, 0), moment))
+        elif moment.stored.ref.kind == "admission":
             # What let the pod in stands before its first fact.
-            keyed.append(((stored.based_on, 1, number) if stored.based_on >= first else (0, 0, number), moment))
+            keyed.append(((basis, 1, number) if basis >= first else (0, 0, number), moment))
         else:
-            known = max(known, stored.based_on)
+            known = max(known, basis)
             keyed.append(((known, 1, number), moment))
     return [moment for _, moment in sorted(keyed, key=lambda entry: entry[0])]
 
 
-def pod_sentence(event: Event) -> str | None:
-    """Return a short description of an event of a pod, without the pod's name; None for other events."""
-    match event:
-        case PodPlaced():
-            found = event.explanation
-            return f"on {event.node} ({found.nodes_feasible} of {found.nodes_considered} nodes were feasible)"
-        case PodBound():
-            return f"to {event.node}{' (found bound)' if event.observed else ''}"
-        case PodBindFailed():
-            return f"to {event.node}: {event.reason}: {event.message}".removesuffix(": ")
-        case PodReleased():
-            return f"from {event.node}: {event.reason}"
-        case PodsStarted() | PodsStopped():
-            return ""
-        case ContainerHookApplied():
-            changed = ", ".join(f"{value.name} {value.new}".rstrip() for value in event.values)
-            return f"{hook_place(event)}: {'; '.join(filter(None, (changed, event.reason)))}"
-        case ContainerHookFailed():
-            return f"{hook_place(event)}: {event.plugin} (policy {event.policy}): {event.error}"
-        case HookServerFailed():
-            of = f"container {event.container}" if event.container else "pod"
-            return f"{of} at {event.hook} (proxy): hook server {event.server} (policy {event.policy}): {event.error}"
-        case PodNominated():
-            cost = f", after {victims_text(event.victims)} left" if event.victims else ""
-            return f"to {event.node} by {event.plugin}{cost}"
-        case PodNominationCleared():
-            return f"to {event.node}: {event.reason}"
-        case PodReallocated():
-            return f"on {event.node}: {reallocation_sentence(event.reason, event.allocation)}"
-        case PodDeviceUnhealthy():
-            return device_sentence(event.devices, event.node)
-        case PodEvictionRequested():
-            return f"from {event.node}: {event.message or event.reason}"
-        case PodEvicted():
-            return "the pod was gone already" if event.gone else ""
-        case PodEvictionDelayed() | PodEvictionFailed():
-            return f"{event.reason}: {event.message}".removesuffix(": ")
-        case PodUnschedulable() | PodGated():
-            return event.message
-        case DecisionAbandoned():
-            return event.reason
-        case AdmissionDecided():
-            return admission_sentence(event)
-        case _:
-            return None
+def _hooked(event: ContainerHookApplied) -> str:
+    changed = ", ".join(f"{value.name} {value.new}".rstrip() for value in event.values)
+    return f"{_hook_place(event)}: {'; '.join(filter(None, (changed, event.reason)))}"
 
 
-def hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
+def _hook_failed(event: ContainerHookFailed) -> str:
+    return f"{_hook_place(event)}: {event.plugin} (policy {event.policy}): {event.error}"
+
+
+def _server_failed(event: HookServerFailed) -> str:
+    of = f"container {event.container}" if event.container else "pod"
+    return f"{of} at {event.hook} (proxy): hook server {event.server} (policy {event.policy}): {event.error}"
+
+
+def _hook_place(event: ContainerHookApplied | ContainerHookFailed) -> str:
     """Return the place at which a hook ran as text: `container main at PreCreateContainer (Proxy)`."""
     of = f"container {event.container}" if event.container else "pod"
     return f"{of} at {event.stage} ({event.mode})" if event.stage else f"{of} by the {event.mode.lower()}"
 
 
-def reallocation_sentence(reason: str, allocation: Allocation) -> str:
-    """Return a sentence about a `PodReallocated`: why the pod's resources changed, and which Reservation it uses now.
-    `reason`: field `reason` of the event. `allocation`: Allocation of the pod after the event.
-    """
+def _reallocated(reason: str, allocation: Allocation) -> str:
+    """Why the resources of a pod changed, and which Reservation it uses now."""
     used = allocation.reservation
     of = f" by Reservation {used.name}" if used is not None and reason == "pre-allocated" else ""
     return f"{reason}{of}"
@@ -218,7 +197,7 @@ def device_sentence(devices: Sequence[UnhealthyDevice], node: str) -> str:
     return f"{', '.join(named)} of {node}; the pod keeps what it holds, no new pod is placed there"
 
 
-def admission_sentence(event: AdmissionDecided) -> str:
+def _admission(event: AdmissionDecided) -> str:
     """Return a sentence about an admission: the request, its user, and what changed or denied it."""
     by = f" by {event.user}" if event.user else ""
     asked = f"{event.operation.lower()}{by}"
@@ -239,32 +218,45 @@ def victims_text(victims: Sequence[Victim]) -> str:
     return f"{names[0]} has" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} have"
 
 
-def _read(stored: StoredEvent) -> Event | None:
+def _placed(event: PodPlaced) -> str:
+    found = event.explanation
+    return f"on {event.node} ({found.nodes_feasible} of {found.nodes_considered} nodes were feasible)"
+
+
+def _nominated(event: PodNominated) -> str:
+    cost = f", after {victims_text(event.victims)} left" if event.victims else ""
+    return f"to {event.node} by {event.plugin}{cost}"
+
+
+def _why(event: PodBindFailed | PodEvictionDelayed | PodEvictionFailed) -> str:
+    return f"{event.reason}: {event.message}".removesuffix(": ")
+
+
+def _by_agent(of: Of) -> str:
+    return f"by the agent of {name_from_token(of.stored.ref.id)}"
+
+
+def _moment(uid: str, stored: StoredEvent, *, is_fact: bool) -> Moment | None:
+    """The moment of an event; None for a fact that is not about this pod."""
     try:
-        return CATALOGUE.read(stored)
+        event = CATALOGUE.read(stored)
     except UnreadableEvent:
-        return None
-
-
-def _is_of(uid: str, event: Event | None) -> bool:
-    if isinstance(event, (ContainerHookApplied, ContainerHookFailed, HookServerFailed)):
-        return event.uid == uid
-    if isinstance(event, OfRound):
-        return round_sentence(event, uid) is not None
-    return not isinstance(event, (PodsStarted, PodsStopped)) or uid in event.pods
-
-
-def _moment(uid: str, stored: StoredEvent, event: Event | None, *, is_fact: bool) -> Moment:
-    step = STEPS.get(stored.type, Step.OTHER)
-    if isinstance(event, AdmissionDecided):
-        step = Step.ADMITTED if event.allowed else Step.DENIED
-    if isinstance(event, PodDeviceUnhealthy) and not event.devices:
-        step = Step.DEVICE_HEALTHY
-    sentence = pod_sentence(event) if event is not None else None
-    if isinstance(event, (PodsStarted, PodsStopped)):
-        sentence = f"by the agent of {name_from_token(stored.ref.id)}"
-    elif isinstance(event, OfRound):
-        sentence = round_sentence(event, uid) or ""
-    elif sentence is None:
+        event = None
+    telling = EVENTS.get(stored.type)
+    if event is not None and telling is not None and telling.says is not None:
+        sentence = telling.says(event, Of(uid, stored))
+        if sentence is None and is_fact:
+            return None
+    else:
         sentence = "" if stored.ref.kind == "podspec" else sentence_of(stored)
-    return Moment(step, sentence, stored, event, is_fact)
+    return Moment(_step(event, telling), sentence or "", stored, event, is_fact)
+
+
+def _step(event: Event | None, telling: Telling | None) -> Step:
+    match event:
+        case AdmissionDecided():
+            return Step.ADMITTED if event.allowed else Step.DENIED
+        case PodDeviceUnhealthy(devices=[]):
+            return Step.DEVICE_HEALTHY
+        case _:
+            return telling.step if telling is not None else Step.OTHER

@@ -2,29 +2,20 @@
 
 from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from koordcore.events import CATALOGUE
 from koordcore.events.admission import admission_ref
-from koordcore.events.criproxy import HookServerFailed
 from koordcore.events.descheduling import COSTS
-from koordcore.events.envelope import (
-    HEADER_ACTOR,
-    HEADER_BASED_ON,
-    HEADER_OCCURRED_AT,
-    HEADER_SCHEMA,
-    HEADER_TRACEPARENT,
-    HEADER_TYPE,
-    AggregateRef,
-    StoredEvent,
-    name_token,
-)
-from koordcore.events.nodestate import ContainerHookApplied, ContainerHookFailed, PodsStarted, PodsStopped
+from koordcore.events.envelope import AggregateRef, StoredEvent, name_token
 from koordcore.events.objects import PodSpecAdded
 from koordcore.events.observation import NodeUsageReported, Usage
 from koordcore.protocol.objects import generated_base
+from koordcore.stories.moment import TimelineEntry
+from koordcore.stories.pod import OF_NODE
+from koordcore.values import codec
 
 from koordctl.access.clients import meant_elsewhere, uid_of_pod
 from koordctl.access.log import OpenLog, open_log, wait_for, warn_of_dropped
@@ -36,12 +27,6 @@ from koordctl.pod.admission import decision_on_generated, decisions_about_pod, d
 from koordctl.pod.lines import pod_lines
 from koordctl.pod.story import PodStory, Used, denied_pod, explained_pod
 from koordctl.render.output import Format, Output, fail, field, show_story
-
-_OF_PODS: Final = tuple(
-    event.__name__ for event in (PodsStarted, PodsStopped, ContainerHookApplied, ContainerHookFailed, HookServerFailed)
-)
-"""Facts of the agent and the CRI proxy of a node that belong to the stories of single pods."""
-_NO_SPAN: Final = "0" * 16
 
 
 def pod(
@@ -93,7 +78,7 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
         for token in nodes:
             for kind in ("nodestate", "criproxy"):
                 of_node = await log.facts_of(kind, token, after=placed[0].seq, upto=end)
-                facts += (event for event in of_node if event.type in _OF_PODS)
+                facts += (event for event in of_node if event.type in OF_NODE)
         hardware = await given_hardware(log.bus.events, placed)
         admitted = await _admission_of(log, facts, is_last=by_name)
         if past is not None:
@@ -168,20 +153,6 @@ def _past_explanations(uid: str, timeline: list[dict[str, Any]]) -> list[StoredE
 
     They come from the projector, because it keeps all explanations and the stream of the log does not.
     """
-    return [
-        StoredEvent(
-            seq=0,
-            ref=AggregateRef("pod", uid),
-            headers={
-                HEADER_TYPE: entry["type"],
-                HEADER_SCHEMA: str(registered.schema),
-                HEADER_OCCURRED_AT: entry["occurred_at"],
-                HEADER_ACTOR: entry["actor"],
-                HEADER_BASED_ON: str(entry["position"]),
-                HEADER_TRACEPARENT: f"00-{entry['trace_id']}-{_NO_SPAN}-00" if entry["trace_id"] else "",
-            },
-            body=msgspec.json.encode(entry["body"]),
-        )
-        for entry in timeline
-        if entry["stream"] == "explanations" and (registered := CATALOGUE.find(entry["type"])) is not None
-    ]
+    entries = codec.convert(timeline, list[TimelineEntry])
+    told = (entry.as_explanation(uid) for entry in entries if entry.stream == "explanations")
+    return [stored for stored in told if stored is not None]

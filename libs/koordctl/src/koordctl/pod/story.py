@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from koordcore.events.admission import AdmissionDecided
@@ -19,7 +19,8 @@ from koordcore.protocol.annotations.allocation import binding_annotations
 from koordcore.protocol.pod_resources import pod_requests
 from koordcore.stories.disruptions import Disruption, disruption_of
 from koordcore.stories.hardware import NodeHardware
-from koordcore.stories.pod import Moment, pod_story
+from koordcore.stories.moment import Moment
+from koordcore.stories.pod import pod_story
 from koordcore.values.allocation import Allocation
 
 from koordctl.node.hardware import chosen_lines
@@ -235,44 +236,44 @@ def _entry(
     moment: Moment, annotations: Mapping[str, str] = _NONE, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE
 ) -> StoryEntry:
     """Return a moment as a document. `annotations` are those of the pod at that moment."""
-    stored, event = moment.stored, moment.event
-    entry = StoryEntry(
+    stored = moment.stored
+    return StoryEntry(
         step=moment.step,
         at=stored.occurred_at,
         position=stored.seq if moment.is_fact else 0,
         by=stored.actor,
         sentence=moment.sentence,
         trace=stored.trace_id,
+        **_details(moment, annotations, hardware),
     )
-    match event:
+
+
+def _details(moment: Moment, annotations: Mapping[str, str], hardware: Mapping[int, NodeHardware]) -> dict[str, Any]:
+    """Return the fields of a `StoryEntry` that only some types of events have."""
+    match event := moment.event:
         case PodReallocated():
-            line = use_line(event.allocation, event.requests)
-            return msgspec.structs.replace(entry, chosen=[line] if line else [])
+            return {"chosen": [*filter(None, (use_line(event.allocation, event.requests),))]}
         case PodPlaced():
-            written = binding_annotations(event.allocation, event.gang, event.annotations, annotations)
-            of_node = hardware.get(stored.seq)
-            return msgspec.structs.replace(
-                entry,
-                attempt=event.attempt,
-                explanation=event.explanation,
-                annotations=written,
-                chosen=[
+            of_node = hardware.get(moment.stored.seq)
+            return {
+                "attempt": event.attempt,
+                "explanation": event.explanation,
+                "annotations": binding_annotations(event.allocation, event.gang, event.annotations, annotations),
+                "chosen": [
                     *filter(None, (use_line(event.allocation, event.requests),)),
                     *volume_lines(event.allocation, event.node),
                     *(chosen_lines(event.allocation, of_node) if of_node is not None else ()),
                 ],
-            )
+            }
         case ContainerHookApplied():
-            return msgspec.structs.replace(entry, hooked=list(event.values))
+            return {"hooked": list(event.values)}
         case PodUnschedulable():
-            return msgspec.structs.replace(
-                entry, attempt=event.attempt, explanation=event.explanation, diagnosis=event.diagnosis
-            )
+            return {"attempt": event.attempt, "explanation": event.explanation, "diagnosis": event.diagnosis}
         case DecisionAbandoned():
-            return msgspec.structs.replace(entry, attempt=event.attempt)
+            return {"attempt": event.attempt}
         case PodNominated():
-            return msgspec.structs.replace(entry, node=event.node, victims=event.victims)
+            return {"node": event.node, "victims": event.victims}
         case AdmissionDecided():
-            return msgspec.structs.replace(entry, steps=event.steps, rules=event.rules)
+            return {"steps": event.steps, "rules": event.rules}
         case _:
-            return entry
+            return {}

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 from koordcore.events.envelope import StoredEvent
-from koordcore.stories.pod import Moment, pod_story
+from koordcore.stories.moment import Moment
+from koordcore.stories.pod import pod_story
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
