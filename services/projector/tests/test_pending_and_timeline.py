@@ -2,13 +2,13 @@
 
 from koord_projector.fold.archives import explanation_row
 from koord_projector.read.pods import count_reasons
-from koord_projector.read.timeline import pod_timeline
 from koordcore.events import CATALOGUE
 from koordcore.events.descheduling import EvictionRefused, RoundMove
 from koordcore.events.envelope import AggregateRef, BasedOn, Draft, Event, Origin, StoredEvent
 from koordcore.events.explanations import PodGated, PodUnschedulable
 from koordcore.events.objects import PodSpecDeleted
 from koordcore.events.pod import PlacementExplanation, PluginExclusion
+from koordcore.stories.pod import pod_story
 
 POD = AggregateRef("pod", "u")
 
@@ -49,7 +49,7 @@ def test_reasons_are_counted_per_pod_most_pods_first() -> None:
 def test_a_timeline_has_the_bodies_and_the_positions_that_explanations_were_based_on() -> None:
     deleted = stored(9, AggregateRef("podspec", "u"), PodSpecDeleted(namespace="d", name="p"))
     refused = stored(3, POD, unschedulable(cpu=5), based_on=7)
-    first, second = pod_timeline("u", [deleted], [refused])
+    first, second = [moment.entry() for moment in pod_story("u", [deleted], [refused])]
     assert (first.stream, first.step, first.position, first.sentence) == ("ev", "deleted", 9, "")
     assert (second.stream, second.step, second.position, second.sentence) == ("explanations", "unschedulable", 7, "0/5")
     assert second.explanation == second.body["explanation"]
@@ -61,7 +61,7 @@ def test_a_pod_that_may_not_be_attempted_has_an_explanation_without_attempt() ->
     row = explanation_row(gated)
     assert row is not None
     assert row.attempt == 0
-    [entry] = pod_timeline("u", [], [gated])
+    [entry] = [moment.entry() for moment in pod_story("u", [], [gated])]
     assert (entry.step, entry.sentence) == ("gated", "its gang is not complete")
 
 
@@ -73,6 +73,6 @@ def test_a_pod_that_a_round_refuses_has_it_in_its_timeline() -> None:
     row = explanation_row(told)
     assert row is not None
     assert (row.uid, row.attempt, row.type) == ("u", 0, "EvictionRefused")
-    [entry] = pod_timeline("u", [], [told])
+    [entry] = [moment.entry() for moment in pod_story("u", [], [told])]
     assert entry.step == "eviction-refused"
     assert entry.sentence == "not evicted in round at ten: plugin LowNodeLoad (profile f) asked for it; refused: pvc"

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from koordcore.events.envelope import name_token
 from koordcore.events.observation import NodeUsageReported
+from koordcore.stories.moment import TimelineEntry
+from koordcore.stories.pod import pod_story
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,7 +16,6 @@ from koord_projector.read.endpoint import At, Query, Reading, Text, about
 from koord_projector.read.moments import Moment, state_at, stored_explanation, stored_fact
 from koord_projector.read.nodes import SHOWN_REPORTS
 from koord_projector.read.pods import COLUMNS, EXPLANATION_OF_PENDING, PodItem, pod_item
-from koord_projector.read.timeline import TimelineEntry, pod_timeline
 
 _SUPPRESSIONS: Final = 30
 _HOOKS: Final = 100
@@ -159,7 +160,8 @@ async def pod_life(connection: AsyncConnection, moment: Moment, uid: str) -> lis
     ]
     explanations = await connection.execute(_EXPLANATIONS, {"uid": uid, "until": moment.until})
     in_order = sorted(explanations, key=lambda row: row.seq)
-    return pod_timeline(uid, map(stored_fact, rows), map(stored_explanation, in_order))
+    story = pod_story(uid, map(stored_fact, rows), map(stored_explanation, in_order))
+    return [moment.entry() for moment in story]
 
 
 async def _suppressions(connection: AsyncConnection, moment: Moment, episodes: Sequence[Row[Any]]) -> list[Row[Any]]:
