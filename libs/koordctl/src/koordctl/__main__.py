@@ -22,7 +22,6 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run `koord` with the arguments of this process and exit with its status."""
     from koordctl.app import app
 
     for name in ("stdout", "stderr"):
@@ -74,7 +73,6 @@ def run(app: typer.Typer) -> int:
 
 
 def say(sentence: str) -> int:
-    """Print an error on stderr and return exit status 1."""
     from koordctl.render.output import say_error
 
     say_error(sentence)
@@ -86,19 +84,15 @@ def _status(end: SystemExit) -> int:
 
 
 def _without_reader() -> int:
-    """Return exit status 0, and redirect stdout to nowhere, after the reader of the output pipe has gone.
-
-    The redirection prevents that the interpreter's last flush fails.
+    """Redirect stdout to nowhere after the reader of the output pipe has gone: else the interpreter's last flush would
+    fail.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _keep(error: BaseException) -> Path:
-    """Write the traceback of an unexpected error to a file and return the path of that file.
-
-    The file lies beside the logs of the services, or in the temporary folder if there is no such folder.
-    """
+    """Write a traceback to a file beside the logs of the services, or in the temporary folder if there is none."""
     from koordctl.access.clients import var_directory
 
     text = "".join(traceback.format_exception(error))

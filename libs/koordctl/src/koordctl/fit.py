@@ -43,23 +43,16 @@ _NUMBER_OF: Final = {
 
 
 class PlannedPods(NamedTuple):
-    """The equal pods that one document, such as a Deployment, creates.
+    """The equal pods that one document, such as a Deployment, creates."""
 
-    Attributes:
-        title: Kind and name of the document, for example "deployment/web".
-        pod: Manifest of one pod before admission.
-        replicas: Number of pods.
-        workload: The controller, whose selector default spreading reads; None for a Pod.
-    """
-
-    title: str
-    pod: dict[str, Any]
-    replicas: int
-    workload: Workload | None
+    title: str  # Kind and name of the document, for example "deployment/web"
+    pod: dict[str, Any]  # Manifest of one pod before admission
+    replicas: int  # Number of pods
+    workload: Workload | None  # The controller, whose selector default spreading reads; None for a Pod
 
 
 def planned_pods(document: object) -> PlannedPods | None:
-    """Return the pods that a document creates; None if its kind creates no pods.
+    """None if the document's kind creates no pods.
 
     Raises:
         InvalidInput: The document is not valid. The error names field, rule and value.
@@ -85,7 +78,6 @@ def planned_pods(document: object) -> PlannedPods | None:
 
 
 def _templated(template: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return the manifest of one pod of a controller."""
     meta = workload.metadata
     owner = OwnerReference(
         api_version=workload.api_version, kind=workload.kind, name=meta.name, uid=meta.uid, controller=True
@@ -127,15 +119,8 @@ _SUFFIX: Final = "-fit"
 
 
 class _Workloads(NamedTuple):
-    """The content of the manifests.
-
-    Attributes:
-        planned: Pods.
-        others: Documents of other kinds.
-    """
-
     planned: list[PlannedPods]
-    others: list[object]
+    others: list[object]  # Documents of other kinds
 
 
 def fit(
@@ -197,7 +182,7 @@ def fit(
 
 
 def _read(filenames: Sequence[str]) -> _Workloads:
-    """Return the content of the files. End the command if one cannot be read."""
+    """End the command if a file cannot be read."""
     found = _Workloads([], [])
     for name in filenames:
         for label, text in manifest_texts(name):
@@ -247,7 +232,7 @@ def _name(planned: PlannedPods) -> str:
 
 
 def _named(document: dict[str, Any], name: str) -> Any:
-    """Return an admitted pod with the name `name` and without the uid that the dry run gave it."""
+    """An admitted pod with this name, and without the uid that the dry run gave it."""
     pod = pod_from_json(document)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, name=name, uid=""))
 

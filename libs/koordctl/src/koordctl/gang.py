@@ -80,7 +80,7 @@ def _show_members(gang_id: str) -> None:
 
 
 def _origin(view: Mapping[str, Any]) -> str:
-    """Return a phrase that says what declares the gang, for example a label of its pods.
+    """A phrase that says what declares the gang, for example a label of its pods.
 
     The scheduler's answer says "annotation" for everything except a PodGroup, so the function looks at a member.
     """
@@ -95,10 +95,8 @@ def _origin(view: Mapping[str, Any]) -> str:
 
 
 def declared_by(labels: Mapping[str, str]) -> str:
-    """Return the part of a member's metadata that names its gang, as a phrase; labels take precedence over annotations.
-
-    Source:
-        protocol spec, 4.1
+    """The part of a member's metadata that names its gang; labels take precedence over annotations (protocol spec,
+    4.1).
     """
     by_label = labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME)
     return "labels of its pods" if by_label else "annotations of its pods"

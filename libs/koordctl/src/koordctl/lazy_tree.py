@@ -14,25 +14,15 @@ from typer.main import get_group
 
 
 class Entry(NamedTuple):
-    """One command, or one group of commands, in the list of `app`.
-
-    Attributes:
-        name: Name on the command line.
-        panel: Panel of the help that lists it; "": the one without a name.
-        summary: First paragraph of its help.
-        module: Module with the command.
-        attribute: Attribute of the module: the command's function, or the group's `typer.Typer`.
-    """
-
-    name: str
-    panel: str
-    summary: str
-    module: str
-    attribute: str = "app"
+    name: str  # Name on the command line
+    panel: str  # Panel of the help that lists it; "": the one without a name
+    summary: str  # First paragraph of its help
+    module: str  # Module with the command
+    attribute: str = "app"  # Attribute of the module: the command's function, or the group's `typer.Typer`
 
 
 class _Commands(MutableMapping[str, Any]):
-    """A mapping from names to commands that builds each command on its first use."""
+    """Names -> commands. Each is built on its first use."""
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -81,11 +71,9 @@ def lazy_group(entries: tuple[Entry, ...]) -> type[TyperGroup]:
             self.commands = _Commands(entries)
 
         def list_commands(self, ctx: Any) -> list[str]:
-            """Return the names of the commands, in the order of the list."""
             return list(self.commands)
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            """Write the help of the command group from its list of commands, without importing the commands."""
             shown: dict[str, Any] = {
                 entry.name: TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel or None)
                 for entry in entries

@@ -19,51 +19,27 @@ from koordctl.render.units import amounts_text, sentence_in_cores
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The computation of the current limit (runtime) of one resource of a quota.
-
-    Attributes:
-        resource: Name of the resource.
-        reason: Sentence that shows every term of the computation.
-        lent: Amount that this quota lends to others, in milli-cores or whole units.
-        borrowed: Amount that this quota borrows from others, in the same units.
-        lenders: Amount that each other quota lends to this one, by name of the quota.
-        borrowers: Amount that each other quota borrows from this one, by name of the quota.
-    """
+    """The computation of the current limit (runtime) of one resource of a quota."""
 
     resource: str
-    reason: str
-    lent: int = 0
-    borrowed: int = 0
-    lenders: dict[str, int] = {}
-    borrowers: dict[str, int] = {}
+    reason: str  # Sentence that shows every term of the computation
+    lent: int = 0  # Amount that this quota lends to others, in milli-cores or whole units
+    borrowed: int = 0  # Amount that this quota borrows from others, in the same units
+    lenders: dict[str, int] = {}  # Amount that each other quota lends to this one, by name of the quota
+    borrowers: dict[str, int] = {}  # Amount that each other quota borrows from this one, by name of the quota
 
 
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One quota, as `koord quota tree` shows it.
-
-    Attributes:
-        name: Name of the quota.
-        parent: Name of its parent.
-        pods: Number of its pods.
-        min: Guaranteed amounts, in milli-cores or whole units.
-        max: Upper limits.
-        used: Requests of its placed pods.
-        request: Requests of all its pods.
-        runtime: Current limits, or None if only `max` limits the quota.
-        shares: Computation of the runtime, one for each resource.
-        warnings: Sentences about unusual settings of the quota.
-    """
-
     name: str
-    parent: str
-    pods: int
-    min: dict[str, int]
-    max: dict[str, int]
-    used: dict[str, int]
-    request: dict[str, int]
-    runtime: dict[str, int] | None
-    shares: list[Share] = []
-    warnings: list[str] = []
+    parent: str  # Name of its parent
+    pods: int  # Number of its pods
+    min: dict[str, int]  # Guaranteed amounts, in milli-cores or whole units
+    max: dict[str, int]  # Upper limits
+    used: dict[str, int]  # Requests of its placed pods
+    request: dict[str, int]  # Requests of all its pods
+    runtime: dict[str, int] | None  # Current limits, or None if only `max` limits the quota
+    shares: list[Share] = []  # Computation of the runtime, one for each resource
+    warnings: list[str] = []  # Sentences about unusual settings of the quota
 
 
 UNLIMITED = 1 << 60
@@ -71,18 +47,15 @@ UNLIMITED = 1 << 60
 
 
 def amounts(values: Mapping[str, int]) -> str:
-    """Return amounts as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none.
+    """For example `cpu 4, memory 8.0Gi`, or `-` if there are none. Amounts from `UNLIMITED` on are left out: no limit.
 
-    Amounts from `UNLIMITED` on mean "no limit" and are left out.
-
-    Args:
-        values: Resource -> amount, in milli-cores for cpu and whole units for other resources.
+    `values`: milli-cores for cpu, whole units for other resources.
     """
     return amounts_text({name: amount for name, amount in values.items() if abs(amount) < UNLIMITED})
 
 
 def quota_text(row: QuotaRow) -> str:
-    """Return the line for one quota as markup of the library rich; red if the quota uses more than its runtime."""
+    """The line for one quota as markup of the library rich; red if the quota uses more than its runtime."""
     over = row.runtime is not None and any(row.used.get(name, 0) > limit for name, limit in row.runtime.items())
     runtime = "" if row.runtime is None else f"  runtime {amounts(row.runtime)}"
     line = (
@@ -94,7 +67,7 @@ def quota_text(row: QuotaRow) -> str:
 
 
 def sections(row: QuotaRow) -> list[str]:
-    """Return the sentences below a quota: one for each resource in use, lent or borrowed, and the warnings."""
+    """The sentences below a quota: one for each resource in use, lent or borrowed, and the warnings."""
     told = [share for share in row.shares if share.lent or share.borrowed or row.request.get(share.resource)]
     return [
         *(f"{share.resource}: {sentence_in_cores(share.reason)}" for share in told),

@@ -67,7 +67,7 @@ def recommend(
 
 
 def _existing() -> set[tuple[str, str]] | None:
-    """Return the namespace and name of every Recommendation object, or None if no manager answers."""
+    """Namespace and name of every Recommendation object, or None if no manager answers."""
     base = find_service("manager")
     try:
         answer = ask(f"{base}/v1/objects/{RESOURCE}", timeout=10) if base is not None else None
@@ -80,7 +80,6 @@ def _existing() -> set[tuple[str, str]] | None:
 
 
 async def _states() -> dict[tuple[str, str], RecommendationState]:
-    """Return the current recommendation of each object by namespace and name."""
     states: dict[tuple[str, str], RecommendationState] = {}
     async with open_log() as log:
         head = await log.bus.events.head()
@@ -97,7 +96,7 @@ async def _states() -> dict[tuple[str, str], RecommendationState]:
 
 
 def recommendation_rows(found: Known) -> list[list[str]]:
-    """Return the table rows of `koord recommend`: one per container, or one if there are no containers."""
+    """One row per container, or one if there are no containers."""
     rows: list[list[str]] = []
     for (namespace, name), state in found.items():
         if state is None:
@@ -124,13 +123,7 @@ def recommendation_rows(found: Known) -> list[list[str]]:
 
 
 def recommendation_lines(namespace: str, name: str, state: RecommendationState | None) -> list[str]:
-    """Return the lines that show one Recommendation and every number from which it was computed.
-
-    Args:
-        namespace: Namespace of the Recommendation.
-        name: Its name.
-        state: Its published status; None if nothing was computed yet.
-    """
+    """One Recommendation and every number from which it was computed. `state` None: nothing was computed yet."""
     if state is None:
         return [f"{RESOURCE} {namespace}/{name}: {NOTHING_YET}"]
     since = state.updated_at.replace("T", " ")[:19]
@@ -174,7 +167,7 @@ def _bound(bound: RecommendedAmounts) -> str:
 
 
 def bound_texts(bound: RecommendedAmounts) -> tuple[str, str]:
-    """Return cpu and memory of a lower or upper bound as text: `-` if there is no upper bound yet."""
+    """Cpu and memory of a lower or upper bound: `-` if there is no upper bound yet."""
     return cores(_known(bound.cpu_milli)), gibibytes(_known(bound.memory_bytes))
 
 

@@ -63,7 +63,7 @@ def check_config(
 
 
 def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
-    """Return the scheduler configuration in a file, or the default one if the file is None.
+    """Return the configuration in a file, or the default one if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
     If it is not YAML or JSON, or has no documents, end it with status 2.
@@ -81,25 +81,17 @@ def scheduler_configuration(file: Path | None) -> EffectiveConfiguration:
 
 
 class Compared(NamedTuple):
-    """The differences between two scheduler configurations.
+    """The differences between two scheduler configurations."""
 
-    Attributes:
-        name: Phrase that names the first configuration.
-        other: Phrase that names the second configuration.
-        differences: One sentence per difference; empty if both have the same effect.
-    """
-
-    name: str
-    other: str
-    differences: list[str]
+    name: str  # Phrase that names the first configuration
+    other: str  # Phrase that names the second configuration
+    differences: list[str]  # One sentence per difference; empty if both have the same effect
 
 
 def compared_with_force(file: Path | None, configuration: EffectiveConfiguration) -> Compared:
     """Compare a configuration with that of the running scheduler, or with the default one if no scheduler answers.
 
-    Args:
-        file: File of the configuration, for its name, or None for the default one.
-        configuration: The configuration to compare.
+    `file` names the configuration; None for the default one.
     """
     from koord_scheduler.configuration import known_plugins, load_configuration
     from koord_scheduler.domain.config.differences import differences
@@ -114,7 +106,7 @@ def compared_with_force(file: Path | None, configuration: EffectiveConfiguration
 
 
 def _running_configuration() -> EffectiveConfiguration | None:
-    """Return the configuration that `/configz` of the running scheduler shows, or None if there is no answer."""
+    """The configuration that `/configz` of the running scheduler shows, or None if there is no answer."""
     url = find_service("scheduler")
     if url is None:
         return None

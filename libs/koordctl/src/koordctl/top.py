@@ -123,7 +123,7 @@ def top_gpu(
 
 
 def _nodes(name: str | None) -> list[dict[str, Any]]:
-    """Return all nodes that the projector knows. End the command if `name` is given and is not one of them."""
+    """End the command if `name` is given and is not a node that the projector knows."""
     nodes: list[dict[str, Any]] = projector.get("/api/nodes")["nodes"]
     if name is not None and not any(node["name"] == name for node in nodes):
         fail(f"there is no node {name}")
@@ -131,12 +131,11 @@ def _nodes(name: str | None) -> list[dict[str, Any]]:
 
 
 def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> list[Row]:
-    """Return the table rows of `koord top node`: greatest use first and nodes without a report last, or by name.
+    """Greatest use first and nodes without a report last, or by name.
 
     Args:
-        nodes: The nodes as the projector's `/api/nodes` returns them.
+        nodes: As the projector's `/api/nodes` returns them.
         name: Only this node; None for all.
-        sort: The resource that orders the rows.
     """
     chosen = [node for node in nodes if name is None or node["name"] == name]
     chosen.sort(key=lambda node: node["name"])
@@ -160,12 +159,11 @@ def node_rows(nodes: Sequence[dict[str, Any]], name: str | None, sort: Sort) -> 
 
 
 def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort: Sort) -> list[Row]:
-    """Return the table rows of `koord top pod`: greatest use first, or by namespace and name.
+    """Greatest use first, or by namespace and name.
 
     Args:
         reports: Node name -> its newest usage report.
         namespace: Only pods of this namespace; None for all.
-        sort: The resource that orders the rows.
     """
     pods = [
         (node, pod)
@@ -191,7 +189,7 @@ def pod_rows(reports: dict[str, NodeUsageReported], namespace: str | None, sort:
 
 
 async def _reports(names: Sequence[str]) -> dict[str, NodeUsageReported]:
-    """Return the newest usage report of each node that has one."""
+    """The newest usage report of each node that has one."""
     async with open_log() as log:
         stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in names])
     reports = ((name_from_token(event.ref.id), CATALOGUE.read(event)) for event in stored)

@@ -125,7 +125,6 @@ def schedule(succeeded: str = "", created: str = "2026-01-01T00:00:00Z", **spec:
 
 
 def job(name: str, began: str, condition: str, owner: str = "c") -> dict[str, Any]:
-    """Return a Job with a true condition."""
     return {
         "metadata": {"name": name, "ownerReferences": [{"uid": owner}]},
         "status": {"startTime": began, "conditions": [{"type": condition, "status": "True"}]},

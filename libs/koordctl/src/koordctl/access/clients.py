@@ -35,7 +35,7 @@ class LogTrouble(Exception):
 
 
 def var_directory() -> Path:
-    """Return the folder of the embedded stack: KOORD_VAR, else the nearest `var` with a stack upwards, else `./var`."""
+    """KOORD_VAR, else the nearest `var` with a stack upwards, else `./var`."""
     given = os.environ.get("KOORD_VAR")
     if given:
         return Path(given)
@@ -47,21 +47,16 @@ def var_directory() -> Path:
 
 
 def live_directory() -> Path:
-    """Return the folder in which commands look for a running stack.
-
-    This is `var_directory()`; if only a demo runs there, it is the folder of the demo.
-    """
+    """Return `var_directory()`; if only a demo runs there, the folder of the demo."""
     var, demo = var_directory(), demo_directory()
     return demo if running_stack(var) is None and running_stack(demo) is not None else var
 
 
 def demo_directory() -> Path:
-    """Return the folder of the demo, below `var_directory()`."""
     return var_directory() / "demo"
 
 
 def state_file(var: Path) -> Path:
-    """Return the path of the state file that a running stack keeps below `var`."""
     return var / "run" / "stack.json"
 
 
@@ -72,7 +67,7 @@ def running_stack(var: Path) -> Stack | None:
 
 
 def find_service(name: str) -> str | None:
-    """Return the base URL of a service: KOORD_<NAME>, else that of the running stack. None if there is neither.
+    """Return a base URL: KOORD_<NAME>, else that of the running stack. None if there is neither.
 
     Of several addresses in KOORD_<NAME>, separated by commas, the one of the leader is returned.
     """
@@ -84,13 +79,12 @@ def find_service(name: str) -> str | None:
 
 
 def named_addresses(name: str) -> list[str]:
-    """Return the base URLs of the instances of a service that KOORD_<NAME> names, separated by commas."""
     given = os.environ.get(f"KOORD_{name.upper()}", "")
     return [url.strip().rstrip("/") for url in given.split(",") if url.strip()]
 
 
 def named_instances() -> dict[str, str]:
-    """Return the instances of services that environment variables name: `SERVICE host:port` -> base URL."""
+    """Instances that environment variables name: `SERVICE host:port` -> base URL."""
     return {f"{name} {urlsplit(url).netloc or url}": url for name in SERVICES for url in named_addresses(name)}
 
 
@@ -107,9 +101,6 @@ def silent_nodes(url: str) -> dict[str, int] | None:
     """Return name -> age in seconds of the newest usage report, for the nodes whose newest report has expired.
 
     None if the projector does not answer. Empty with a projector of a version that does not tell this age.
-
-    Args:
-        url: Base URL of the projector.
     """
     try:
         answer = ask(f"{url}/api/nodes", timeout=5)
@@ -136,7 +127,7 @@ def _leader_of(urls: Sequence[str]) -> str:
 
 
 def service_url(name: str) -> str:
-    """Return the base URL of a service as `find_service` does. End the command with an error if there is none."""
+    """Return a base URL as `find_service` does. End the command with an error if there is none."""
     found = find_service(name)
     if found is None:
         fail(nothing_runs(name, live_directory(), f"KOORD_{name.upper()}=http://host:port"))
@@ -144,12 +135,12 @@ def service_url(name: str) -> str:
 
 
 def nothing_runs(what: str, folder: Path, address: str = "") -> str:
-    """Return the error sentence for a service that was not found: the folder searched, and how to name an address.
+    """Return the error sentence for a service that was not found.
 
     Args:
         what: The missing part, for example "manager".
-        folder: Folder that was searched for a running stack.
-        address: Environment variable that names a remote address, with its form; empty if there is no such variable.
+        folder: The searched folder.
+        address: Environment variable that names a remote address, with its form; "" if there is none.
     """
     elsewhere = f", or set {address}" if address else ""
     return (
@@ -160,33 +151,23 @@ def nothing_runs(what: str, folder: Path, address: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReply:
-    """The HTTP status, body and content type of a service's response."""
-
     status_code: int
     body: bytes
     content_type: str = ""
 
     @property
     def is_success(self) -> bool:
-        """Whether the status is 2xx."""
         return 200 <= self.status_code < 300
 
     @property
     def is_client_error(self) -> bool:
-        """Whether the status is 4xx."""
         return 400 <= self.status_code < 500
 
     @property
     def text(self) -> str:
-        """The body as text."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """Return the body as decoded JSON.
-
-        Raises:
-            ValueError: The body is not valid JSON.
-        """
         return json.loads(self.body)
 
 
@@ -202,10 +183,6 @@ def ask(
     """Send one HTTP request over a new connection and return the response, whatever its status.
 
     Args:
-        url: Address, http or https.
-        method: HTTP method.
-        content: Body; None sends no body.
-        headers: Additional headers.
         timeout: Seconds to connect, and to wait for each read.
         with_token: Whether to send the token of the user (`credentials`); not to addresses other than our services.
 
@@ -230,18 +207,15 @@ def ask(
 
 
 class Client:
-    """An HTTP client of one service for JSON requests.
-
-    If the service refuses, the command ends with the service's sentence.
+    """An HTTP client of one service, which connects on first use. If the service refuses, the command ends with its
+    sentence.
     """
 
     def __init__(self, service: str, *, url: str | None = None, timeout: float = 60.0) -> None:
         """Create a client that connects on first use.
 
         Args:
-            service: Name of the service, for example "manager".
             url: Base URL; None searches for it (see `service_url`).
-            timeout: Seconds to wait for an answer.
         """
         self._service = service
         self._url = url
@@ -249,20 +223,14 @@ class Client:
 
     @cached_property
     def base(self) -> str:
-        """The base URL without a trailing slash. End the command if there is none."""
         return (self._url or service_url(self._service)).rstrip("/")
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Send a GET and return the decoded JSON. End the command if the response is an error.
-
-        Args:
-            path: Path below the base URL.
-            params: Query parameters; those that are None are left out.
-        """
+        """End the command if the response is an error. Parameters that are None are left out."""
         return self.decoded(self.request("GET", path, params=params))
 
     def post(self, path: str, content: bytes = b"", *, content_type: str = "application/json") -> ServiceReply:
-        """Send a POST and return the response, whatever its status."""
+        """Return the response, whatever its status."""
         return self.request("POST", path, content=content, headers={"content-type": content_type})
 
     def request(
@@ -274,9 +242,7 @@ class Client:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ServiceReply:
-        """Send one request and return the response, whatever its status.
-
-        End the command if the service cannot be reached.
+        """Return the response, whatever its status. End the command if the service cannot be reached.
 
         Query parameters that are None are left out.
         """
@@ -300,7 +266,7 @@ class Client:
 
 
 class _Refused(Protocol):
-    """The part of an HTTP response that `refusal` reads, so that it accepts the responses of two different clients."""
+    """What `refusal` reads of a response, so that it accepts those of two different clients."""
 
     @property
     def text(self) -> str: ...
@@ -308,7 +274,7 @@ class _Refused(Protocol):
 
 
 def refusal(answer: _Refused) -> str:
-    """Return the reason in an error response: its JSON field `error` or `message`, else the whole text."""
+    """The reason in an error response: its JSON field `error` or `message`, else the whole text."""
     try:
         body = answer.json()
         return str(body.get("error") or body.get("message") or answer.text)
@@ -322,7 +288,7 @@ scheduler = Client("scheduler")
 
 
 def uid_of_pod(namespace: str, name: str) -> str | None:
-    """Return the uid of the pod with a name, or of the last deleted one, or None if there never was such a pod."""
+    """Return the uid of a pod, or of the last deleted one with this name; None if there never was one."""
     live = manager.request("GET", f"/v1/objects/Pod/{name}", params={"namespace": namespace})
     if live.status_code != NOT_FOUND:
         return str(field(manager.decoded(live), "metadata.uid"))
@@ -333,13 +299,9 @@ def uid_of_pod(namespace: str, name: str) -> str | None:
 
 
 def meant_elsewhere(name: str, asked: str) -> str:
-    """Return as text the question whether a pod of this name in another namespace is meant.
+    """Ask as text whether a pod of this name in another namespace than `asked` is meant.
 
-    It is "" if there are none or many, or if the projector does not answer.
-
-    Args:
-        name: Name of the pod.
-        asked: The namespace that has no such pod.
+    "" if there are none or many, or if the projector does not answer.
     """
     url = find_service("projector")
     if url is None:
@@ -359,13 +321,9 @@ HALTED: Final = "koord_bus_follower_halted"
 
 
 def fold_figures(url: str, label: str = "fold") -> dict[str, dict[str, float]] | None:
-    """Return metric -> value of a label -> value of the metric, for the metrics of a service that have this label.
+    """Return metric -> value of `label` -> value, for the metrics of a service with this label. None without an answer.
 
-    None if the service does not answer.
-
-    Args:
-        url: Base URL of the service.
-        label: Name of the label. The default is `fold`, whose values are the names of folds.
+    The values of the label `fold` are the names of folds.
     """
     from prometheus_client.parser import text_string_to_metric_families
 

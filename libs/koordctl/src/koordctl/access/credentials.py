@@ -15,19 +15,13 @@ from koordctl.render.output import fail
 
 
 def login_file() -> Path:
-    """Return the file in which `koord login` stores its token: below XDG_CONFIG_HOME, or else below ~/.config."""
+    """Below XDG_CONFIG_HOME, or else below ~/.config."""
     folder = os.environ.get("XDG_CONFIG_HOME")
     return (Path(folder) if folder else Path.home() / ".config") / "koord" / "login.json"
 
 
 def keep_login(token: str, expires: int, issuer: str) -> None:
-    """Store the token of a login in a file that only this user can read.
-
-    Args:
-        token: ID token of the issuer.
-        expires: Time at which it ends, in seconds since 1970.
-        issuer: URL of the issuer.
-    """
+    """Store the token of a login in a file that only this user can read. `expires`: seconds since 1970."""
     file = login_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
@@ -36,10 +30,7 @@ def keep_login(token: str, expires: int, issuer: str) -> None:
 
 
 def token() -> str:
-    """Return the token for requests; "" if there is none.
-
-    End the command if KOORD_TOKEN_FILE cannot be read. If the last login has expired, its token is not sent.
-    """
+    """ "" if there is none. End the command if KOORD_TOKEN_FILE cannot be read. An expired login is not sent."""
     given = os.environ.get("KOORD_TOKEN", "").strip()
     if given:
         return given
@@ -57,16 +48,13 @@ def token() -> str:
 
 
 def authorization() -> dict[str, str]:
-    """Return the header of requests with the token; {} if there is none."""
+    """{} without a token."""
     found = token()
     return {"authorization": f"Bearer {found}"} if found else {}
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the TLS context for services with https: their authority is KOORD_CA, else one of the system's.
-
-    End the command if the file cannot be read.
-    """
+    """The authority is KOORD_CA, else one of the system's. End the command if the file cannot be read."""
     authority = os.environ.get("KOORD_CA")
     try:
         return ssl.create_default_context(cafile=authority)

@@ -20,9 +20,8 @@ UNREADABLE: Final = 2
 
 
 def manifest_texts(name: str) -> list[tuple[str, bytes]]:
-    """Return the texts of the named manifests, each with a label for messages.
-
-    The name is a file, a folder (whose manifests are read, without subfolders), or `-` for standard input.
+    """Return (label for messages, text) of a file, of the manifests in a folder (not its subfolders), or of `-`,
+    standard input.
 
     If a file cannot be read, or a folder has no manifests, the command ends with exit status 2.
     """
@@ -39,24 +38,17 @@ def manifest_texts(name: str) -> list[tuple[str, bytes]]:
 
 
 def documents_of(file: Path, *, wanted: str = "") -> list[object]:
-    """Return the YAML or JSON documents of a file, decoded.
-
-    If the file cannot be read or is not valid, end the command with exit status 2.
+    """Return the decoded documents of a YAML or JSON file. If it cannot be read or is not valid, end with exit status
+    2.
 
     Args:
-        file: The file.
         wanted: What the file must contain, for the error. If set, a file without documents ends the command as well.
     """
     return _read(file, wanted)[1]
 
 
 def text_of(file: Path, *, wanted: str) -> bytes:
-    """Return the text of a file. If it is not YAML or JSON, or has no documents, end the command with exit status 2.
-
-    Args:
-        file: The file.
-        wanted: What the file must contain, for the error.
-    """
+    """Return the text of a file as `documents_of` accepts it."""
     return _read(file, wanted)[0]
 
 

@@ -26,29 +26,19 @@ CLUSTER_FOLD: Final = "manager"
 
 @dataclass(slots=True)
 class Folded:
-    """The state of the cluster rebuilt from the log, with the number of events, the duration and hashes of the state.
+    """The rebuilt state of the cluster, and how it was rebuilt."""
 
-    Attributes:
-        state: The state at the last position.
-        begin: Position of the snapshot from which the fold began; 0: it began at the first event.
-        events: Number of folded events, without the positions that an operator skipped.
-        by_type: Event type -> number of events.
-        seconds: Real time for reading, folding and hashing.
-        hash: Hash of the state at the last position.
-        hashes: Position -> hash of the state there, for each position in `marks` of `fold_to` and the last one.
-    """
-
-    state: ClusterState = field(default_factory=ClusterState)
-    begin: int = 0
-    events: int = 0
-    by_type: dict[str, int] = field(default_factory=dict[str, int])
-    seconds: float = 0.0
-    hash: str = ""
+    state: ClusterState = field(default_factory=ClusterState)  # The state at the last position
+    begin: int = 0  # Position of the snapshot from which the fold began; 0: it began at the first event
+    events: int = 0  # Number of folded events, without the positions that an operator skipped
+    by_type: dict[str, int] = field(default_factory=dict[str, int])  # Event type -> number of events
+    seconds: float = 0.0  # Real time for reading, folding and hashing
+    hash: str = ""  # Hash of the state at the last position
+    # Position -> hash of the state there, for each position in `marks` of `fold_to` and the last one.
     hashes: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
     def events_per_second(self) -> float:
-        """Number of events that were applied per second of real time."""
         return self.events / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -66,8 +56,6 @@ async def fold_to(
     The fold skips the events that the manager was told to skip. A skip of another service has no effect.
 
     Args:
-        log: The stream of facts.
-        upto: Last position to fold.
         state: State of a snapshot, from which the fold begins; None: begin at the first event.
         marks: Positions at which the hash of the state is kept; all at most `upto`, and none before the snapshot.
         see: Called with every stored event and its decoded form, in order.
@@ -122,15 +110,14 @@ async def saved_cluster(snapshots: SnapshotStore, at_most: int) -> ClusterState 
     """Return the state of the newest snapshot of the whole cluster up to a position; None: begin at the first fact.
 
     Raises:
-        NoAnswer: The server does not answer. It never does if it was set up by an earlier version, which gave this user
-            no right to read snapshots.
+        NoAnswer: The server was set up by an earlier version, which gave this user no right to read snapshots.
     """
     found = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
     return None if found is None else restored(ClusterState.restore, found.state)
 
 
 async def everything_kept(stream: ObservationLog) -> list[StoredEvent]:
-    """Return every message that the stream still has, in order. Messages older than its retention are deleted."""
+    """Return every message that the stream still has, in order."""
     head = await stream.head()
     found: list[StoredEvent] = []
     if head.last_seq == 0 or head.first_seq > head.last_seq:

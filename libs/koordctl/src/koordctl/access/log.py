@@ -51,23 +51,14 @@ DEFAULT_CLUSTER: Final = "dev"
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """An open connection to the event log, and the readers that use it.
+    """An open connection to the event log, and the readers that use it."""
 
-    Attributes:
-        connection: The connection to NATS.
-        names: Names of the streams and subjects of this cluster.
-        bus: Ports for reading and writing events.
-        facts: Reader of single messages of the stream of facts.
-        explanations: Reader of single messages of the stream of explanations.
-        obs: Reader of single messages of the stream of observations (usage reports).
-    """
-
-    connection: BusConnection
-    names: BusNames
-    bus: Bus
-    facts: StreamReader
-    explanations: StreamReader
-    obs: StreamReader
+    connection: BusConnection  # The connection to NATS
+    names: BusNames  # Names of the streams and subjects of this cluster
+    bus: Bus  # Ports for reading and writing events
+    facts: StreamReader  # Reader of single messages of the stream of facts
+    explanations: StreamReader  # Reader of single messages of the stream of explanations
+    obs: StreamReader  # Reader of single messages of the stream of observations (usage reports)
 
     async def recent(
         self, ref: AggregateRef, time: timedelta, *, after: int = 0, upto: int | None = None
@@ -75,7 +66,6 @@ class OpenLog:
         """Return the newest facts of an aggregate, in order, in a time that does not grow with the age of the log.
 
         Args:
-            ref: The aggregate.
             time: Facts are left out that the server stored longer than this before the newest one, or before `upto`.
             after: Only facts with a sequence above this are returned.
             upto: Largest sequence to return; None: the newest.
@@ -89,14 +79,7 @@ class OpenLog:
         return found if upto is None else [event for event in found if event.seq <= upto]
 
     async def facts_of(self, kind: str, id_: str, *, after: int = 0, upto: int | None = None) -> list[StoredEvent]:
-        """Return the facts of one aggregate in order.
-
-        Args:
-            kind: Kind of the aggregate.
-            id_: Its id.
-            after: Only facts with a position above this are returned.
-            upto: Largest position to return; None: the newest.
-        """
+        """Return the facts of one aggregate in order, with positions above `after` and up to `upto`; None: the newest."""
         from koordcore.events.envelope import AggregateRef
 
         found = await self.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
@@ -114,12 +97,12 @@ class OpenLog:
 
 
 def key_folder(var: Path) -> Path:
-    """Return the folder below `var` in which the stack keeps the NATS keys of services and operators."""
+    """Folder of the NATS keys of services and operators."""
     return var / "keys"
 
 
 def cluster_name() -> str:
-    """Return KOORD_CLUSTER, else the name of the embedded stack's cluster."""
+    """KOORD_CLUSTER, else the name of the embedded stack's cluster."""
     return os.environ.get("KOORD_CLUSTER", DEFAULT_CLUSTER)
 
 
@@ -129,10 +112,9 @@ def operator_settings(
     """Return address and key with which commands connect to the log.
 
     Args:
-        var: Folder of the stack, or None for the one that runs (see `live_directory`).
-        principal: Name of the service or operator whose key is used; None for the operator. KOORD_NATS_SEED must hold
-            the key of this principal.
-        address: URLs of other servers than those of KOORD_NATS, separated by commas; None: those.
+        var: Folder of the stack; None for the one that runs (see `live_directory`).
+        principal: The service or operator whose key is used; None for the operator. KOORD_NATS_SEED must hold its key.
+        address: URLs of other servers than those of KOORD_NATS, separated by commas.
 
     Raises:
         LogTrouble: No stack runs and no address is set.
@@ -171,12 +153,7 @@ def operator_settings(
 async def open_log(
     var: Path | None = None, principal: str | None = None, address: str | None = None
 ) -> AsyncGenerator[OpenLog]:
-    """Connect to the log, and close the connection at the end of the block.
-
-    Args:
-        var: Folder of the stack, or None for the one that runs.
-        principal: Name of the service or operator whose key is used; None for the operator.
-        address: URLs of other servers than those of KOORD_NATS, separated by commas; None: those.
+    """Connect to the log, and close the connection at the end of the block. Arguments: see `operator_settings`.
 
     Raises:
         LogTrouble: The log cannot be reached, or it refused a request.
@@ -216,7 +193,6 @@ async def open_log(
 
 
 def say_refused(sentence: str) -> None:
-    """Say on stderr that a snapshot of the archive is not used."""
     errors.print(f"a snapshot of the archive is not used: {sentence}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -226,7 +202,6 @@ async def warn_of_dropped(
     """Say on stderr that the first facts about something are missing, because the log has dropped them.
 
     Args:
-        log: The log.
         what: What the facts are about, for example "this pod".
         found: The facts about it that the log has, in order.
         begin: Type of the fact with which its life begins; None: any type.
@@ -246,9 +221,9 @@ async def warn_of_dropped(
 
 
 async def mirror_info() -> dict[str, Any] | str | None:
-    """Return what the server of the mirror, KOORD_MIRROR, says about the stream of facts.
+    """Return what the server of the mirror says about the stream of facts; a text tells why it said nothing.
 
-    A text tells why it said nothing. None: there is no KOORD_MIRROR.
+    None: there is no KOORD_MIRROR.
     """
     address = os.environ.get("KOORD_MIRROR")
     if not address:
@@ -266,8 +241,7 @@ async def mirror_info() -> dict[str, Any] | str | None:
 def _without_websockets() -> Generator[None]:
     """Prevent nats-py from importing aiohttp.
 
-    nats-py needs aiohttp for websockets only, which no command uses. This import takes longer than all others of a
-    command.
+    nats-py needs it for websockets only, which no command uses. This import takes longer than all others of a command.
     """
     if "aiohttp" in sys.modules:
         yield
@@ -280,5 +254,4 @@ def _without_websockets() -> Generator[None]:
 
 
 def wait_for(work: Coroutine[object, object, T]) -> T:
-    """Run an asynchronous function of a command to its end and return its result."""
     return asyncio.run(work)

@@ -51,9 +51,8 @@ AsOf = Annotated[
 
 
 def moment_text(text: str) -> str:
-    """Return the value of `--as-of` in the form that the projector expects: a position, or a time with its zone.
-
-    A time without a zone is UTC. If `text` is neither, the command ends with an error.
+    """Return the value of `--as-of` as the projector expects it. A time without a zone is UTC. End the command if it is
+    neither.
     """
     if text.isascii() and text.isdigit():
         return text
@@ -64,14 +63,12 @@ def moment_text(text: str) -> str:
 
 
 def ask_as_of(path: str, at: str, **params: object) -> Any:
-    """Ask the projector about an object at a past moment.
-
-    Return its decoded JSON, or None if the object did not exist then.
+    """Ask the projector about an object at a past moment. None if the object did not exist then.
 
     If the projector does not accept the moment, end the command.
 
     Args:
-        path: Path of the projector's read API.
+        path: Path of the read API.
         at: Position of the log, or RFC 3339 time.
         params: Further query parameters.
     """
@@ -85,7 +82,7 @@ def ask_as_of(path: str, at: str, **params: object) -> Any:
 
 
 class Past(NamedTuple):
-    """The projector's answer about an object at a past moment: position and RFC 3339 time of it, and the object."""
+    """The projector's answer about an object at a past moment."""
 
     position: int
     at: str
@@ -93,18 +90,11 @@ class Past(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The moment as text for the first line of the output."""
         return f" as of position {self.position} ({time_text(self.at)})"
 
 
 def past_of(path: str, at: str, missing: str) -> Past:
-    """Return the projector's answer about an object at a past moment. End the command if it did not exist then.
-
-    Args:
-        path: Path of the read API.
-        at: Value of `--as-of`.
-        missing: Error if the object did not exist.
-    """
+    """Return the projector's answer. End the command with the error `missing` if the object did not exist then."""
     answer = ask_as_of(path, moment_text(at))
     if answer is None:
         fail(missing)
@@ -112,12 +102,10 @@ def past_of(path: str, at: str, missing: str) -> Past:
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:
-    """Return all objects of a kind as they were at a past moment, ordered by namespace and name.
-
-    If the projector does not accept the moment, end the command.
+    """Return all objects of a kind, ordered by namespace and name. If the projector does not accept the moment, end the
+    command.
 
     Args:
-        kind: Kind of the objects, such as Pod.
         at: Position of the log, or RFC 3339 time.
     """
     states, at = _aggregates(SOURCES.get(kind, CUSTOM), moment_text(at))
@@ -161,7 +149,7 @@ def _with_status(kind: str, items: list[State], at: str) -> list[State]:
 
 
 def _aggregates(kind: str, at: str) -> tuple[dict[str, State], str]:
-    """Return the state of every aggregate of a kind at a past moment by its id, and the position of that moment."""
+    """Return id -> state of every aggregate of a kind at a past moment, and the position of that moment."""
     found: dict[str, State] = {}
     after: str | None = None
     while True:

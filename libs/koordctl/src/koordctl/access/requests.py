@@ -14,12 +14,9 @@ from koordctl.access.log import OpenLog, open_log
 
 
 async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
-    """Ask the scheduler where new pods would be placed now, and return its answer.
-
-    A standby instance answers if there is one.
+    """Ask the scheduler where new pods would be placed now. A standby instance answers if there is one.
 
     Args:
-        request: The pods, with their numbers of replicas.
         seconds: Real seconds after which the call fails.
 
     Raises:
@@ -30,11 +27,7 @@ async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
 
 
 async def ask_capacity_on(log: OpenLog, request: FitRequest, *, seconds: float) -> FitAnswer:
-    """Ask the scheduler as `ask_capacity` does, on an open connection.
-
-    Raises:
-        LogTrouble: The scheduler refused the question, or does not answer in this time.
-    """
+    """`ask_capacity` on an open connection."""
     from koordcore.bus.client.connection import NoAnswer
     from koordcore.bus.work.requests import RequestFailed, ask
 
@@ -51,10 +44,7 @@ SECONDS = 15.0
 
 
 async def change_objects(changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:
-    """Ask the leading manager to change objects, and return one outcome per change.
-
-    Args:
-        changes: The changes, in order.
+    """Ask the leading manager to change objects, in order, and return one outcome per change.
 
     Raises:
         LogTrouble: The manager refused the request as a whole, or did not answer in time; changes may have been made

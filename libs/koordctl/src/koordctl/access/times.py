@@ -20,14 +20,9 @@ LOOK_AHEAD = 50
 
 
 def given_position(option: str, text: str, last: int) -> int | None:
-    """Return the value of an option as a position of the log, or None if it is not a number.
+    """Return the value of an option as a position, or None if it is not a number.
 
-    If the log does not have the position yet, end the command with exit status 1.
-
-    Args:
-        option: Name of the option, for the error.
-        text: Its value.
-        last: Last position of the log.
+    If it is beyond the end of the log, end the command with exit status 1.
     """
     if not (text.isascii() and text.isdigit()):
         return None
@@ -53,7 +48,6 @@ async def first_at(log: OpenLog, text: str, *, from_first: bool = False) -> int:
     several writers may be out of order by the duration of an append, so the result may be off by that many positions.
 
     Args:
-        log: The log.
         text: RFC 3339 time, by the clock of the events. It differs from the host's clock if the stack runs with
             `--speed`. A time without an offset is UTC.
         from_first: Whether the first fact of the log may be the result although earlier ones were dropped. Otherwise,
@@ -103,10 +97,7 @@ def run_clock() -> Clock:
 
 
 def clock_sentence(clock: Clock) -> str:
-    """Return a warning for the user if the shown times are not those of the host's clock (a simulated clock).
-
-    Else "".
-    """
+    """A warning for the user if shown times are those of a simulated clock; else ""."""
     if not isinstance(clock, ScaledClock):
         return ""
     now = clock.now().isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
@@ -115,21 +106,14 @@ def clock_sentence(clock: Clock) -> str:
 
 
 def warn_of_clock() -> None:
-    """Say on stderr that the shown times are those of a simulated clock. No-op with the host's clock."""
     if clock := clock_sentence(run_clock()):
         errors.print(clock, highlight=False, markup=False)
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
-    """Return the position of the log that the value of an option names.
+    """Return the position that the value of an option names: a position, a time, or None for the newest event.
 
-    If the value is neither a position nor a time, end the command with exit status 2. If the log does not have the
-    position yet, end it with exit status 1.
-
-    Args:
-        log: The log.
-        text: A position or an RFC 3339 time; None for the newest event.
-        option: Name of the option, for the error.
+    If it is neither, end the command with exit status 2. If the log does not have the position yet, end it with 1.
     """
     from koordcore.bus.folds.replay import position_at_time
 

@@ -109,7 +109,6 @@ def demo(
 def _without_a_stack(
     source: Path, nodes_file: Path | None, *, nodes: int | None, limit: int | None, seconds: float
 ) -> None:
-    """Write the nodes of the trace, or run the demo on the running system."""
     try:
         found = RunningDemo(nodes=read_nodes(source, limit=nodes), pods=read_pods(source, limit=limit), seconds=seconds)
     except InvalidTrace as error:
@@ -125,7 +124,7 @@ def _without_a_stack(
 
 
 async def _demo(options: DemoOptions, *, end: bool, failing_devices: bool) -> Checks:
-    """Run the demo and return its summary. SIGTERM ends it like Ctrl-C; the stack is always stopped."""
+    """SIGTERM ends the demo like Ctrl-C; the stack is always stopped."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -146,7 +145,7 @@ async def _demo(options: DemoOptions, *, end: bool, failing_devices: bool) -> Ch
 
 @contextlib.contextmanager
 def _watching() -> Generator[Watching]:
-    """Return the display of the progress: a progress bar on a terminal, plain lines elsewhere."""
+    """A progress bar on a terminal, plain lines elsewhere."""
     if not errors.is_terminal:
         yield _plain()
         return
@@ -191,7 +190,6 @@ def _became(pods: PodCounts) -> str:
 
 
 def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
-    """Print the demo's table of results, and for each invariant whether it held."""
     figures = Table(box=None, pad_edge=False, show_header=False)
     figures.add_column()
     figures.add_column(justify="right", overflow="fold")

@@ -25,13 +25,10 @@ DEVICES: Final = "devices"
 
 
 class DeviceId(NamedTuple):
-    """A device on its node: type and minor number."""
-
     type: str
     minor: int
 
     def __str__(self) -> str:
-        """Return `gpu 0`."""
         return f"{self.type} {self.minor}"
 
 
@@ -44,42 +41,24 @@ class _Health(NamedTuple):
 
 @dataclass(slots=True)
 class _Holder:
-    """A placed pod with devices.
-
-    Attributes:
-        name: Namespace and name of the pod.
-        token: Node of the pod.
-        devices: Devices that it holds.
-        since: Position from which on it holds them.
-        told: Unhealthy devices that its last fact names.
-    """
-
-    name: str
-    token: str
-    devices: frozenset[DeviceId]
-    since: int
-    told: frozenset[DeviceId] = frozenset()
+    name: str  # Namespace and name of the pod
+    token: str  # Node of the pod
+    devices: frozenset[DeviceId]  # Devices that it holds
+    since: int  # Position from which on it holds them
+    told: frozenset[DeviceId] = frozenset()  # Unhealthy devices that its last fact names
 
 
 class DeviceAudit:
-    """Checks event by event that failures of devices are recorded for the pods. One task owns an instance.
-
-    Attributes:
-        placed: Number of placements with devices.
-        failed: Device type -> how often a device of this type became unhealthy or vanished.
-        recovered: Device type -> how often a device of this type became healthy again.
-        told: Number of facts about unhealthy devices of a pod.
-        on_unhealthy: A sentence for each placement with an unhealthy device.
-        missed: A sentence for each pod that held a failing device and got no fact before the device was healthy again.
-    """
+    """Checks event by event that failures of devices are recorded for the pods. One task owns an instance."""
 
     def __init__(self) -> None:
-        """Create an audit that has seen no event."""
-        self.placed = 0
+        self.placed = 0  # Number of placements with devices
+        # Device type -> how often a device of this type became unhealthy or vanished.
         self.failed: Counter[str] = Counter()
-        self.recovered: Counter[str] = Counter()
-        self.told = 0
-        self.on_unhealthy: list[str] = []
+        self.recovered: Counter[str] = Counter()  # Device type -> how often a device of this type became healthy again
+        self.told = 0  # Number of facts about unhealthy devices of a pod
+        self.on_unhealthy: list[str] = []  # A sentence for each placement with an unhealthy device
+        # A sentence for each pod that held a failing device and got no fact before the device was healthy again.
         self.missed: list[str] = []
         self._health: dict[str, dict[DeviceId, list[_Health]]] = {}
         self._holders: dict[str, _Holder] = {}
@@ -87,16 +66,15 @@ class DeviceAudit:
 
     @property
     def holders(self) -> int:
-        """Number of placed pods that hold devices."""
         return len(self._holders)
 
     def is_healthy(self, node: str, device: DeviceId) -> bool:
-        """Return whether the Device object of the node states the device as healthy now."""
+        """Whether the Device object of the node states the device as healthy now."""
         known = self._health.get(name_token(node), {}).get(device)
         return known is not None and known[-1].is_healthy
 
     def untold(self) -> list[str]:
-        """Return a sentence for each pod whose last fact does not name exactly its unhealthy devices."""
+        """A sentence for each pod whose last fact does not name exactly its unhealthy devices."""
         found: list[str] = []
         for holder in self._holders.values():
             unhealthy = frozenset(each for each in holder.devices if not self._is_healthy(holder.token, each))
@@ -109,12 +87,7 @@ class DeviceAudit:
         return found
 
     def see(self, stored: StoredEvent, event: Event) -> None:
-        """Check the next event of the stream of facts. Events must come in the order of the log.
-
-        Args:
-            stored: The event with its envelope and position.
-            event: The same event, decoded.
-        """
+        """Check the next event of the stream of facts. Events must come in the order of the log."""
         uid = stored.ref.id
         match event:
             case CustomObjectObserved() if plural_of(uid) == DEVICES:
@@ -189,7 +162,7 @@ class DeviceAudit:
         return known is not None and known[-1].is_healthy
 
     def _was_healthy(self, token: str, device: DeviceId, since: int) -> bool:
-        """Return whether the device was healthy at a position from `since` on."""
+        """Whether the device was healthy at a position from `since` on."""
         for change in reversed(self._health.get(token, {}).get(device, ())):
             if change.is_healthy:
                 return True
@@ -207,46 +180,24 @@ def _names(devices: Iterable[DeviceId]) -> str:
 
 
 class DeviceDaySummary(Checks, frozen=True, kw_only=True):
-    """Summary of the demo with failing devices: pods, failures, and broken rules after all pods have ended.
-
-    Attributes:
-        pods: Submitted pods.
-        placed: Number of placements.
-        pods_with_devices: Number of placements with devices.
-        pending_reasons: Reason -> number of pods that were pending at the end of the day.
-        failed: Device type -> how often a device became unhealthy or vanished.
-        recovered: Device type -> how often a device became healthy again.
-        vanished_nodes: Number of nodes whose devices all vanished for a time.
-        told: Number of facts about unhealthy devices of a pod.
-        given_unhealthy: Placements with an unhealthy device.
-        given_twice: Allocations of CPUs, devices or shares that another pod held already.
-        untold_pods: Pods without a fact about a failure or recovery of their devices.
-        not_returned: Nodes or pods that still held resources after all pods had ended.
-        events: Number of facts in the log.
-        startup_s: Seconds until the stack was ready.
-        wall_s: Seconds of the whole run.
-        speed: Simulated seconds per real second.
-    """
-
-    pods: int
-    placed: int
-    pods_with_devices: int
-    pending_reasons: dict[str, int]
-    failed: dict[str, int]
-    recovered: dict[str, int]
-    vanished_nodes: int
-    told: int
-    given_unhealthy: int
-    given_twice: int
-    untold_pods: int
-    not_returned: int
-    events: int
-    startup_s: float
-    wall_s: float
-    speed: float
+    pods: int  # Submitted pods
+    placed: int  # Number of placements
+    pods_with_devices: int  # Number of placements with devices
+    pending_reasons: dict[str, int]  # Reason -> number of pods that were pending at the end of the day
+    failed: dict[str, int]  # Device type -> how often a device became unhealthy or vanished
+    recovered: dict[str, int]  # Device type -> how often a device became healthy again
+    vanished_nodes: int  # Number of nodes whose devices all vanished for a time
+    told: int  # Number of facts about unhealthy devices of a pod
+    given_unhealthy: int  # Placements with an unhealthy device
+    given_twice: int  # Allocations of CPUs, devices or shares that another pod held already
+    untold_pods: int  # Pods without a fact about a failure or recovery of their devices
+    not_returned: int  # Nodes or pods that still held resources after all pods had ended
+    events: int  # Number of facts in the log
+    startup_s: float  # Seconds until the stack was ready
+    wall_s: float  # Seconds of the whole run
+    speed: float  # Simulated seconds per real second
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows of the table of results, as (label, value)."""
         return [
             ("pods", f"{self.pods:,}"),
             ("placements", f"{self.placed:,}, {self.pods_with_devices:,} of them with devices"),
@@ -264,7 +215,6 @@ class DeviceDaySummary(Checks, frozen=True, kw_only=True):
         ]
 
     def invariants(self) -> list[Invariant]:
-        """Return each rule with the number of its violations."""
         return [
             *super().invariants(),
             Invariant(

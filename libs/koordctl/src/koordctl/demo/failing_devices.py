@@ -57,28 +57,19 @@ RDMA: Final = "rdma"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """The devices that fail at one time of the day.
-
-    Attributes:
-        single: (node, device) of each single device that fails.
-        vanishing: Nodes whose devices all vanish: node -> its devices.
-    """
-
-    single: tuple[tuple[str, DeviceId], ...]
-    vanishing: dict[str, tuple[DeviceId, ...]]
+    single: tuple[tuple[str, DeviceId], ...]  # (node, device) of each single device that fails
+    vanishing: dict[str, tuple[DeviceId, ...]]  # Nodes whose devices all vanish: node -> its devices
 
     def devices(self) -> list[tuple[str, DeviceId]]:
-        """Return (node, device) of everything that fails."""
         return [*self.single, *((node, device) for node, gone in self.vanishing.items() for device in gone)]
 
     def sentence(self) -> str:
-        """Return what fails, for people."""
         gpus = sum(device.type == GPU for _, device in self.single)
         return f"{gpus} GPUs, {len(self.single) - gpus} RDMA adapters, and the devices of {len(self.vanishing)} nodes"
 
 
 def waves(nodes: Sequence[TraceNode]) -> list[Wave]:
-    """Return the planned device failures of the simulated day, in `WAVES` waves.
+    """Plan the failures of the day in `WAVES` waves.
 
     In each wave, some nodes lose one GPU, some lose one RDMA adapter, and some lose all devices: at most
     `NODES_PER_KIND` nodes each. Each node with GPUs belongs to one wave at most.
@@ -114,7 +105,7 @@ async def run_failing_devices(
     The stack runs until `resources` is closed.
 
     Raises:
-        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used. The message is a sentence for the user.
+        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used.
     """
     began = time.monotonic()
     watching.step("starting the stack")
@@ -203,14 +194,10 @@ async def run_failing_devices(
 
 
 class _Day:
-    """The course of the day: what fails, which pods come and end, and a view of the log to wait for answers.
-
-    Attributes:
-        late: A sentence for each wave whose pods were not told in time.
-    """
+    """The course of the day: what fails, which pods come and end, and a view of the log to wait for answers."""
 
     def __init__(self, options: DemoOptions, running: RunningStack, watching: Watching) -> None:
-        self.late: list[str] = []
+        self.late: list[str] = []  # A sentence for each wave whose pods were not told in time
         self._options = options
         self._running = running
         self._watching = watching
@@ -232,7 +219,6 @@ class _Day:
         await self._set(wave, is_healthy=False)
 
     async def recover(self, wave: Wave) -> None:
-        """Bring the devices of a wave back, and wait until the log says so and their pods are told."""
         await self._set(wave, is_healthy=True)
 
     async def part(self, number: int) -> None:
@@ -254,7 +240,7 @@ class _Day:
         await self._until(lambda: not self._seen.holders, FREE_SECONDS)
 
     async def used_devices(self) -> list[str]:
-        """Return the nodes of which the scheduler counts devices as used."""
+        """Nodes of which the scheduler counts devices as used."""
         async with httpx.AsyncClient(base_url=self._running.urls["scheduler"], timeout=60, trust_env=False) as client:
             answer = await client.get("/apis/v1/plugins/DeviceShare/nodeDeviceSummaries")
             answer.raise_for_status()
@@ -292,7 +278,7 @@ class _Day:
             ]
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until the condition holds for the live look at the log. Return False if the time is over first."""
+        """Wait until the condition holds for the live look at the log. False if the time is over first."""
         try:
             async with asyncio.timeout(seconds):
                 while not condition():
@@ -330,6 +316,6 @@ def _adapters(node: TraceNode) -> int:
 
 
 def _manifest(pod: TracePod) -> Manifest:
-    """Return a pod of the trace. If it has whole GPUs, it takes RDMA functions beside them."""
+    """A pod of the trace. If it has whole GPUs, it takes RDMA functions beside them."""
     manifest = pod_manifest(pod)
     return with_rdma(manifest) if pod.gpus and pod.gpu_milli == WHOLE_GPU_MILLI else manifest

@@ -42,31 +42,19 @@ PODS = "pods"
 
 @dataclass(slots=True)
 class _Node:
-    """The amounts that one node offers, and the pods on it.
-
-    Attributes:
-        allocatable: Allocatable amounts of the Node object.
-        batch: (position, batch-cpu, batch-memory) of each published overcommit, oldest first.
-        devices: (position, amounts) of the resources of its devices, as they were published, oldest first.
-        requested: Sum of the requests of its pods.
-        pods: Uids of its pods, by their own events.
-        ledger: Its pods by uid, by the node's ledger.
-        zones: NUMA zone -> resource -> highest allocatable amount that was stated; empty if its CPUs are amplified.
-    """
-
     allocatable: Amounts = field(default_factory=dict[str, int])
+    # (position, batch-cpu, batch-memory) of each published overcommit, oldest first.
     batch: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    # (position, amounts) of the resources of its devices, as they were published, oldest first.
     devices: list[tuple[int, Amounts]] = field(default_factory=list[tuple[int, Amounts]])
-    requested: Amounts = field(default_factory=dict[str, int])
-    pods: set[str] = field(default_factory=set[str])
-    ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])
+    requested: Amounts = field(default_factory=dict[str, int])  # Sum of the requests of its pods
+    pods: set[str] = field(default_factory=set[str])  # Uids of its pods, by their own events
+    ledger: dict[str, PodOnNode] = field(default_factory=dict[str, PodOnNode])  # Its pods by uid, by the node's ledger
+    # NUMA zone -> resource -> highest allocatable amount that was stated; empty if its CPUs are amplified.
     zones: dict[int, Amounts] = field(default_factory=dict[int, Amounts])
 
     def offered(self, resource: str, since: int) -> int:
-        """Return the amount that the node offers of a resource.
-
-        For batch resources and devices, this is the highest amount in force at any position after `since`.
-        """
+        """For batch resources and devices, this is the highest amount in force at any position after `since`."""
         if resource not in (BATCH_CPU, BATCH_MEMORY):
             most = self.allocatable.get(resource, 0)
             for position, amounts in reversed(self.devices):
@@ -96,7 +84,7 @@ class _Node:
                     known[name] = max(known.get(name, 0), amount)
 
     def exceeded_zones(self, touched: Iterable[int]) -> list[str]:
-        """Return a sentence for each of these zones whose pods hold more than the zone ever had."""
+        """A sentence for each of these zones whose pods hold more than the zone ever had."""
         found: list[str] = []
         for zone in sorted(set(touched) & self.zones.keys()):
             held: Amounts = {}
@@ -119,51 +107,28 @@ class _Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """The part of the cluster's GPUs that pods hold.
-
-    Attributes:
-        pods: Number of pods with GPUs.
-        shared: Number of GPUs that more than one pod holds.
-        held: Sum of what pods hold, in percent of a single GPU: 100 is one whole GPU.
-        offered: 100 for each healthy GPU.
-    """
-
-    pods: int
-    shared: int
-    held: int
-    offered: int
+    pods: int  # Number of pods with GPUs
+    shared: int  # Number of GPUs that more than one pod holds
+    held: int  # Sum of what pods hold, in percent of a single GPU: 100 is one whole GPU
+    offered: int  # 100 for each healthy GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """The result of checking the log: the broken invariants, one sentence each, and numbers of pods at its end.
+    """The broken invariants, one sentence each, and numbers of pods at the end of the log."""
 
-    Attributes:
-        double_placements: Pods that were placed while placed.
-        overcommitted: Placements that exceed the allocatable amounts of a node.
-        overcommitted_nodes: Number of such nodes.
-        ledger_differences: Differences between the ledgers of nodes and the events of pods.
-        allocations: Allocations of CPUs, devices or shares that another pod held already.
-        unexplained: Pods that are neither placed nor explained.
-        submitted: Number of submitted pods that were not deleted.
-        placed: Number of these pods that are placed.
-        started: Number of these pods that run.
-        pending: Uids of these pods that are not placed.
-    """
-
-    double_placements: tuple[str, ...]
-    overcommitted: tuple[str, ...]
-    overcommitted_nodes: int
-    ledger_differences: tuple[str, ...]
-    allocations: tuple[str, ...]
-    unexplained: tuple[str, ...]
-    submitted: int
-    placed: int
-    started: int
-    pending: tuple[str, ...]
+    double_placements: tuple[str, ...]  # Pods that were placed while placed
+    overcommitted: tuple[str, ...]  # Placements that exceed the allocatable amounts of a node
+    overcommitted_nodes: int  # Number of such nodes
+    ledger_differences: tuple[str, ...]  # Differences between the ledgers of nodes and the events of pods
+    allocations: tuple[str, ...]  # Allocations of CPUs, devices or shares that another pod held already
+    unexplained: tuple[str, ...]  # Pods that are neither placed nor explained
+    submitted: int  # Number of submitted pods that were not deleted
+    placed: int  # Number of these pods that are placed
+    started: int  # Number of these pods that run
+    pending: tuple[str, ...]  # Uids of these pods that are not placed
 
     def sentences(self) -> list[str]:
-        """Return one sentence for each broken rule."""
         return [
             *self.double_placements,
             *self.overcommitted,
@@ -174,13 +139,9 @@ class Findings:
 
 
 class Audit:
-    """Checks the invariants of the log event by event. It has a state of its own, and does not depend on any service.
-
-    One task owns an instance.
-    """
+    """Checks the invariants of the log event by event, independent of any service. One task owns an instance."""
 
     def __init__(self) -> None:
-        """Create an audit that has seen no event."""
         self.events = 0
         self.by_type: dict[str, int] = {}
         self._nodes: dict[str, _Node] = {}
@@ -220,7 +181,7 @@ class Audit:
 
     @property
     def allocatable(self) -> Amounts:
-        """Resource -> sum of the allocatable amounts of all nodes, including the latest batch resources."""
+        """Resource -> sum over all nodes, including the latest batch resources."""
         total: Amounts = {}
         for node in self._nodes.values():
             batch = {BATCH_CPU: node.batch[-1][1], BATCH_MEMORY: node.batch[-1][2]} if node.batch else {}
@@ -229,7 +190,7 @@ class Audit:
         return total
 
     def gpu_use(self) -> GpuUse:
-        """Return the part of the cluster's GPUs that pods hold, according to the nodes' ledgers."""
+        """According to the nodes' ledgers."""
         holders: dict[tuple[str, int], int] = {}
         percent = pods = 0
         for token, node in self._nodes.items():
@@ -243,29 +204,23 @@ class Audit:
         return GpuUse(pods=pods, shared=sum(count > 1 for count in holders.values()), held=percent, offered=offered)
 
     def allocations(self) -> list[Allocation]:
-        """Return the allocations of all pods on the nodes, according to the nodes' ledgers; empty ones are left out."""
+        """Those of all pods in the nodes' ledgers; empty ones are left out."""
         pods = [pod for node in self._nodes.values() for pod in node.ledger.values()]
         return [pod.allocation for pod in pods if pod.allocation is not NOTHING]
 
     def name_of(self, uid: str) -> str:
-        """Return `namespace/name` of a pod that was submitted, else its uid."""
+        """`namespace/name` of a pod that was submitted, else its uid."""
         return self._names.get(uid, uid)
 
     def is_placed(self, uid: str) -> bool:
-        """Return whether the pod is placed now."""
         return uid in self._place
 
     def live_pods(self) -> list[str]:
-        """Return the uids of the pods that were submitted and not deleted."""
+        """Uids of the pods that were submitted and not deleted."""
         return list(self._submitted_at_ns)
 
     def see(self, stored: StoredEvent, event: Event) -> None:
-        """Check the next event of the stream of facts. Events must come in the order of the log.
-
-        Args:
-            stored: The event with its envelope and position.
-            event: The same event, decoded.
-        """
+        """Check the next event of the stream of facts. Events must come in the order of the log."""
         self.events += 1
         name = type(event).__name__
         self.by_type[name] = self.by_type.get(name, 0) + 1

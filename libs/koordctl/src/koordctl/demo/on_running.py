@@ -38,40 +38,21 @@ REAL_TIME: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningDemo:
-    """The values of the options of a demo on a running system.
-
-    Attributes:
-        nodes: Nodes of the trace, which an agent of the system simulates.
-        pods: Pods of the trace, in order.
-        seconds: Real time during which pods arrive.
-    """
-
-    nodes: Sequence[TraceNode]
-    pods: Sequence[TracePod]
-    seconds: float
+    nodes: Sequence[TraceNode]  # Nodes of the trace, which an agent of the system simulates
+    pods: Sequence[TracePod]  # Pods of the trace, in order
+    seconds: float  # Real time during which pods arrive
 
 
 class RunningSummary(Checks, frozen=True, kw_only=True):
-    """Summary of the demo on a running stack: the pods, and the invariants of the whole log.
-
-    Attributes:
-        pods: Number of pods in the log that were not deleted; `placed` and `running` of them.
-        pending_reasons: Reason -> number of pending pods.
-        placed_p50_ms: Median time from submission to placement, in real milliseconds.
-        placed_p99_ms: 99th percentile of this time.
-        events: Number of facts in the log.
-    """
-
-    pods: int
+    pods: int  # Number of pods in the log that were not deleted; `placed` and `running` of them
     placed: int
     running: int
-    pending_reasons: dict[str, int]
-    placed_p50_ms: float
-    placed_p99_ms: float
-    events: int
+    pending_reasons: dict[str, int]  # Reason -> number of pending pods
+    placed_p50_ms: float  # Median time from submission to placement, in real milliseconds
+    placed_p99_ms: float  # 99th percentile of this time
+    events: int  # Number of facts in the log
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows of the table of results, as (label, value)."""
         return [
             ("pods", f"{self.pods:,}"),
             ("pods placed", f"{self.placed:,}"),

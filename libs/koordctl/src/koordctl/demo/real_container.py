@@ -59,20 +59,13 @@ _SHOWN: Final[Mapping[str, str]] = {
 
 
 class RealContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The values that a real container on this host found in force at its first instruction.
+    """The values that a real container on this host found in force at its first instruction."""
 
-    Attributes:
-        found: Name -> value in the first line of its output.
-        decided: Name -> value that the scheduler and the pod's specification decided.
-        missing: Reason why no container ran; "" if one did.
-    """
-
-    found: dict[str, str] = {}
-    decided: dict[str, str] = {}
-    missing: str = ""
+    found: dict[str, str] = {}  # Name -> value in the first line of its output
+    decided: dict[str, str] = {}  # Name -> value that the scheduler and the pod's specification decided
+    missing: str = ""  # Reason why no container ran; "" if one did
 
     def sentence(self) -> str:
-        """Return one sentence for the table of results."""
         if self.missing:
             return f"none: {self.missing}"
         wrong = [
@@ -94,7 +87,6 @@ class HostKubelet:
 
     Args:
         folder: Folder with the sockets and logs.
-        node: Name of this host's node.
         proxy: Socket of the CRI proxy.
     """
 
@@ -199,7 +191,7 @@ class HostKubelet:
         return values_of_line(file.read_text().splitlines()[0])
 
     async def _call(self, name: str, **fields: object) -> Any:
-        """Call the CRI proxy and return its answer. Answers whose fields are not needed are None."""
+        """Call the CRI proxy. Answers whose fields are not needed are None."""
         import grpc.aio
 
         messages = cri_messages()
@@ -217,7 +209,7 @@ def values_of_line(line: str) -> dict[str, str]:
 
 
 def _manifest(node: str) -> dict[str, Any]:
-    """Return a pod for this host that gets one CPU of its own."""
+    """A pod for this host that gets one CPU of its own."""
     amounts = {"cpu": "1", "memory": f"{_MEMORY // _MIB}Mi"}
     container = {
         "name": "main",
@@ -239,7 +231,7 @@ def _manifest(node: str) -> dict[str, Any]:
 
 
 def _decided(cpuset: str) -> dict[str, str]:
-    """Return the values that have to be in force: the CPUs of the placement, and no quota beside them."""
+    """The values that have to be in force: the CPUs of the placement, and no quota beside them."""
     own = int(Path("/proc/self/oom_score_adj").read_text())
     decided = {"CPUs": cpuset, "oom_score_adj": str(max(_OOM_SCORE_ADJ, own)), "KOORD_POD": POD}
     if (CGROUPS / "cgroup.controllers").exists():

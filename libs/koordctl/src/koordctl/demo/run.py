@@ -54,53 +54,27 @@ NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """The values of the command-line options of one run of the demo.
-
-    Attributes:
-        var: Folder of the demo's data; emptied first.
-        nodes: Nodes of the trace.
-        pods: Pods of the trace, in order.
-        speed: Simulated seconds per real second.
-        seconds: Real time during which pods arrive.
-        simulators: Number of agent processes that share the simulated nodes.
-        port_base: First of consecutive ports, or None for free ports.
-    """
-
-    var: Path
+    var: Path  # Folder of the demo's data; emptied first
     nodes: Sequence[TraceNode]
-    pods: Sequence[TracePod]
-    speed: float
-    seconds: float
-    simulators: int = 1
-    port_base: int | None = None
+    pods: Sequence[TracePod]  # Pods of the trace, in order
+    speed: float  # Simulated seconds per real second
+    seconds: float  # Real time during which pods arrive
+    simulators: int = 1  # Number of agent processes that share the simulated nodes
+    port_base: int | None = None  # First of consecutive ports, or None for free ports
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStack:
-    """The running stack of a demo.
-
-    Attributes:
-        processes: Its processes.
-        urls: Name of a process -> URL of its HTTP server; "" without one.
-        client: Client of the manager.
-        log: The log.
-        tail: Counts of pods; a task follows the log.
-        startup_s: Real seconds until every process was ready.
-    """
-
     processes: Sequence[ProcessSpec]
-    urls: Mapping[str, str]
+    urls: Mapping[str, str]  # Name of a process -> URL of its HTTP server; "" without one
     client: httpx.AsyncClient
     log: OpenLog
-    tail: Tail
-    startup_s: float
+    tail: Tail  # Counts of pods; a task follows the log
+    startup_s: float  # Real seconds until every process was ready
 
     async def simulate(self, path: str, body: Mapping[str, Any]) -> None:
-        """Send a change of the simulation to all agents that simulate nodes.
-
-        Args:
-            path: Path of the agents' HTTP server.
-            body: The change. If it names a node, agents that do not simulate the node ignore it.
+        """Send a change of the simulation to all agents that simulate nodes. Those that do not simulate its node ignore
+        it.
         """
         async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
             for spec in self.processes:
@@ -120,11 +94,7 @@ def fresh(options: DemoOptions, nodes: Sequence[Manifest]) -> StackOptions:
 
 
 async def start(stack: StackOptions, watching: Watching, resources: AsyncExitStack) -> RunningStack:
-    """Start the stack and follow its log. It runs until `resources` is closed.
-
-    Raises:
-        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used. The message is a sentence for the user.
-    """
+    """Start the stack and follow its log. It runs until `resources` is closed."""
     began = time.monotonic()
     processes = specs(stack)
     await resources.enter_async_context(
@@ -166,7 +136,7 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     The stack runs until `resources` is closed.
 
     Raises:
-        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used. The message is a sentence for the user.
+        EmbeddedError, LogTrouble: The stack failed, or the log cannot be used.
     """
     began = time.monotonic()
     host = host_node_name()
@@ -312,10 +282,7 @@ async def _rush(running: RunningStack, watching: Watching) -> float:
 
 
 def _fresh(options: DemoOptions, host: str, containers: Path | None) -> StackOptions:
-    """Return the options for a stack on an emptied folder.
-
-    `containers` is the folder of its containerd; None for a stack without containers.
-    """
+    """The stack's options on an emptied folder. `containers`: folder of its containerd; None for none."""
     stack = fresh(options, [node_manifest(node) for node in options.nodes])
     if containers is not None:
         containers.mkdir(parents=True, exist_ok=True)  # mounts of a killed demo keep the folder
@@ -324,25 +291,16 @@ def _fresh(options: DemoOptions, host: str, containers: Path | None) -> StackOpt
 
 
 class DeviceFault(NamedTuple):
-    """A change of the health of GPU 0 of a node during the demo.
-
-    Attributes:
-        at_pod: Number of submitted pods at which it happens.
-        node: Name of the node.
-        fault: Error code such as `Xid79`; "" makes the GPU healthy again.
-    """
-
-    at_pod: int
+    at_pod: int  # Number of submitted pods at which it happens
     node: str
-    fault: str
+    fault: str  # Error code such as `Xid79`; "" makes the GPU healthy again
 
 
 def device_faults(nodes: Sequence[str], pods: int) -> list[DeviceFault]:
-    """Return the failures and recoveries of a demo, in order: each of the first nodes fails several times.
+    """The failures and recoveries of a demo, in order: each of the first nodes fails several times.
 
     Args:
         nodes: Names of the nodes with GPUs.
-        pods: Number of pods that the demo submits.
     """
     broken = nodes[:FAILING_NODES]
     turns = [node for _ in range(FAILURES) for node in broken]

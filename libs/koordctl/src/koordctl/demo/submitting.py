@@ -27,10 +27,7 @@ TICK_SECONDS = 0.1
 
 
 class Arrival(NamedTuple):
-    """A group of pods that is submitted at one time.
-
-    The group holds the pods from index `begin` up to `end` (exclusive), sent `at_seconds` after the first group.
-    """
+    """The pods from index `begin` up to `end` (exclusive), sent `at_seconds` after the first group."""
 
     at_seconds: float
     begin: int
@@ -40,11 +37,8 @@ class Arrival(NamedTuple):
 def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) -> Iterator[Arrival]:
     """Yield the groups in which pods are submitted, in order. Together they hold every pod exactly once.
 
-    The last group is sent within `seconds`.
-
     Args:
-        count: Number of pods.
-        seconds: Real time from the first to the last pod; 0 sends all at once.
+        seconds: Real time in which all groups are sent; 0 sends all at once.
         tick_seconds: Time between two groups.
     """
     ticks = max(1, int(seconds / tick_seconds))
@@ -64,10 +58,8 @@ SUPPRESS_PERCENT: Final = 65
 
 
 def report_interval_seconds(speed: float) -> int:
-    """Return the simulated seconds between two usage reports of a node in the demo: 10 real seconds, at least 1.
-
-    Args:
-        speed: Simulated seconds per real second.
+    """Simulated seconds between two usage reports of a node: 10 real seconds, at least 1. `speed`: simulated per real
+    second.
     """
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
@@ -76,7 +68,6 @@ def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, An
     """Return the ConfigMap slo-controller-config for a run of the demo.
 
     Args:
-        speed: Simulated seconds per real second.
         protect: Whether best-effort pods are suppressed when latency-sensitive pods need their CPU.
     """
     interval = report_interval_seconds(speed)
@@ -118,15 +109,8 @@ QUIET_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """The functions that the demo calls to show its progress.
-
-    Attributes:
-        step: Receives a sentence when a part begins or ends.
-        progress: Receives counts a few times a second while pods arrive.
-    """
-
-    step: Callable[[str], None]
-    progress: Callable[[PodCounts], None]
+    step: Callable[[str], None]  # Receives a sentence when a part begins or ends
+    progress: Callable[[PodCounts], None]  # Receives counts a few times a second while pods arrive
 
 
 async def register_nodes(
@@ -140,8 +124,6 @@ async def register_nodes(
     """Apply the configuration of the demo, its namespace and priority classes, and the nodes with their topology.
 
     Args:
-        client: Client of the manager.
-        nodes: Nodes of the trace.
         speed: Simulated seconds per real second.
         others: Further objects.
         rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
@@ -167,16 +149,12 @@ async def submit_pods(
     sent: Callable[[int], Awaitable[None]],
     manifest_of: Callable[[TracePod], Manifest] = pod_manifest,
 ) -> None:
-    """Submit every group of pods at its time.
-
-    If the manager is slower than the trace, the next group waits for its answer.
+    """Submit every group of pods at its time. If the manager is slower than the trace, the next group waits for its
+    answer.
 
     Args:
-        client: Client of the manager.
-        pods: Pods of the trace, in order.
         seconds: Real time during which they arrive.
         sent: Called after each group with the number of pods submitted so far.
-        manifest_of: Returns the Kubernetes Pod for a pod of the trace.
     """
     began = time.monotonic()
     for group in arrivals(len(pods), seconds):
@@ -188,10 +166,8 @@ async def submit_pods(
 
 
 async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> None:
-    """Delete pods of the trace.
-
-    Raises:
-        EmbeddedError: The manager refused; the message is the first refusal.
+    """Raises:
+    EmbeddedError: The manager refused; the message is the first refusal.
     """
     for begin in range(0, len(pods), CHUNK):
         part = pods[begin : begin + CHUNK]
@@ -200,13 +176,7 @@ async def delete_pods(client: httpx.AsyncClient, pods: Sequence[TracePod]) -> No
 
 
 async def settle(sent: int, tail: Tail, watching: Watching) -> None:
-    """Wait until every pod is placed or explained and placements have stopped, but at most `SETTLE_SECONDS`.
-
-    Args:
-        sent: Number of submitted pods.
-        tail: Counts of pods from the log.
-        watching: Receives the progress.
-    """
+    """Wait until every pod is placed or explained and placements have stopped, but at most `SETTLE_SECONDS`."""
     end = time.monotonic() + SETTLE_SECONDS
     placed, changed_at = len(tail.placed), time.monotonic()
     while time.monotonic() < end:
@@ -219,12 +189,9 @@ async def settle(sent: int, tail: Tail, watching: Watching) -> None:
 
 
 async def wait_until(condition: Callable[[], bool], tail: Tail, seconds: float) -> bool:
-    """Wait until the condition holds, and return True. Return False if the time is over first.
+    """Wait until the condition holds, and return True. Return False if the (real) time is over first.
 
-    Args:
-        condition: The condition. It is checked again after each batch of events that `tail` has read.
-        tail: Follows the log.
-        seconds: Real seconds to wait.
+    The condition is checked again after each batch of events that `tail` has read.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -28,25 +28,16 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     """The speed of latency-sensitive pods on nodes that also run best-effort pods.
 
     A slowdown is the time of a latency-sensitive request divided by its time on an idle node; 1 means no slowdown.
-
     NO_VALUE stands for a value that was not measured.
-
-    Attributes:
-        nodes: Number of such nodes.
-        slowdown_p50: Median slowdown of these nodes.
-        slowdown_p99: 99th percentile of the slowdown of these nodes.
-        best_effort_cores: CPU that best-effort pods use on all nodes with a report, in cores.
-        utilisation_percent: CPU in use on all nodes with a report, in percent of the cluster's CPU.
     """
 
-    nodes: int = 0
-    slowdown_p50: float = NO_VALUE
-    slowdown_p99: float = NO_VALUE
-    best_effort_cores: float = NO_VALUE
-    utilisation_percent: float = NO_VALUE
+    nodes: int = 0  # Number of such nodes
+    slowdown_p50: float = NO_VALUE  # Median slowdown of these nodes
+    slowdown_p99: float = NO_VALUE  # 99th percentile of the slowdown of these nodes
+    best_effort_cores: float = NO_VALUE  # CPU that best-effort pods use on all nodes with a report, in cores
+    utilisation_percent: float = NO_VALUE  # CPU in use on all nodes with a report, in percent of the cluster's CPU
 
     def sentence(self) -> str:
-        """Return one sentence for the table of results."""
         if not self.nodes:
             return f"no node ran both kinds of pods; {self.utilisation_percent:.1f} % of the cpu in use"
         return (
@@ -56,49 +47,28 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Invariant(NamedTuple):
-    """A rule that must hold in every log.
-
-    Attributes:
-        name: The rule.
-        held: Whether it held.
-        found: Number of its violations, or the compared hashes, as text.
-    """
-
-    name: str
+    name: str  # The rule
     held: bool
-    found: str
+    found: str  # Number of its violations, or the compared hashes, as text
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):
-    """The invariants of a log at one position, and the comparison of three folds.
+    """The invariants of a log at one position, and the comparison of three folds."""
 
-    Attributes:
-        double_placements: Number of placements of placed pods.
-        overcommitted_nodes: Number of nodes whose pods were given more than the node offers.
-        ledger_differences: Number of differences between the ledgers of nodes and the events of pods.
-        unexplained_pods: Number of pods that are neither placed nor explained.
-        position: Position of the invariants.
-        folds_agree: Whether the manager, the projector and the state rebuilt from the log have equal hashes.
-        folds: These hashes, each with its position. While the log is written, the positions can differ.
-        violations: One sentence for each broken invariant.
-    """
-
-    double_placements: int
-    overcommitted_nodes: int
-    ledger_differences: int
-    unexplained_pods: int
-    position: int
-    folds_agree: bool
-    folds: str
-    violations: list[str]
+    double_placements: int  # Number of placements of placed pods
+    overcommitted_nodes: int  # Number of nodes whose pods were given more than the node offers
+    ledger_differences: int  # Number of differences between the ledgers of nodes and the events of pods
+    unexplained_pods: int  # Number of pods that are neither placed nor explained
+    position: int  # Position of the invariants
+    folds_agree: bool  # Whether the manager, the projector and the state rebuilt from the log have equal hashes
+    folds: str  # These hashes, each with its position. While the log is written, the positions can differ.
+    violations: list[str]  # One sentence for each broken invariant
 
     @property
     def all_held(self) -> bool:
-        """Whether every invariant held."""
         return self.folds_agree and not self.violations
 
     def invariants(self) -> list[Invariant]:
-        """Return each invariant, and whether it held."""
         return [
             Invariant("no pod is placed twice", not self.double_placements, f"{self.double_placements} found"),
             Invariant(
@@ -115,70 +85,43 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(Checks, frozen=True, kw_only=True):
-    """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run.
+    """Everything that the demo writes to summary.json. Times are real, whatever the clock of the run."""
 
-    Attributes:
-        pods_submitted: Submitted pods, without those evicted for others. `pods_placed`, `pods_started` and
-            `pods_pending` count these pods.
-        pods_evicted: Pods that were evicted for others.
-        pending_reasons: Main reason -> number of pending pods.
-        submit_to_placed_p50_ms: Median of the milliseconds from submission to placement; `p99`: 99th percentile.
-        first_placement_ms: Milliseconds from the first submission to the first placement.
-        nodes: Simulated nodes, and this host.
-        requested_cpu_percent: CPU requests of the placed pods, in percent of the cluster's CPU.
-        requested_cpu_with_overcommit_percent: The same with requests of batch CPU.
-        utilisation_requested_only_percent: CPU in use by pods on their own requests, as a share of the cluster's CPU.
-        utilisation_with_overcommit_percent: The same with best-effort pods on batch resources.
-        real_container: Values that a container on this host found in force at its first instruction.
-        real_node: Name of the node that is this host, with its measured use in `real_node_cpu_milli`.
-        gpu_pods: Pods that hold GPUs.
-        shared_gpus: GPUs that more than one pod holds.
-        gpu_allocated_percent: Part of the healthy GPUs that pods hold, in percent.
-        device_reports_after_start: Reports of GPUs that failed or came back.
-        protected: Speed of latency-sensitive pods during a load peak, with best effort suppressed.
-        unprotected: The same during an equal load peak, with suppression switched off.
-        suppressions: Changes of the quota of best-effort pods.
-        events: Number of facts in the log.
-        events_per_s: Facts per second while pods arrived.
-        replay_events_per_s: Facts per second of a fold from the first fact.
-        startup_s: Seconds until the stack was ready.
-        wall_s: Seconds of the whole run.
-        speed: Simulated seconds per real second.
-    """
-
+    # Submitted pods, without those evicted for others. `pods_placed`, `pods_started` and `pods_pending` count these
+    # pods.
     pods_submitted: int
     pods_placed: int
     pods_started: int
     pods_pending: int
-    pods_evicted: int
-    pending_reasons: dict[str, int]
-    submit_to_placed_p50_ms: float
+    pods_evicted: int  # Pods that were evicted for others
+    pending_reasons: dict[str, int]  # Main reason -> number of pending pods
+    submit_to_placed_p50_ms: float  # Median of the milliseconds from submission to placement; `p99`: 99th percentile
     submit_to_placed_p99_ms: float
-    first_placement_ms: float
-    nodes: int
-    requested_cpu_percent: float
-    requested_cpu_with_overcommit_percent: float
+    first_placement_ms: float  # Milliseconds from the first submission to the first placement
+    nodes: int  # Simulated nodes, and this host
+    requested_cpu_percent: float  # CPU requests of the placed pods, in percent of the cluster's CPU
+    requested_cpu_with_overcommit_percent: float  # The same with requests of batch CPU
+    # CPU in use by pods on their own requests, as a share of the cluster's CPU.
     utilisation_requested_only_percent: float
-    utilisation_with_overcommit_percent: float
-    real_node: str
+    utilisation_with_overcommit_percent: float  # The same with best-effort pods on batch resources
+    real_node: str  # Name of the node that is this host, with its measured use in `real_node_cpu_milli`
     real_node_cpu_milli: int
-    real_container: RealContainer
-    gpu_pods: int = 0
-    shared_gpus: int = 0
-    gpu_allocated_percent: float = NO_VALUE
-    device_reports_after_start: int = 0
-    suppressions: int
-    protected: Protection
-    unprotected: Protection
-    events: int
-    events_per_s: float
-    replay_events_per_s: float
-    startup_s: float
-    wall_s: float
-    speed: float
+    real_container: RealContainer  # Values that a container on this host found in force at its first instruction
+    gpu_pods: int = 0  # Pods that hold GPUs
+    shared_gpus: int = 0  # GPUs that more than one pod holds
+    gpu_allocated_percent: float = NO_VALUE  # Part of the healthy GPUs that pods hold, in percent
+    device_reports_after_start: int = 0  # Reports of GPUs that failed or came back
+    suppressions: int  # Changes of the quota of best-effort pods
+    protected: Protection  # Speed of latency-sensitive pods during a load peak, with best effort suppressed
+    unprotected: Protection  # The same during an equal load peak, with suppression switched off
+    events: int  # Number of facts in the log
+    events_per_s: float  # Facts per second while pods arrived
+    replay_events_per_s: float  # Facts per second of a fold from the first fact
+    startup_s: float  # Seconds until the stack was ready
+    wall_s: float  # Seconds of the whole run
+    speed: float  # Simulated seconds per real second
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the rows of the table of results, as (label, value)."""
         pending = [(f"  {reason}", f"{count:,}") for reason, count in by_count(self.pending_reasons)]
         return [
             ("pods submitted, without evicted ones", f"{self.pods_submitted:,}"),
@@ -210,13 +153,13 @@ class Summary(Checks, frozen=True, kw_only=True):
 
 
 def write_summary(path: Path, summary: Checks) -> None:
-    """Write the summary as JSON, one field per line."""
+    """One field per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(codec.encode(summary), indent=2) + b"\n")
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """Return the nearest-rank percentile of the values, or 0 if there are none. `percent` is 0..100."""
+    """Nearest-rank percentile, or 0 without values. `percent` is 0..100."""
     ordered = sorted(values)
     if not ordered:
         return NO_VALUE
@@ -224,15 +167,12 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def share_percent(part: float, whole: float) -> float:
-    """Return `part` of `whole` in percent with one decimal, or 0 if `whole` is 0."""
+    """With one decimal; 0 if `whole` is 0."""
     return round(100 * part / whole, 1) if whole else NO_VALUE
 
 
 def main_reason(reasons: Mapping[str, int]) -> str:
-    """Return the reason that excluded most nodes, or "no node" if there are no reasons.
-
-    Of reasons with the same number of nodes, the first one by name is returned.
-    """
+    """Return the reason that excluded most nodes, the first one by name among equals; "no node" if there are none."""
     return max(sorted(reasons), key=lambda reason: reasons[reason]) if reasons else "no node"
 
 
@@ -241,21 +181,14 @@ BEST_EFFORT = "BE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUsage:
-    """The CPU that pods and systems use on all nodes that reported.
+    """The CPU that pods and systems use on all nodes that reported."""
 
-    Attributes:
-        total_milli: All use, in milli-cores.
-        best_effort_milli: The part of best-effort pods, in milli-cores.
-        nodes: Number of nodes that reported.
-    """
-
-    total_milli: int = 0
-    best_effort_milli: int = 0
-    nodes: int = 0
+    total_milli: int = 0  # All use, in milli-cores
+    best_effort_milli: int = 0  # The part of best-effort pods, in milli-cores
+    nodes: int = 0  # Number of nodes that reported
 
 
 def usage_of(reports: Iterable[NodeUsageReported]) -> ClusterUsage:
-    """Return the CPU in use, added up over the newest report of each node."""
     total = best_effort = nodes = 0
     for report in reports:
         if report.node_usage is None:
@@ -270,10 +203,7 @@ def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> 
     """Return the slowdown of latency-sensitive pods on nodes that also run best-effort pods, and the CPU in use.
 
     The slowdown is measured once per node. The CPU of best-effort pods and of all pods is that of all reported nodes.
-
-    Args:
-        reports: The newest usage reports of nodes.
-        capacity_milli: CPU of the whole cluster in milli-cores.
+    `capacity_milli` is that of the whole cluster.
     """
     both = [
         report
@@ -292,7 +222,6 @@ def protection_of(reports: Iterable[NodeUsageReported], capacity_milli: int) -> 
 
 
 async def newest_reports(log: OpenLog, nodes: Sequence[str]) -> list[NodeUsageReported]:
-    """Return the newest usage report of each node that has one."""
     stored = await log.bus.observations.latest([AggregateRef("node", name_token(name)) for name in nodes])
     events = [CATALOGUE.read(event) for event in stored]
     return [event for event in events if isinstance(event, NodeUsageReported)]
@@ -316,10 +245,7 @@ async def newest_explanations(log: OpenLog) -> dict[str, str]:
 
 
 def reason_of(stored: StoredEvent) -> str:
-    """Return the reason that excluded most nodes in an explanation, as one phrase.
-
-    An explanation that is not a PodUnschedulable gives "decision abandoned".
-    """
+    """The reason that excluded most nodes. An explanation that is not a PodUnschedulable gives "decision abandoned"."""
     event = CATALOGUE.read(stored)
     if not isinstance(event, PodUnschedulable):
         return "decision abandoned"
@@ -331,12 +257,7 @@ def reason_of(stored: StoredEvent) -> str:
 
 
 def count_reasons(pending: Iterable[str], reasons: dict[str, str]) -> dict[str, int]:
-    """Return main reason -> number of pending pods.
-
-    Args:
-        pending: Uids of the pending pods.
-        reasons: Uid -> main reason. A pod without an entry counts as "no explanation yet".
-    """
+    """Return main reason -> number of pending pods. A pod without a reason counts as "no explanation yet"."""
     counts: dict[str, int] = {}
     for uid in pending:
         reason = reasons.get(uid, "no explanation yet")

@@ -16,8 +16,6 @@ KINDS = ("pod", "nodepolicy", "nodestate", "eviction")
 
 
 class PodCounts(NamedTuple):
-    """Numbers of pods for the progress bar: submitted so far, to submit in total, placed, evicted, and ended."""
-
     sent: int
     total: int
     placed: int
@@ -26,33 +24,21 @@ class PodCounts(NamedTuple):
 
     @property
     def pending(self) -> int:
-        """Number of pods that were submitted and are neither placed nor evicted nor ended."""
+        """Pods that were submitted and are neither placed nor evicted nor ended."""
         return self.sent - self.placed - self.evicted - self.ended
 
 
 @dataclass(slots=True)
 class Tail:
-    """Follows the log during the demo and counts pods, without decoding events.
-
-    Attributes:
-        placed: Uids of placed pods.
-        released: Uids of pods that were placed and have left their node.
-        explained: Uids with at least one explanation.
-        evicted: Uids of pods that were evicted for others.
-        overcommit: Subject tokens (encoded names) of nodes with published batch resources.
-        devices: Subject tokens of nodes whose devices are published.
-        suppressions: Number of changes of best-effort quotas.
-        moved: Set after each batch.
-    """
-
-    placed: set[str] = field(default_factory=set[str])
-    released: set[str] = field(default_factory=set[str])
-    explained: set[str] = field(default_factory=set[str])
-    evicted: set[str] = field(default_factory=set[str])
+    placed: set[str] = field(default_factory=set[str])  # Uids of placed pods
+    released: set[str] = field(default_factory=set[str])  # Uids of pods that were placed and have left their node
+    explained: set[str] = field(default_factory=set[str])  # Uids with at least one explanation
+    evicted: set[str] = field(default_factory=set[str])  # Uids of pods that were evicted for others
+    # Subject tokens (encoded names) of nodes with published batch resources.
     overcommit: set[str] = field(default_factory=set[str])
-    devices: set[str] = field(default_factory=set[str])
-    suppressions: int = 0
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    devices: set[str] = field(default_factory=set[str])  # Subject tokens of nodes whose devices are published
+    suppressions: int = 0  # Number of changes of best-effort quotas
+    moved: asyncio.Event = field(default_factory=asyncio.Event)  # Set after each batch
 
     async def follow(self, log: OpenLog) -> None:
         """Read new events of the log and count pods, until the task is cancelled."""
@@ -67,7 +53,6 @@ class Tail:
             self.moved.set()
 
     def see(self, stored: StoredEvent) -> None:
-        """Record one event of the stream of facts or of explanations in the sets of this object."""
         match stored.type:
             case "PodPlaced":
                 self.placed.add(stored.ref.id)
@@ -89,17 +74,16 @@ class Tail:
                 pass
 
     def unanswered(self, submitted: int) -> int:
-        """Return the number of submitted pods that were neither placed nor explained nor evicted."""
+        """Number of submitted pods that were neither placed nor explained nor evicted."""
         return submitted - len(self.placed | self.released | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
-        """Return the counts for the progress bar, from the events seen so far.
-
-        A pod that was placed again after an eviction counts as placed, not as evicted.
+        """The counts for the progress bar. A pod that was placed again after an eviction counts as placed, not as
+        evicted.
 
         Args:
-            sent: Number of pods submitted so far.
-            total: Number of pods that will be submitted.
+            sent: Pods submitted so far.
+            total: Pods that will be submitted.
         """
         return PodCounts(
             sent=sent,

@@ -50,7 +50,7 @@ class InvalidTrace(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """One row of the node list of the trace. `model` is empty if the node has no GPUs."""
+    """One row of the node list. `model` is empty if the node has no GPUs."""
 
     name: str
     cpu_milli: int
@@ -61,33 +61,20 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracePod:
-    """One row of the pod list of the trace.
-
-    Attributes:
-        name: Name of the pod.
-        cpu_milli: Requested CPU in milli-cores.
-        memory_mib: Requested memory in MiB.
-        gpus: Number of GPUs. A pod with one GPU may request a share of it.
-        gpu_milli: Thousandths of each GPU; 1000 is a whole GPU.
-        models: GPU models that the pod accepts; empty accepts every model.
-        qos: QoS class in the trace: LS, BE, Burstable or Guaranteed.
-    """
-
     name: str
-    cpu_milli: int
-    memory_mib: int
-    gpus: int
-    gpu_milli: int
-    models: tuple[str, ...]
-    qos: str
+    cpu_milli: int  # Requested CPU in milli-cores
+    memory_mib: int  # Requested memory in MiB
+    gpus: int  # Number of GPUs. A pod with one GPU may request a share of it.
+    gpu_milli: int  # Thousandths of each GPU; 1000 is a whole GPU
+    models: tuple[str, ...]  # GPU models that the pod accepts; empty accepts every model
+    qos: str  # QoS class in the trace: LS, BE, Burstable or Guaranteed
 
 
 def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
     """Return the nodes of the trace in the order of its file.
 
     Args:
-        folder: Folder of the trace.
-        limit: Maximum number of nodes, spread evenly over the file so that every kind occurs, or None for all.
+        limit: Maximum number of nodes, spread evenly over the file so that every kind occurs; None for all.
 
     Raises:
         InvalidTrace: The file cannot be read or is not valid.
@@ -108,7 +95,7 @@ def read_nodes(folder: Path, *, limit: int | None = None) -> list[TraceNode]:
 
 
 def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
-    """Return the pods of the trace in the order of their arrival: the first `limit`, or all if `limit` is None.
+    """Return the pods of the trace in the order of their arrival: the first `limit`, or all if it is None.
 
     Raises:
         InvalidTrace: The file cannot be read or is not valid.
@@ -128,12 +115,7 @@ def read_pods(folder: Path, *, limit: int | None = None) -> list[TracePod]:
 
 
 def node_manifest(node: TraceNode, *, rdma_functions: int = 0) -> Manifest:
-    """Return the Kubernetes Node for one row of the node list.
-
-    Args:
-        node: The row.
-        rdma_functions: Virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters.
-    """
+    """`rdma_functions`: virtual functions of the RDMA adapter at each PCIe switch with GPUs; 0: no adapters."""
     amounts: dict[str, str] = {
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
@@ -154,7 +136,7 @@ def node_manifest(node: TraceNode, *, rdma_functions: int = 0) -> Manifest:
 
 
 def topology_manifest(node: TraceNode) -> Manifest:
-    """Return the NodeResourceTopology of a node: the CPUs that its agent simulates, and the memory in equal parts."""
+    """The NodeResourceTopology of a node: the CPUs that its agent simulates, and the memory in equal parts."""
     places = simulated_places(max(1, node.cpu_milli // 1000))
     zones = sorted({place.node for place in places})
     detail = [{"id": each.cpu, "core": each.core, "socket": each.socket, "node": each.node} for each in places]
@@ -177,7 +159,6 @@ def topology_manifest(node: TraceNode) -> Manifest:
 
 
 def pod_manifest(pod: TracePod) -> Manifest:
-    """Return the Kubernetes Pod for one row of the pod list."""
     is_best_effort = pod.qos == "BE"
     amounts: dict[str, str] = {}
     if is_best_effort:
@@ -209,10 +190,7 @@ def pod_manifest(pod: TracePod) -> Manifest:
 
 
 def with_rdma(manifest: Manifest) -> Manifest:
-    """Return the pod with a request for a virtual function of an RDMA adapter under each switch of its GPUs.
-
-    The manifest is not changed.
-    """
+    """Return a copy with a request for a virtual function of an RDMA adapter under each switch of its GPUs."""
     found = copy.deepcopy(manifest)
     resources = found["spec"]["containers"][0]["resources"]
     for amounts in resources.values():
@@ -227,7 +205,7 @@ def with_rdma(manifest: Manifest) -> Manifest:
 
 
 def gpu_percent(pod: TracePod) -> int:
-    """Return the GPU request of a pod in percent of one GPU: 100 for each whole GPU, or its share, rounded up."""
+    """The GPU request in percent of one GPU: 100 for each whole GPU, or its share, rounded up."""
     return pod.gpus * 100 if pod.gpus > 1 else -(-pod.gpu_milli // 10)
 
 
@@ -256,21 +234,12 @@ def _on_models(models: tuple[str, ...]) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a file of the trace.
-
-    Attributes:
-        place: File and number of the row, for errors.
-        columns: Name of the column -> text.
-    """
-
-    place: str
-    columns: dict[str, str]
+    place: str  # File and number of the row, for errors
+    columns: dict[str, str]  # Name of the column -> text
 
     def text(self, column: str) -> str:
-        """Return the text of a column.
-
-        Raises:
-            InvalidTrace: The file does not have the column.
+        """Raises:
+        InvalidTrace: The file does not have the column.
         """
         value = self.columns.get(column)
         if value is None:
@@ -292,7 +261,7 @@ class Row:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """Return the rows of a CSV file whose first line names the columns.
+    """The first line of the CSV file names the columns.
 
     Raises:
         InvalidTrace: The file cannot be read.
@@ -310,10 +279,7 @@ TRACE_FOLDER: Final = "examples/openb"
 def find_trace(option: str) -> Path:
     """Return the folder examples/openb of the project, from any folder inside the project.
 
-    If there is none, end the command.
-
-    Args:
-        option: Command-line option with which the user can name another folder, for the error.
+    If there is none, end the command with an error that names `option`, with which the user can name another folder.
     """
     here = Path.cwd()
     starts = (here, *here.parents, *Path(__file__).resolve().parents)

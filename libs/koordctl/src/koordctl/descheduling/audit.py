@@ -57,9 +57,6 @@ async def record_run(route: str, objects: tuple[str, ...]) -> None:
     Args:
         route: What is computed, for example "replay --rerun-scheduler".
         objects: Files and bounds that were given.
-
-    Raises:
-        LogTrouble: The log cannot be reached.
     """
     record = RequestAudited(
         subject="bus:operator", method="run", route=route, dry_run=True, objects=objects, status=200
@@ -83,9 +80,6 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
         wanted: Parameter of `/api/audit` -> its value, by which the projector selects. Records from the log are
             selected by `workload` only.
         since: Only records after this position of the log.
-
-    Raises:
-        LogTrouble: The log cannot be reached.
     """
     async with open_log() as log:
         head = (await log.bus.events.head()).last_seq
@@ -98,14 +92,14 @@ async def modifications(wanted: dict[str, str], since: int) -> list[Modification
 
 
 async def was_node(name: str) -> bool:
-    """Return whether there is a node with this name, or was one. True if the log has dropped its first facts."""
+    """Whether there is or was a node with this name. True if the log has dropped its first facts."""
     async with open_log() as log:
         first = (await log.bus.events.head()).first_seq
         return first > 1 or bool(await log.bus.events.read_aggregate(AggregateRef("nodespec", name_token(name))))
 
 
 def _projected(wanted: dict[str, str], since: int, head: int) -> list[Modification] | None:
-    """Return the records that the projector has; None if it does not answer or is behind the log."""
+    """None if the projector does not answer or is behind the log."""
     base = find_service("projector")
     end = time.monotonic() + PATIENCE_SECONDS
     found: list[Modification] = []
@@ -135,14 +129,11 @@ def _page(base: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 async def logged_modifications(log: EventLog, since: int, head: int, workload: str = "") -> list[Modification]:
-    """Return the records in the log, oldest first.
+    """Return the records in the log after `since` up to `head`, oldest first.
 
     All facts of these kinds are read, because later facts of a story do not name its object.
 
     Args:
-        log: The log.
-        since: Only records after this position.
-        head: Position up to which the log is read.
         workload: Only records about the pods of this workload, as KIND/NAMESPACE/NAME; "": all records.
 
     Raises:
@@ -278,14 +269,14 @@ def audit(
 
 
 def _about(record: Modification) -> str:
-    """Return the pod of a record; the object, drain, group of drains or gang if it is about none."""
+    """The pod of a record; the object, drain, group of drains or gang if it is about none."""
     if record.pod:
         return f"{record.namespace}/{record.pod}"
     return next((record.after[name] for name in ("name", "drain", "group", "gang") if name in record.after), "-")
 
 
 def _changed(record: Modification) -> str:
-    """Return what a record without reasons changed: an annotation, a node, a job, or the event of a drain."""
+    """What a record without reasons changed: an annotation, a node, a job, or the event of a drain."""
     if record.before:
         return "; ".join(f"{name}: {record.before[name] or '-'} -> {value}" for name, value in record.after.items())
     if record.action in _OF_NODES:
@@ -294,7 +285,7 @@ def _changed(record: Modification) -> str:
 
 
 def _time(option: str, text: str) -> str:
-    """Return the value of an option as a time in the form of the events. End the command if it is not a time."""
+    """The time in the form of the events. End the command if it is not a time."""
     try:
         return rfc3339(parse_moment(text))
     except ValueError:
@@ -310,7 +301,6 @@ def _check_workload(text: str) -> None:
 
 
 def _show_requests(subject: str | None, since: int, output: Format) -> None:
-    """Print the audit records of requests, oldest first."""
     found = [
         (event, record) for event, record in wait_for(audited_requests(since)) if subject in (None, record.subject)
     ]
@@ -337,6 +327,6 @@ def _show_requests(subject: str | None, since: int, output: Format) -> None:
 
 
 def _shortened(objects: Sequence[str]) -> str:
-    """Return the first objects of a record; `-o json` shows all."""
+    """The first objects; `-o json` shows all."""
     more = len(objects) - _SHOWN
     return ", ".join(objects[:_SHOWN]) + (f" and {more} more" if more > 0 else "") or "-"

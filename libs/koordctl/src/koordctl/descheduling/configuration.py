@@ -102,7 +102,7 @@ def _refused(file: Path, error: InvalidInput) -> NoReturn:
 
 
 def descheduler_configuration(file: Path | None) -> DeschedulerConfiguration:
-    """Return the effective configuration in a file, or the default one if the file is None.
+    """Return the effective configuration in a file, or the default one of the commands if the file is None.
 
     If the file is not valid, print one line per problem (file, field, rule, value) and end the command with status 1.
     If it cannot be read, is not YAML or JSON, or has no documents, end it with status 2.

@@ -22,13 +22,12 @@ _GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
 
 
 def drains() -> list[dict[str, Any]]:
-    """Return all DrainNodes, as the manager has them."""
     items: list[dict[str, Any]] = manager.get("/v1/objects/DrainNode")["items"]
     return items
 
 
 def running_drains() -> dict[str, str]:
-    """Return name of a node -> name of the DrainNode that closes it now or will close it."""
+    """Name of a node -> name of the DrainNode that closes it now or will close it."""
     return {
         str(field(item, "spec.nodeName", "")): str(field(item, "metadata.name"))
         for item in drains()
@@ -37,7 +36,7 @@ def running_drains() -> dict[str, str]:
 
 
 def is_over(stored: dict[str, Any]) -> bool:
-    """Return whether a DrainNode does nothing more for its node."""
+    """Whether a DrainNode does nothing more for its node."""
     phase = field(stored, "status.phase", "Pending")
     never_begins = phase == "Pending" and field(stored, "spec.confirmState") in _GIVEN_UP
     return phase in ENDED_PHASES or never_begins
@@ -73,7 +72,7 @@ def uncordon(node: Nodes) -> None:
 
 
 def _change(names: list[str], *, unschedulable: bool) -> None:
-    """Set `spec.unschedulable` of nodes, and print one line per node. End with status 1 if one does not exist.
+    """Print one line per node. End with status 1 if one does not exist.
 
     A node that is opened also loses what a drain has left on it, unless a drain still runs there.
     """

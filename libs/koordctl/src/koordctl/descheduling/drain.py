@@ -149,7 +149,7 @@ def _has_ended(status: Status) -> bool:
 
 
 def _is_planned(status: Status) -> bool:
-    """Return whether the plan of a drain is complete: every pod has a place or has none, or the drain has ended."""
+    """Whether every pod has a place or has none, or the drain has ended."""
     pods: list[dict[str, Any]] = status.get("podMigrations") or []
     known = all(pod["phase"] not in ("Waiting", "Ready") for pod in pods)
     return status.get("phase") in ENDED_PHASES or (status.get("phase") == "Running" and known)

@@ -13,7 +13,7 @@ from koordctl.access.times import run_clock
 
 
 async def live_builder(log: OpenLog) -> ViewBuilder:
-    """Return the folded log at its last position, with the newest usage report of each node.
+    """The folded log at its last position, with the newest usage report of each node.
 
     Raises:
         LogTrouble: An event cannot be decoded.
@@ -30,5 +30,4 @@ async def live_builder(log: OpenLog) -> ViewBuilder:
 
 
 async def live_cluster(log: OpenLog) -> ClusterView:
-    """Return the cluster now, see `live_builder`."""
     return (await live_builder(log)).view(run_clock().now().timestamp())

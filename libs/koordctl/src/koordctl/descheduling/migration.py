@@ -47,7 +47,6 @@ def migration(
 
 
 def migration_lines(story: MigrationStory) -> Iterator[Line]:
-    """Yield the lines that show a migration, oldest event first, and its cost at the end."""
     state = story.state
     pod = "" if state.pod is None else f" of {state.pod.namespace}/{state.pod.name}"
     way = " -> ".join(filter(None, (state.origin, state.progress.node)))
@@ -67,9 +66,6 @@ async def migration_of(name: str) -> MigrationStory | None:
     """Return the story of the last migration whose job has this name, also after the job was deleted.
 
     None if the log has no object of this name.
-
-    Args:
-        name: Name of the PodMigrationJob.
     """
     async with open_log() as log:
         objects = await log.bus.events.read_aggregate(custom_ref(_JOBS, "", name))

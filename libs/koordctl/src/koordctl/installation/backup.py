@@ -113,7 +113,7 @@ def _show(found: Backup) -> None:
 
 
 def _wait(work: Coroutine[object, object, T]) -> T:
-    """Run an asynchronous function to its end and return its result. If a place fails, end the command."""
+    """If a place fails, end the command."""
     from koordcore.bus.backup import InvalidBackup
     from koordcore.place import PlaceTrouble
 
@@ -215,7 +215,6 @@ async def _connected(var: Path | None, user: str) -> AsyncGenerator[BusConnectio
 
 @contextmanager
 def _progress(total: int | None) -> Generator[Progress]:
-    """Show the stream that is copied and the number of bytes so far, on a terminal."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Display
 
@@ -303,7 +302,7 @@ async def _drill(place: str, server: str | None) -> FoldCheck:
 
 
 def _silent(_stream: str, _count: int) -> None:
-    """Show no progress."""
+    pass
 
 
 async def _clear(connection: BusConnection, backup: Backup) -> None:

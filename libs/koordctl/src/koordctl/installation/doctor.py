@@ -44,10 +44,6 @@ def definition_findings(
     One finding for each definition that is not installed (BROKEN), or that lacks versions, subresources or fields
     (WARNING). If there is none, a single finding OK. An API server drops fields that a definition does not name,
     without a word. What a newer definition has in addition is in order.
-
-    Args:
-        installed: Definitions at the API server, as JSON.
-        wanted: Definitions of this version.
     """
     found = {each["metadata"]["name"]: each for each in installed}
     count = 0
@@ -66,7 +62,7 @@ def definition_findings(
 
 
 def _missing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the versions, subresources and fields that a definition lacks."""
+    """The versions, subresources and fields that a definition lacks."""
     versions = {each["name"]: each for each in found["versions"] if each["served"]}
     for each in wanted["versions"]:
         name = each["name"]
@@ -160,13 +156,13 @@ def _folds(service: str, url: str) -> Iterator[health.Finding]:
 
 
 def _reports(url: str) -> Iterator[health.Finding]:
-    """Yield the finding about the usage reports of the nodes; none if the projector does not answer."""
+    """Nothing if the projector does not answer."""
     if (silent := silent_nodes(url)) is not None:
         yield health.report_finding(silent)
 
 
 def _nightly() -> Iterator[health.Finding]:
-    """Yield findings about the checks of each night; none if KOORD_NIGHTLY names no address."""
+    """Nothing if KOORD_NIGHTLY names no address."""
     from koordctl.access.clients import fold_figures
 
     if url := find_service("nightly"):
@@ -240,7 +236,7 @@ async def _cluster(kubeconfig: Path, context: str, namespace: str) -> list[healt
 
 
 def _machine() -> Iterator[health.Finding]:
-    """Yield findings about the folder of an embedded stack; none without a stack."""
+    """About the folder of an embedded stack; nothing without a stack."""
     folder = live_directory()
     stack: Stack | None = running_stack(folder)
     if stack is None:

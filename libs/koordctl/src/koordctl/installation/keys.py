@@ -332,7 +332,7 @@ def _write(wanted: Installation) -> str:
 
 
 def _recorded(folder: Path) -> Installation | None:
-    """Return the installation whose keys are in the folder; None if it has none."""
+    """None if the folder has no keys."""
     from koordcore.bus.setup.installation import Installation
 
     file = folder / RECORD

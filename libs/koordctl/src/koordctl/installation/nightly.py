@@ -47,7 +47,7 @@ class _Server6(_Server):
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Return host and port of the option `--listen HOST:PORT`. End the command if it has another form."""
+    """End the command if the option does not have the form HOST:PORT."""
     host, _, port = listen.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         fail(f"--listen must be HOST:PORT, got {listen!r}", status=2)
@@ -63,8 +63,6 @@ def served_metrics(
     The command ends if the address is in use, or if the certificate cannot be read.
 
     Args:
-        registry: The metrics. They are read at each request.
-        address: Host and port.
         certificate: File `<name>.crt` of the certificate, beside its key `<name>.key`. None serves without TLS.
     """
     from koordcore.service.web.certificate import Certificate
@@ -103,15 +101,8 @@ MANIFEST: Final = "backup.json"
 
 
 class Check(msgspec.Struct):
-    """Results of one check.
-
-    Attributes:
-        ran: Unix time at which the last run began; 0 if there was none.
-        succeeded: Unix time at which the last run that succeeded began; 0 if there was none.
-    """
-
-    ran: float = 0.0
-    succeeded: float = 0.0
+    ran: float = 0.0  # Unix time at which the last run began; 0 if there was none
+    succeeded: float = 0.0  # Unix time at which the last run that succeeded began; 0 if there was none
 
 
 def nightly(
@@ -163,10 +154,10 @@ def nightly(
 
 
 def is_due(now: datetime, at: dt.time, ran: float) -> bool:
-    """Return whether the run of the last night, or of this one, has not been made.
+    """Whether the run of the last night, or of this one, has not been made.
 
     Args:
-        now: The time in UTC.
+        now: In UTC.
         at: Hour and minute of the run.
         ran: Unix time of the last run.
     """
@@ -177,7 +168,7 @@ def is_due(now: datetime, at: dt.time, ran: float) -> bool:
 
 
 def _runs(folder: Path, server: str, keep: int) -> dict[str, Callable[[Mapping[str, str]], bool]]:
-    """Return check -> function that makes it in an environment, and returns whether it succeeded."""
+    """Check -> function that makes it in an environment, and returns whether it succeeded."""
     backups = folder / "backups"
 
     def koord(*words: str, environment: Mapping[str, str]) -> bool:
@@ -205,12 +196,11 @@ def _runs(folder: Path, server: str, keep: int) -> dict[str, Callable[[Mapping[s
 
 
 def _complete(backups: Path) -> list[Path]:
-    """Return the folders of complete backups, the newest last."""
+    """Folders of complete backups, the newest last."""
     return sorted(manifest.parent for manifest in backups.glob(f"*/{MANIFEST}"))
 
 
 def _environment(user: str, keys: Path | None) -> dict[str, str]:
-    """Return the environment of a command that connects to the log as a user."""
     environment = dict(os.environ)
     if keys is not None and user:
         environment["KOORD_NATS_SEED"] = str(keys / user / "nats.seed")
@@ -245,7 +235,7 @@ def _served(results: Mapping[str, Check], listen: str, keys: Path | None) -> Gen
 
 
 def registry_of(results: Mapping[str, Check]) -> CollectorRegistry:
-    """Return metrics with the results of each check, as they are when the metrics are read."""
+    """Metrics with the results of each check, as they are when the metrics are read."""
     from prometheus_client import CollectorRegistry, Gauge
 
     registry = CollectorRegistry()

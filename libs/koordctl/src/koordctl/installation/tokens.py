@@ -182,7 +182,7 @@ def _token(endpoint: str, client: str, began: dict[str, Any]) -> str:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a token that the issuer has just sent. The services check its signature, not `koord`."""
+    """The services check the signature of a token that the issuer has just sent, not `koord`."""
     body = token.split(".")[1]
     return cast("dict[str, Any]", json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))))
 

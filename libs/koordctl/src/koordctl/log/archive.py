@@ -163,7 +163,7 @@ def _row(fold: str, snapshots: list[ArchivedSnapshot]) -> list[object]:
 
 
 async def _older_than(log: OpenLog, seconds: float) -> int:
-    """Return the position of the last fact that is older than so many seconds of the run's clock."""
+    """The position of the last fact that is older than so many seconds of the run's clock."""
     moment = run_clock().now() - timedelta(seconds=seconds)
     head = await log.bus.events.head()
     return max(head.first_seq, await first_at(log, rfc3339(moment), from_first=True)) - 1

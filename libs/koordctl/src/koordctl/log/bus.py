@@ -282,7 +282,6 @@ def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str 
 
     Args:
         fold: Name of the service's fold.
-        position: Position of the event.
         readiness: Fold -> text of its service's `/readyz`, for each running service.
 
     Source:

@@ -76,7 +76,7 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
 
 
 async def _position(log: OpenLog, text: str, last: int) -> int:
-    """Return the first position to show for the value of `--since`: a position, a time, or a duration before now."""
+    """The first position to show for the value of `--since`: a position, a time, or a duration before now."""
     position = given_position("--since", text, last)
     if position is not None:
         return position

@@ -38,7 +38,7 @@ _ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
 
 
 class Verdict(StrEnum):
-    """Severity of the result of a check: OK, WARNING (works, but may fail later) or BROKEN."""
+    """WARNING: works, but may fail later."""
 
     OK = "ok"
     WARNING = "warning"
@@ -46,27 +46,17 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """The result of one check.
-
-    Attributes:
-        check: What was checked, for example "stream KOORD_EV_dev".
-        verdict: Severity of the result.
-        told: Sentence about the result.
-        remedy: Sentence about what the user can do; empty if nothing has to be done.
-    """
-
-    check: str
-    verdict: Verdict
-    told: str
-    remedy: str = ""
+    check: str  # What was checked, for example "stream KOORD_EV_dev"
+    verdict: Verdict  # Severity of the result
+    told: str  # Sentence about the result
+    remedy: str = ""  # Sentence about what the user can do; empty if nothing has to be done
 
 
 def service_finding(name: str, url: str | None, ready: str | None, is_optional: bool) -> Finding:
-    """Return the finding about a service. Verdict BROKEN: it is not ready, does not answer, or has no known address.
+    """BROKEN: the service is not ready, does not answer, or has no known address.
 
     Args:
-        name: Name of the service.
-        url: Address of the service; None if no address is known.
+        url: None if no address is known.
         ready: Reason why the service is not ready; empty if it is ready, None if it does not answer.
         is_optional: Whether an installation may lack the service. Then a missing address is OK.
     """
@@ -89,13 +79,10 @@ def service_finding(name: str, url: str | None, ready: str | None, is_optional: 
 
 
 def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Finding:
-    """Return the finding about a fold. Verdict BROKEN: it has halted. WARNING: it is far behind the log.
+    """BROKEN: the fold has halted before an event that it cannot decode. WARNING: it is far behind the log.
 
     Args:
-        service: Name of the service.
-        fold: Name of the fold.
         lag: Number of events that the service has not folded yet.
-        is_halted: Whether the fold stopped before an event that it cannot decode.
     """
     check = f"fold {fold} of {service}"
     if is_halted:
@@ -107,11 +94,7 @@ def fold_finding(service: str, fold: str, lag: float, is_halted: bool) -> Findin
 
 
 def report_finding(silent: Mapping[str, int]) -> Finding:
-    """Return the finding about usage reports. Verdict WARNING: the newest reports of some nodes are too old.
-
-    Args:
-        silent: Name of a node whose newest report is too old -> age of this report in seconds.
-    """
+    """WARNING: the newest usage reports of some nodes are too old. `silent`: these nodes -> age in seconds."""
     if not silent:
         return Finding("usage reports", Verdict.OK, "no node has stopped reporting")
     named = ", ".join(f"{name} for {silent[name] / 60:,.0f} min" for name in sorted(silent)[:MOST_NAMED_NODES])
@@ -121,7 +104,7 @@ def report_finding(silent: Mapping[str, int]) -> Finding:
 
 
 def clock_finding(server: datetime, here: datetime) -> Finding:
-    """Return the finding about clocks. Verdict WARNING: the log's server and this machine differ by over 1 s.
+    """WARNING: the log's server and this machine differ by over 1 s.
 
     Args:
         server: Time of the server when it answered.
@@ -135,7 +118,7 @@ def clock_finding(server: datetime, here: datetime) -> Finding:
 
 
 def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Yield the findings about a stream: whether it exists, has the expected settings, and has room.
+    """Whether a stream exists, has the expected settings, and has room.
 
     Args:
         spec: Expected settings. The number of replicas and the largest size are not compared.
@@ -164,7 +147,7 @@ def stream_findings(spec: StreamSpec, info: Mapping[str, Any] | None) -> Iterato
 
 
 def replicas_behind(info: Mapping[str, Any]) -> list[str]:
-    """Return the servers that have not all messages of a stream, each with the reason; "no leader" if it has none.
+    """Servers that have not all messages of a stream, each with the reason; "no leader" if it has none.
 
     Args:
         info: Answer of the leader about the stream.
@@ -179,11 +162,7 @@ def replicas_behind(info: Mapping[str, Any]) -> list[str]:
 
 
 def mirror_trouble(info: Mapping[str, Any]) -> str:
-    """Return what is wrong with a mirror of the stream of facts; "" if it follows.
-
-    Args:
-        info: Answer of its server about the stream.
-    """
+    """What is wrong with a mirror of the stream of facts, by its server's answer; "" if it follows."""
     if "mirror" not in info:
         return "is no mirror: it was promoted"
     lag, silent = info["mirror"]["lag"], silent_seconds(info["mirror"])
@@ -193,21 +172,20 @@ def mirror_trouble(info: Mapping[str, Any]) -> str:
 
 
 def mirror_finding(trouble: str) -> Finding:
-    """Return the finding about a mirror of the stream of facts."""
     if trouble:
         return Finding("mirror", Verdict.WARNING, trouble, "docs/backup.md, 'A mirror on a second server'")
     return Finding("mirror", Verdict.OK, "follows")
 
 
 def dead_letter_finding(parked: int) -> Finding:
-    """Return the finding about dead letters. WARNING: `parked` work items failed and wait for an operator."""
+    """WARNING: `parked` work items failed and wait for an operator."""
     if parked:
         return Finding("dead letters", Verdict.WARNING, f"{parked} items wait for a person", "koord bus dlq list")
     return Finding("dead letters", Verdict.OK, "none")
 
 
 def nightly_findings(figures: Mapping[str, Mapping[str, float]] | None, now: float) -> Iterator[Finding]:
-    """Yield the findings about the checks of `koord nightly`: whether each one succeeds, and has lately.
+    """Whether each check of `koord nightly` succeeds, and has lately.
 
     Args:
         figures: Metric -> check -> value, as `koord nightly` serves them; None if it does not answer.
@@ -233,10 +211,10 @@ def nightly_findings(figures: Mapping[str, Mapping[str, float]] | None, now: flo
 def nightly_job_finding(
     schedules: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]], now: float
 ) -> Finding:
-    """Return the finding about the CronJob that does the nightly checks on Kubernetes.
+    """About the CronJob that does the nightly checks on Kubernetes.
 
-    Verdict BROKEN: a job has failed, and none has succeeded since it began. WARNING: the CronJob is missing or
-    suspended, or no job has succeeded for 36 hours.
+    BROKEN: a job has failed, and none has succeeded since it began. WARNING: the CronJob is missing or suspended, or no
+    job has succeeded for 36 hours.
 
     Args:
         schedules: CronJobs of the manager's namespace, as JSON.
@@ -277,12 +255,7 @@ def _has_failed(job: Mapping[str, Any]) -> bool:
 
 
 def disk_finding(folder: str, free: int) -> Finding:
-    """Return the finding about a disk. Verdict WARNING: it has less than 5 GiB free.
-
-    Args:
-        folder: Folder on the disk, for the sentence.
-        free: Free bytes of the disk.
-    """
+    """WARNING: the disk has less than 5 GiB free. `free`: bytes."""
     told = f"{free / GIB:.1f} GiB are free in {folder}"
     if free < LEAST_FREE:
         return Finding("disk", Verdict.WARNING, told, "free space, or put KOORD_VAR on another disk")
@@ -290,11 +263,7 @@ def disk_finding(folder: str, free: int) -> Finding:
 
 
 def key_finding(open_files: Iterable[str]) -> Finding:
-    """Return the finding about key files. Verdict BROKEN: users other than the owner can read some.
-
-    Args:
-        open_files: Names of the key files that other users can read.
-    """
+    """BROKEN: users other than the owner can read some key files. `open_files`: names of these."""
     names = ", ".join(sorted(open_files))
     if names:
         return Finding("keys", Verdict.BROKEN, f"others can read {names}", "chmod 600, then koord keys rotate")
@@ -302,7 +271,7 @@ def key_finding(open_files: Iterable[str]) -> Finding:
 
 
 def webhook_finding(policies: Iterable[Mapping[str, Any]]) -> Finding:
-    """Return the finding about NetworkPolicies. Verdict WARNING: any address can reach the port of the webhooks.
+    """WARNING: any address can reach the port of the webhooks.
 
     Args:
         policies: NetworkPolicies of the manager's namespace, as JSON.
@@ -324,7 +293,7 @@ def _restricts_manager(spec: Mapping[str, Any]) -> bool:
 
 
 def _ingress(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rules about the port of the webhooks. A rule without ports is about all ports."""
+    """The rules about the port of the webhooks. A rule without ports is about all ports."""
     for rule in spec.get("ingress") or ():
         ports = rule.get("ports") or ({"port": WEBHOOK_PORT},)
         if any(_is_of_webhooks(each.get("port", WEBHOOK_PORT), each.get("endPort")) for each in ports):
@@ -336,6 +305,6 @@ def _is_of_webhooks(port: int | str, end_port: int | None) -> bool:
 
 
 def _is_open(rule: Mapping[str, Any]) -> bool:
-    """Return whether a rule admits every address: it names one such block, or no peer at all."""
+    """Whether a rule admits every address: it names one such block, or no peer at all."""
     peers = rule.get("from") or ()
     return not peers or any("ipBlock" in peer and peer["ipBlock"]["cidr"] in _ANY_ADDRESS for peer in peers)

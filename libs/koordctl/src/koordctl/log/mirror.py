@@ -22,7 +22,7 @@ _LEAST = 64 * 1024**2
 
 
 def byte_size(text: str) -> int:
-    """Return the bytes that a Kubernetes quantity such as `20Gi` means.
+    """The bytes that a Kubernetes quantity such as `20Gi` means.
 
     Raises:
         typer.BadParameter: The text is not a quantity, or means less than 64 MiB.

@@ -64,7 +64,7 @@ async def _node_story(name: str, past: Past | None) -> NodeStory:
 
 
 def _past_sample(answer: dict[str, Any]) -> NodeSample | None:
-    """Return the newest usage report of a node at a past moment, or None if there was none or it had expired."""
+    """None if there was no report at that moment or it had expired."""
     if not answer["usage"] or answer["node"]["cpu_used"] is None:
         return None
     last = answer["usage"][-1]

@@ -42,11 +42,10 @@ def hardware_from_events(
     Of the first three, the newest event is enough.
 
     Args:
-        name: Name of the node.
-        spec: Events of the node object.
-        topology: Events of its NodeResourceTopology.
-        device: Events of its Device object.
-        ledger: Events of its ledger, which tell what pods hold.
+        spec: Of the node object.
+        topology: Of its NodeResourceTopology.
+        device: Of its Device object.
+        ledger: Of its ledger, which tells what pods hold.
         before: The ledger before these events; None if they begin with its first one.
     """
     spec_state, ledger_state = _folded(spec), _folded(ledger, before)
@@ -60,7 +59,7 @@ def hardware_from_events(
 
 
 def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
-    """Yield the lines of a tree: sockets, NUMA zones with amounts, CPUs and their holders, PCIe switches with devices.
+    """A tree: sockets, NUMA zones with amounts, CPUs and their holders, PCIe switches with devices.
 
     Conflicts and problems follow at the end.
     """
@@ -81,17 +80,12 @@ def hardware_lines(hardware: NodeHardware) -> Iterator[str]:
 
 
 def gives_hardware(allocation: Allocation) -> bool:
-    """Return whether an allocation contains CPUs, NUMA zones or devices."""
+    """Whether an allocation contains CPUs, NUMA zones or devices."""
     return bool(allocation.cpuset or allocation.zones or allocation.devices)
 
 
 def chosen_lines(allocation: Allocation, hardware: NodeHardware) -> Iterator[str]:
-    """Yield lines about the CPUs, zones and devices that a pod was given, with their place in the node.
-
-    Args:
-        allocation: CPUs, zones and devices of the pod.
-        hardware: Hardware of its node when it was placed.
-    """
+    """The CPUs, zones and devices that a pod was given, with their place in the node when it was placed."""
     if allocation.cpuset:
         given = allocation.cpus
         policy = ", ".join(filter(None, (allocation.cpu_bind_policy, allocation.cpu_exclusive_policy)))
@@ -189,7 +183,7 @@ def _touches(zone: Zone, given: frozenset[int]) -> bool:
 
 
 def _cores_text(zone: Zone, given: frozenset[int]) -> str:
-    """Return a phrase about the CPUs of a zone that a pod was given, such as `2 whole cores and 1 CPU in zone 0`."""
+    """The CPUs of a zone that a pod was given, such as `2 whole cores and 1 CPU of other cores in zone 0`."""
     whole = sum(all(cpu.id in given for cpu in core.cpus) for core in zone.cores)
     single = sum(_part(core, given) for core in zone.cores)
     parts = [_counted(whole, "whole core")] if whole else []
@@ -202,7 +196,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _part(core: Core, given: frozenset[int]) -> int:
-    """Return the number of given CPUs of a core that was not given as a whole."""
+    """The number of given CPUs of a core that was not given as a whole."""
     found = sum(cpu.id in given for cpu in core.cpus)
     return 0 if found == len(core.cpus) else found
 
@@ -214,7 +208,7 @@ def _place(card: Card) -> str:
 
 
 async def hardware_now(log: EventLog, store: DesiredStore, node: str) -> NodeHardware:
-    """Return the CPUs, NUMA zones and devices of a node, with the pods that hold them now.
+    """Return the hardware of a node, with the pods that hold it now.
 
     The ledger of the node is not read from its beginning: the node's desired state contains it up to a position.
     """
@@ -232,7 +226,7 @@ async def hardware_now(log: EventLog, store: DesiredStore, node: str) -> NodeHar
 
 
 async def layout_at(log: EventLog, node: str, position: int) -> NodeHardware:
-    """Return the CPUs, NUMA zones and devices of a node at a position of the log, without the pods that hold them."""
+    """Return the hardware of a node at a position of the log, without the pods that hold it."""
 
     async def events(ref: AggregateRef) -> Iterable[StoredEvent]:
         return [event for event in await log.read_aggregate(ref) if event.seq <= position]
@@ -246,7 +240,7 @@ async def layout_at(log: EventLog, node: str, position: int) -> NodeHardware:
 
 
 async def given_hardware(log: EventLog, placed: Iterable[StoredEvent]) -> dict[int, NodeHardware]:
-    """Return the hardware of the node for each placement that gave the pod CPUs or devices, by position."""
+    """Return by position the hardware of the node for each placement that gave the pod CPUs or devices."""
     found: dict[int, NodeHardware] = {}
     for stored in placed:
         event = CATALOGUE.read(stored)

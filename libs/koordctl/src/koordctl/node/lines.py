@@ -24,7 +24,7 @@ Show = Callable[[int], str]
 
 
 def formula_line(resource: str, terms: OvercommitTerms) -> str:
-    """Return the line that shows how a batch resource was computed, with its numbers in cores or GiB.
+    """How a batch resource was computed, with its numbers in cores or GiB.
 
     The formula is `batch = capacity - margin - max(system, reserved) - used`. With the policy `request`, it is
     `batch = capacity - margin - reserved - requested`.
@@ -45,7 +45,7 @@ def formula_line(resource: str, terms: OvercommitTerms) -> str:
 
 
 def mid_line(resource: str, terms: MidTerms) -> str:
-    """Return the line that shows how a mid resource was computed, with its numbers.
+    """How a mid resource was computed, with its numbers.
 
     The formula is `mid = max(min(reclaimable, unused), 0) + share of the unallocated`, at most the cap. In mode
     `static`, it is a fixed ratio of the capacity, at most the cap.
@@ -63,7 +63,7 @@ def mid_line(resource: str, terms: MidTerms) -> str:
 
 
 def overcommit_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Yield the lines about batch and mid resources: their formulas, published amounts, zones and warnings."""
+    """Batch and mid resources: their formulas, published amounts, zones and warnings."""
     for resource, terms in sorted(policy.terms.items()):
         yield formula_line(resource, terms)
         if terms.margin < 0:
@@ -90,10 +90,7 @@ def _published(policy: NodePolicyState) -> Iterator[str]:
 
 
 def other_lines(policy: NodePolicyState) -> Iterator[str]:
-    """Return the lines about ratios, devices, metric collection and health.
-
-    Parts that the manager has not decided are absent.
-    """
+    """Ratios, devices, metric collection and health. Parts that the manager has not decided are absent."""
     if policy.ratios_computed:
         normalization = policy.cpu_normalization or "none"
         yield f"cpu normalization {normalization}, amplification {policy.amplification or 'none'}"
@@ -111,7 +108,6 @@ def other_lines(policy: NodePolicyState) -> Iterator[str]:
 
 
 def health_line(health: NodeHealth) -> str:
-    """Return the line about the health of a node: its level, the reasons, its weight and its threshold offsets."""
     because = f": {', '.join(health.reasons)}" if health.reasons else ""
     guarded = f" (own {health.weight}: too many nodes look abnormal)" if health.reported_weight != health.weight else ""
     levels = ", ".join(f"{name} {offset:+d}" for name, offset in sorted(health.offsets.items()) if offset)
@@ -121,7 +117,7 @@ def health_line(health: NodeHealth) -> str:
 
 
 def shown(resource: str) -> Show:
-    """Return the function that formats amounts of a resource: milli-cores as cores for `cpu`, else bytes as GiB."""
+    """The function that formats amounts of a resource: milli-cores as cores for `cpu`, else bytes as GiB."""
     return cores if resource == "cpu" else gibibytes
 
 
@@ -130,10 +126,7 @@ _QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(
 
 
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:
-    """Yield the lines that show a node: usage, hardware, overcommit, best-effort quota, protection and NodeSLO.
-
-    `as_of` names a past moment for the headline; it is empty for the present.
-    """
+    """`as_of` names a past moment for the headline; it is empty for the present."""
     if not story.allocatable:
         yield Line(f"Node {story.name} was deleted; this is its last known state", "bold red")
     yield Line(f"Node {story.name}{as_of}: {story.host or 'no agent yet'}", "bold")
@@ -186,7 +179,7 @@ def _usage_lines(story: NodeStory) -> Iterator[Line]:
 
 
 def _leaves(value: object, path: str = "") -> Iterator[str]:
-    """Yield one line of the form `a.b.c = value` for each value in nested mappings."""
+    """One line of the form `a.b.c = value` for each value in nested mappings."""
     if isinstance(value, dict):
         for name, item in value.items():  # pyright: ignore[reportUnknownVariableType]  # decoded JSON
             yield from _leaves(item, f"{path}.{name}" if path else str(name))  # pyright: ignore[reportUnknownArgumentType]  # decoded JSON

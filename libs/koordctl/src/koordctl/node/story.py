@@ -1,6 +1,6 @@
 """The explanation of a node: its state with the terms of the decisions about it, from events alone. Pure.
 
-`node/explain.py` fetches the events. `node_lines.py` prints the result.
+`explain` fetches the events. `lines` prints the result.
 """
 
 from collections.abc import Iterable
@@ -27,104 +27,61 @@ LAST_PROTECTION: Final = 8
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the CPU quota of all best-effort pods of a node.
+    """One change of the CPU quota of all best-effort pods of a node."""
 
-    Attributes:
-        at: RFC 3339 time of the event.
-        position: Position of the event in the log.
-        old_us: Quota before, in µs per 100 ms; -1 means unlimited.
-        new_us: Quota afterwards, in the same form.
-        reason: Reason of the change, as a sentence.
-        terms: Numbers from which the new quota was computed; empty if it was lifted.
-    """
-
-    at: str
-    position: int
-    old_us: int
-    new_us: int
-    reason: str
-    terms: dict[str, int] = {}
+    at: str  # RFC 3339 time of the event
+    position: int  # Position of the event in the log
+    old_us: int  # Quota before, in µs per 100 ms; -1 means unlimited
+    new_us: int  # Quota afterwards, in the same form
+    reason: str  # Reason of the change, as a sentence
+    terms: dict[str, int] = {}  # Numbers from which the new quota was computed; empty if it was lifted
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of the agent that protected pods, or one event of a pod on the node.
+    """One action of the agent that protected pods, except changes of the best-effort quota."""
 
-    Changes of the best-effort quota are not included.
-
-    Attributes:
-        at: RFC 3339 time of the event.
-        position: Position of the event in the log.
-        what: Kind of the action or event, for example an eviction.
-        sentence: Description of the action.
-    """
-
-    at: str
-    position: int
-    what: str
-    sentence: str
+    at: str  # RFC 3339 time of the event
+    position: int  # Position of the event in the log
+    what: str  # Kind of the action or event, for example an eviction
+    sentence: str  # Description of the action
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The measured usage of a node in one report of its agent.
+    """The measured usage of a node in one report of its agent."""
 
-    Attributes:
-        at: RFC 3339 time of the report.
-        node: Usage of the node.
-        system: Usage outside of pods, or None if unknown.
-        best_effort: Usage of best-effort pods.
-        pods: Number of measured pods, or None if unknown.
-    """
-
-    at: str
+    at: str  # RFC 3339 time of the report
     node: Usage
-    system: Usage | None = None
-    best_effort: Usage = Usage()
-    pods: int | None = None
+    system: Usage | None = None  # Usage outside of pods, or None if unknown
+    best_effort: Usage = Usage()  # Usage of best-effort pods
+    pods: int | None = None  # Number of measured pods, or None if unknown
 
 
 class NodeStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that `koord explain node` shows of a node.
-
-    Attributes:
-        name: Name of the node.
-        allocatable: Allocatable amounts: milli-cores, bytes, or counts, or empty if the node is deleted.
-        kept_back: Part of `allocatable` that the node's reservation keeps from pods; empty without one.
-        host: Host of its agent, or empty if it has none.
-        agent_starts: Number of starts of its agent.
-        batch_cpu_milli: Published batch CPU, or None if there is none.
-        batch_memory_bytes: Published batch memory, or None if there is none.
-        overcommit_reason: Reason of the last publication.
-        overcommit_at: Time of the last publication.
-        terms: Resource -> terms of the last published overcommit, or empty if there is none.
-        slo: The NodeSLO in force, or None if none was rendered.
-        policy: Everything that the manager decided about the node, or None if nothing.
-        be_quota_us: Best-effort quota in µs per 100 ms; -1 is unlimited.
-        changes: The last five changes of the quota, newest last.
-        protection: The last eight evictions, cases of interference, writes and stops of the agent, newest last.
-        contended: Pods that suffer interference, with the signal.
-        running: Number of running pods.
-        sample: Usage in the newest report, or None if there is none.
-        hardware: Sockets, zones, cores and devices with the pods that hold them, or None if nothing is reported.
-    """
+    """Everything that `koord explain node` shows of a node."""
 
     name: str
+    # Allocatable amounts: milli-cores, bytes, or counts, or empty if the node is deleted.
     allocatable: dict[str, int] = {}
+    # Part of `allocatable` that the node's reservation keeps from pods; empty without one.
     kept_back: dict[str, int] = {}
-    host: str = ""
-    agent_starts: int = 0
-    batch_cpu_milli: int | None = None
-    batch_memory_bytes: int | None = None
-    overcommit_reason: str = ""
-    overcommit_at: str = ""
+    host: str = ""  # Host of its agent, or empty if it has none
+    agent_starts: int = 0  # Number of starts of its agent
+    batch_cpu_milli: int | None = None  # Published batch CPU, or None if there is none
+    batch_memory_bytes: int | None = None  # Published batch memory, or None if there is none
+    overcommit_reason: str = ""  # Reason of the last publication
+    overcommit_at: str = ""  # Time of the last publication
+    # Resource -> terms of the last published overcommit, or empty if there is none.
     terms: dict[str, OvercommitTerms] = {}
-    slo: dict[str, Any] | None = None
-    policy: NodePolicyState | None = None
-    be_quota_us: int = -1
-    changes: list[Change] = []
+    slo: dict[str, Any] | None = None  # The NodeSLO in force, or None if none was rendered
+    policy: NodePolicyState | None = None  # Everything that the manager decided about the node, or None if nothing
+    be_quota_us: int = -1  # Best-effort quota in µs per 100 ms; -1 is unlimited
+    changes: list[Change] = []  # The last five changes of the quota, newest last
+    # The last eight evictions, cases of interference, writes and stops of the agent, newest last.
     protection: list[Protection] = []
-    contended: list[str] = []
-    running: int = 0
-    sample: NodeSample | None = None
+    contended: list[str] = []  # Pods that suffer interference, with the signal
+    running: int = 0  # Number of running pods
+    sample: NodeSample | None = None  # Usage in the newest report, or None if there is none
+    # Sockets, zones, cores and devices with the pods that hold them, or None if nothing is reported.
     hardware: NodeHardware | None = None
 
 
@@ -135,10 +92,9 @@ def node_story(
     state: Iterable[StoredEvent],
     sample: NodeSample | None,
 ) -> NodeStory:
-    """Return everything that `koord explain node` shows of a node, computed from events.
+    """Compute what `koord explain node` shows from events.
 
     Args:
-        name: Name of the node.
         spec: Newest event of `nodespec.<n>`; None if there is none.
         policy: Events of `nodepolicy.<n>`, in order.
         state: Events of `nodestate.<n>`, in order.
@@ -212,7 +168,7 @@ def _kept_back(node: Node) -> dict[str, int]:
 
 
 def sample_of(report: NodeUsageReported) -> NodeSample | None:
-    """Return the usage in an agent's report, or None if the report contains no usage yet."""
+    """None if the report contains no usage yet."""
     if report.node_usage is None:
         return None
     best_effort = [pod.usage for pod in report.pods if pod.qos == "BE"]
@@ -228,10 +184,7 @@ def sample_of(report: NodeUsageReported) -> NodeSample | None:
 
 
 def protection_of(stored: StoredEvent) -> Protection | None:
-    """Return the protective action that an event of the agent records, or None if it records none.
-
-    Changes of the best-effort quota are not returned.
-    """
+    """None if the event records no protective action. Changes of the best-effort quota are none."""
     event = CATALOGUE.read(stored)
     match event:
         case node_events.PodsEvictedByAgent():

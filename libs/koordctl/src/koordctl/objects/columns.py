@@ -57,14 +57,10 @@ DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
 def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Container[str] = ()) -> tuple[Columns, Rows]:
-    """Return the headers and rows of `koord get` for objects of one kind.
-
-    A cell is None if the object has no such value.
+    """Return the headers and rows of `koord get` for objects of one kind. A cell is None if the object has no such
+    value.
 
     Args:
-        kind: Kind of the objects.
-        items: The objects.
-        wide: Whether to add the columns of `-o wide`.
         silent: Names of nodes whose newest usage report is too old.
     """
     if kind == "Pod":
@@ -88,16 +84,12 @@ def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Contai
 
 
 def is_cluster_scoped(kind: str) -> bool:
-    """Return whether objects of a kind have no namespace."""
     scopes = {resource.kind: resource.scope for resource in accepted_kinds()}
     return kind in CLUSTER_SCOPED or scopes.get(kind) == "Cluster"
 
 
 def _value(item: Item, path: str) -> object:
-    r"""Return the value of an object at a path such as `.a.b.c`, with amounts as text.
-
-    A dot inside a key is written `\.`.
-    """
+    r"""The value at a path such as `.a.b.c`, with amounts as text. A dot inside a key is written `\.`."""
     steps = [step.replace("\\", "") for step in _STEP.findall(path)]
     value: object = item
     for step in steps:
@@ -111,7 +103,7 @@ def _value(item: Item, path: str) -> object:
 
 
 def _cell(column: str, value: object) -> object:
-    """Return a value as text on one line; a column in `COUNTED` shows the number of entries."""
+    """A value as text on one line; a column in `COUNTED` shows the number of entries."""
     if column in COUNTED:
         return len(cast("Sequence[object]", value or ()))
     if value in (None, "", {}, []):

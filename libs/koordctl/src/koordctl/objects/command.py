@@ -27,8 +27,6 @@ _NO_MANIFEST: Final = 400
 
 
 class Shown(StrEnum):
-    """The output formats that `-o` of `koord get` accepts."""
-
     TABLE = "table"
     WIDE = "wide"
     YAML = "yaml"
@@ -199,7 +197,7 @@ def get(
 
 
 def _object(kind: str, name: str, namespace: str | None) -> dict[str, Any]:
-    """Return an object. If there is no pod of this name, end the command, and name the namespaces that have one."""
+    """If there is no pod of this name, end the command, and name the namespaces that have one."""
     answer = manager.request("GET", f"/v1/objects/{kind}/{name}", params={"namespace": namespace})
     if answer.status_code == NOT_FOUND and kind == "Pod" and (hint := meant_elsewhere(name, namespace or "default")):
         fail(f"{refusal(answer)}{hint}")
@@ -228,7 +226,7 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
 
 
 def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: bool = True) -> bool:
-    """Print one line per document, with warnings and refusals on stderr. Return False if a document was refused."""
+    """Print one line per document, with warnings and refusals on stderr. False if a document was refused."""
     if "results" not in answer:
         fail(str(answer.get("error", answer)))
     fine = True

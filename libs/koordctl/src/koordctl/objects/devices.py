@@ -28,7 +28,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 def device_rows(nodes: Sequence[NodeDevices]) -> list[Row]:
-    """Return one table row per device with `DEVICE_COLUMNS`, in the order of the nodes and of their devices."""
+    """One row per device with `DEVICE_COLUMNS`, in the order of the nodes and of their devices."""
     return [
         (
             node.node,
@@ -49,10 +49,9 @@ def device_rows(nodes: Sequence[NodeDevices]) -> list[Row]:
 
 
 def gpu_rows(nodes: Sequence[NodeDevices], sort: GpuSort) -> list[Row]:
-    """Return one table row per GPU.
+    """One row per GPU with `GPU_COLUMNS`.
 
     Args:
-        nodes: The nodes with their devices.
         sort: `given` or `free`: greatest share first; equal ones, and all with `name`, are in the order of `nodes`.
     """
     found = [(node, card) for node in nodes for card in node.cards if card.type == GPU_TYPE]
@@ -76,7 +75,7 @@ def gpu_rows(nodes: Sequence[NodeDevices], sort: GpuSort) -> list[Row]:
 
 
 def gpu_summary(nodes: Sequence[NodeDevices]) -> str:
-    """Return one sentence about all healthy GPUs: how many are given completely, partly, and not at all."""
+    """One sentence about all healthy GPUs: how many are given completely, partly, and not at all."""
     cards = [card for node in nodes for card in node.cards if card.type == GPU_TYPE]
     healthy = [card for card in cards if card.state == "healthy"]
     free = sum(card.percent_used == 0 for card in healthy)
@@ -120,7 +119,7 @@ PAGE = 500
 
 
 def devices_of(node: str | None, as_of: str | None) -> list[NodeDevices]:
-    """Return the nodes that have a Device object, with their devices and the pods that hold them, ordered by name.
+    """Return the nodes that have a Device object, ordered by name, now or at a past moment.
 
     If the projector does not accept the moment, end the command.
 

@@ -32,25 +32,13 @@ _NOW = "2026-01-01T00:00:00.000000Z"
 
 
 class Finding(NamedTuple):
-    """The effect that applying one document would have.
-
-    Attributes:
-        kind: Kind of the object.
-        namespace: Its namespace, or empty if it has none.
-        name: Its name.
-        steps: Steps of admission that would change the object.
-        patch: The change as JSON patch (RFC 6902).
-        violations: Reasons for a refusal, or empty if the document would be accepted.
-        warnings: Values that are accepted and probably wrong.
-    """
-
     kind: str
-    namespace: str
+    namespace: str  # Its namespace, or empty if it has none
     name: str
-    steps: tuple[str, ...]
-    patch: tuple[dict[str, Any], ...]
-    violations: tuple[InvalidInput, ...]
-    warnings: tuple[str, ...] = ()
+    steps: tuple[str, ...]  # Steps of admission that would change the object
+    patch: tuple[dict[str, Any], ...]  # The change as JSON patch (RFC 6902)
+    violations: tuple[InvalidInput, ...]  # Reasons for a refusal, or empty if the document would be accepted
+    warnings: tuple[str, ...] = ()  # Values that are accepted and probably wrong
 
 
 class Linter:
@@ -60,11 +48,6 @@ class Linter:
     """
 
     def __init__(self, options: Options) -> None:
-        """Create a cluster that holds the installed priority classes.
-
-        Args:
-            options: Options of admission, such as feature gates.
-        """
         self._options = options
         self._view = ManagerView()
         self._uids = (str(uuid.uuid5(uuid.NAMESPACE_OID, str(number))) for number in range(1 << 62))
@@ -72,9 +55,8 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return the effect of applying each document, in order.
-
-        Accepted documents become part of the simulated cluster.
+        """Return the effect of applying each document, in order. Accepted documents become part of the simulated
+        cluster.
         """
         return [self._judge(document) for document in documents]
 
@@ -107,7 +89,7 @@ class Linter:
 
 
 def _named(document: object) -> tuple[str, str, str]:
-    """Return the kind, namespace and name of a document, as far as they can be read."""
+    """Kind, namespace and name of a document, as far as they can be read."""
     try:
         fields = codec.convert(document, dict[str, Any])
         meta = codec.convert(fields.get("metadata") or {}, dict[str, Any])
@@ -174,10 +156,7 @@ def lint(
 
 
 def _documents(label: str, text: bytes) -> list[object] | None:
-    """Return the documents of a text, or None if the text cannot be read.
-
-    The function prints an error if the text cannot be read, and a note if it contains no objects.
-    """
+    """Print a note if a text contains no objects. If it cannot be read, print an error and return None."""
     try:
         documents = read_documents(text)
     except InvalidInput as error:

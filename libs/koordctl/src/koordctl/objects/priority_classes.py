@@ -14,7 +14,6 @@ _OF_KUBERNETES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-
 
 
 def priority_class_manifests() -> list[dict[str, Any]]:
-    """Return the manifests of all six priority classes."""
     installed = {each.metadata.name: each.value for each in installed_priority_classes()}
     return [
         {

@@ -21,12 +21,7 @@ _SHOWN_OWNERS: Final = 3
 
 
 def reservation_rows(views: Sequence[ReservationView], now: str) -> list[tuple[object, ...]]:
-    """Return one row for each Reservation.
-
-    Args:
-        views: The Reservations.
-        now: RFC 3339 time of the moment that is shown.
-    """
+    """One row with `COLUMNS` per Reservation. `now`: RFC 3339 time of the moment that is shown."""
     return [
         (
             view.name,
@@ -43,7 +38,7 @@ def reservation_rows(views: Sequence[ReservationView], now: str) -> list[tuple[o
 
 
 def held_rows(views: Sequence[ReservationView]) -> list[tuple[object, ...]]:
-    """Return one row for each Reservation of a replayed state, with `HELD_COLUMNS`."""
+    """One row with `HELD_COLUMNS` for each Reservation of a replayed state."""
     return [
         (view.name, view.phase, view.node or None, used_text(view.taken, view.reserved), _owners_text(view))
         for view in views
@@ -51,7 +46,7 @@ def held_rows(views: Sequence[ReservationView]) -> list[tuple[object, ...]]:
 
 
 def used_text(taken: Mapping[str, int], reserved: Mapping[str, int]) -> str | None:
-    """Return taken and reserved amounts as text, such as "cpu 1.5/4, memory 0/4.0Gi"; None if nothing is reserved."""
+    """Taken and reserved amounts, such as "cpu 1.5/4, memory 0/4.0Gi"; None if nothing is reserved."""
     parts = [
         f"{name} {amount_text(name, taken.get(name, 0))}/{amount_text(name, amount)}"
         for name, amount in sorted(reserved.items())
@@ -75,23 +70,13 @@ PAGE = 500
 
 
 class Reservations(NamedTuple):
-    """Reservations at one moment.
-
-    Attributes:
-        views: The Reservations, by name.
-        at: RFC 3339 time of the newest event at that moment.
-        position: Position of that moment.
-    """
-
-    views: list[ReservationView]
-    at: str
-    position: int
+    views: list[ReservationView]  # The Reservations, by name
+    at: str  # RFC 3339 time of the newest event at that moment
+    position: int  # Position of that moment
 
 
 def reservations_of(name: str | None, as_of: str | None) -> Reservations:
-    """Return Reservations, ordered by name.
-
-    If the projector does not accept the moment, end the command.
+    """Return Reservations, ordered by name. If the projector does not accept the moment, end the command.
 
     Args:
         name: Only this Reservation; None for all.
@@ -113,7 +98,7 @@ def reservations_of(name: str | None, as_of: str | None) -> Reservations:
 
 
 def reservations_in(state: ClusterState) -> list[ReservationView]:
-    """Return the Reservations of a folded state, ordered by name."""
+    """Those of a folded state, ordered by name."""
     objects = [stored.object for id_, stored in state.of_kind(CustomObjectState).items() if plural_of(id_) == PLURAL]
     views = [
         reservation_view(document, reservation_of_log(state, str(document["metadata"].get("uid", ""))))

@@ -46,7 +46,6 @@ def decisions_about_pod(
 
 
 def is_admitted(decisions: Iterable[StoredEvent]) -> bool:
-    """Return whether one of the admission decisions about a pod admitted it."""
     read = map(CATALOGUE.read, decisions)
     return any(isinstance(event, AdmissionDecided) and event.allowed and event.operation == CREATE for event in read)
 
@@ -61,7 +60,7 @@ def _is_of(stored: StoredEvent, added: StoredEvent, deleted: StoredEvent | None)
 
 
 def _led_to(stored: StoredEvent, added: StoredEvent) -> bool:
-    """Return whether an API server may have stored the pod because of a decision."""
+    """Whether an API server may have stored the pod because of a decision."""
     passed = datetime.fromisoformat(_created(added)) - datetime.fromisoformat(stored.occurred_at)
     return -_WHOLE_SECOND <= passed <= _STORED_WITHIN
 
@@ -77,12 +76,9 @@ def _pod(added: StoredEvent) -> Pod:
 
 
 def stored_because(added: StoredEvent) -> tuple[datetime, datetime]:
-    """Return begin and end of the time in which admission may have decided about a pod, from its creation time.
+    """Return begin and end of the time in which admission may have decided about a pod, from its first event.
 
     The API server asks for admission shortly before it stores the pod.
-
-    Args:
-        added: The first event of the pod.
     """
     created = datetime.fromisoformat(_created(added))
     return created - _STORED_WITHIN, created + _WHOLE_SECOND
@@ -116,7 +112,7 @@ def decision_on_generated(added: StoredEvent, decisions: Iterable[StoredEvent]) 
 
 
 def _shows(pod: Pod, patch: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a pod has the labels and annotations that a recorded patch sets."""
+    """Whether a pod has the labels and annotations that a recorded patch sets."""
     for operation in patch:
         _, *path = str(operation.get("path", "")).split("/")
         if path[:1] != ["metadata"] or len(path) not in (2, 3) or "value" not in operation:
@@ -133,6 +129,5 @@ def _unescaped(token: str) -> str:
 
 
 def denials(decisions: Iterable[StoredEvent]) -> Sequence[StoredEvent]:
-    """Return those of the decisions that denied an object, in the given order."""
     read = [(stored, CATALOGUE.read(stored)) for stored in decisions]
     return [stored for stored, event in read if isinstance(event, AdmissionDecided) and not event.allowed]

@@ -63,7 +63,7 @@ def pod(
 
 
 async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory:
-    """Return everything that `koord explain pod` shows of a pod, at a past moment or (`past` is None) now.
+    """Return what `koord explain pod` shows of a pod, at a past moment or (`past` is None) now.
 
     If `by_name`, the pod is the last one with its name, so later denials of its name belong to it.
     """
@@ -93,16 +93,7 @@ async def life_of_pod(uid: str, past: Past | None, *, by_name: bool) -> PodStory
 
 
 async def _with_cost(life: Coroutine[Any, Any, PodStory]) -> PodStory:
-    """Return the story of a pod with the seconds for which its workload missed it, if a migration took the pod.
-
-    Otherwise, the story is returned unchanged.
-
-    Args:
-        life: Returns the story of the pod. It is awaited here.
-
-    Raises:
-        LogTrouble: The log cannot be reached.
-    """
+    """Add the seconds for which the workload missed the pod, if a migration took it."""
     story = await life
     job = "" if story.disruption is None else story.disruption.job
     migration = await migration_of(job) if job else None
@@ -110,7 +101,7 @@ async def _with_cost(life: Coroutine[Any, Any, PodStory]) -> PodStory:
 
 
 async def _admission_of(log: OpenLog, facts: list[StoredEvent], *, is_last: bool) -> list[StoredEvent]:
-    """Return the decisions of admission about a pod, or an empty list if the event of its creation is unknown."""
+    """The decisions of admission about a pod; empty if the event of its creation is unknown."""
     added = next((stored for stored in facts if stored.type == PodSpecAdded.__name__), None)
     event = CATALOGUE.read(added) if added is not None else None
     if added is None or not isinstance(event, PodSpecAdded):
@@ -131,7 +122,7 @@ async def _denied_pod(namespace: str, name: str) -> PodStory:
 
 
 async def _admission(log: OpenLog, namespace: str, name: str) -> list[StoredEvent]:
-    """Return the decisions of admission that the log still retains about pods with a name."""
+    """The decisions of admission that the log still retains about pods with a name."""
     return await log.explanations.of_subject(log.names.subject("explanations", admission_ref("pods", namespace, name)))
 
 
@@ -149,7 +140,7 @@ def _past_use(answer: dict[str, Any]) -> Used | None:
 
 
 def _past_explanations(uid: str, timeline: list[dict[str, Any]]) -> list[StoredEvent]:
-    """Return the explanations of a pod up to a past moment, in order.
+    """The explanations of a pod up to a past moment, in order.
 
     They come from the projector, because it keeps all explanations and the stream of the log does not.
     """

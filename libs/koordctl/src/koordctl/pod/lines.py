@@ -24,7 +24,7 @@ _PREEMPTION_PART: Final = " preemption: "
 
 
 def headline(message: str, diagnosis: Diagnosis | None) -> str:
-    """Return the message of an explanation for the first line.
+    """The message of an explanation for the first line.
 
     The outcome of preemption is cut off if the diagnosis repeats it. What follows it, such as the number of
     Reservations that match, stays.
@@ -38,10 +38,9 @@ def headline(message: str, diagnosis: Diagnosis | None) -> str:
 
 
 def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None = None) -> list[str]:
-    """Return the lines about the considered nodes: how many, why nodes were excluded, and the best scores.
+    """The considered nodes: how many, why nodes were excluded, and the best scores.
 
     Args:
-        found: The explanation.
         diagnosis: Diagnosis of the same attempt. Its failures replace the exclusions, which say the same by node.
     """
     lines = [f"{found.nodes_considered} nodes considered, {found.nodes_feasible} feasible"]
@@ -59,14 +58,14 @@ def explanation_lines(found: PlacementExplanation, diagnosis: Diagnosis | None =
 
 
 def basis_line(found: PlacementExplanation) -> str:
-    """Return the line about the decision basis: positions of facts and reports, and the policy version."""
+    """The decision basis: positions of facts and reports, and the policy version."""
     facts, samples = found.based_on.ev, found.based_on.obs
     observed = f", observations up to {samples}" if samples else ""
     return f"based on facts up to {facts}{observed}, policy {found.policy_version}"
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
-    """Return the lines about why no node fits, whether preemption could help, and what the user can change."""
+    """Why no node fits, whether preemption could help, and what the user can change."""
     lines: list[str] = []
     if diagnosis.pre_filter_message:
         lines.append(f"before filtering: {diagnosis.pre_filter_message}")
@@ -115,10 +114,7 @@ REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
 
 
 def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
-    """Yield the lines that show a pod's life, oldest event first.
-
-    `as_of` names a past moment for the headline; it is empty for the present.
-    """
+    """`as_of` names a past moment for the headline; it is empty for the present."""
     where = f" on {story.node}" if story.node else ""
     yield Line(f"Pod {story.namespace}/{story.name}{as_of}: {story.status}{where}", "bold")
     if story.uid:
@@ -138,13 +134,13 @@ def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:
 
 
 def event_lines(story: PodStory) -> Iterator[Line]:
-    """Yield the lines of the events in a life, oldest first. Equal consecutive explanations form one entry."""
+    """The events in a life, oldest first. Equal consecutive explanations form one entry."""
     for same in _alike(story.moments):
         yield from _moment_lines(same)
 
 
 def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
-    """Yield lists of events: consecutive equal explanations form one list, every other event is alone."""
+    """Lists of events: consecutive equal explanations form one list, every other event is alone."""
     run: list[StoryEntry] = []
     for moment in _without_what_follows(moments):
         if run and not (moment.step in REPEATED and _says(moment) == _says(run[-1])):
@@ -156,7 +152,7 @@ def _alike(moments: Sequence[StoryEntry]) -> Iterator[list[StoryEntry]]:
 
 
 def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]:
-    """Yield the events of a pod; a nomination omits victims that the explanation before it already names."""
+    """The events of a pod; a nomination omits victims that the explanation before it already names."""
     yield from moments[:1]
     for before, moment in pairwise(moments):
         preemption = before.diagnosis.preemption if before.diagnosis is not None else None
@@ -168,7 +164,7 @@ def _without_what_follows(moments: Sequence[StoryEntry]) -> Iterator[StoryEntry]
 
 
 def _says(moment: StoryEntry) -> tuple[str, str, list[str]]:
-    """Return step, sentence and details of an event as they are printed; consecutive events with equal ones are merged.
+    """Step, sentence and details of an event as they are printed; consecutive events with equal ones are merged.
 
     Time, number of the attempt and decision basis are not included.
     """

@@ -28,12 +28,7 @@ from koordctl.render.units import amounts_text, seconds_between
 
 
 def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
-    """Yield for each unbound claim of a placed pod a phrase about its volume, such as `volume pv-1 for claim data`.
-
-    Args:
-        allocation: Allocation of the pod.
-        node: Name of its node.
-    """
+    """A phrase for each unbound claim of a placed pod, such as `volume pv-1 for claim data`."""
     for each in allocation.volume_claims:
         if each.volume:
             yield f"volume {each.volume} for claim {each.claim}"
@@ -42,12 +37,7 @@ def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
 
 
 def split_amounts(allocation: Allocation, requests: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the parts of a pod's requests that come from its Reservation and from its node, without zeros.
-
-    Args:
-        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
-        requests: Resource -> amount that the pod requests.
-    """
+    """The parts of a pod's requests that come from its Reservation and from its node, without zeros."""
     used = allocation.reservation
     given = {} if used is None else {name: min(used.amounts.get(name, 0), amount) for name, amount in requests.items()}
     rest = {name: amount - given.get(name, 0) for name, amount in requests.items()}
@@ -57,12 +47,7 @@ def split_amounts(allocation: Allocation, requests: Mapping[str, int]) -> tuple[
 
 
 def use_line(allocation: Allocation, requests: Mapping[str, int]) -> str | None:
-    """Return a line about the Reservation that a pod uses; None if no amounts from a Reservation are known.
-
-    Args:
-        allocation: Allocation of the pod, which names its Reservation and the amounts from it.
-        requests: Resource -> amount that the pod requests.
-    """
+    """The Reservation that a pod uses; None if no amounts from a Reservation are known."""
     if allocation.reservation is None or not allocation.reservation.amounts:
         return None
     given, rest = split_amounts(allocation, requests)
@@ -77,44 +62,27 @@ _NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
 
 
 class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event in a pod's life, as `koord explain pod -o json` prints it.
+    """One event in a pod's life, as `koord explain pod -o json` prints it."""
 
-    Attributes:
-        step: One of `koordcore.stories.pod.Step`.
-        at: RFC 3339, the clock of the writer.
-        position: Position of the fact, or 0 for an explanation.
-        by: Actor that wrote the event.
-        sentence: Description of the event; may be empty.
-        attempt: Number of the scheduler's attempt, or 0 if there was none.
-        explanation: Nodes considered and feasible, exclusions and scores of an attempt.
-        diagnosis: Reasons why an attempt failed, by groups of nodes.
-        node: Node of a nomination.
-        victims: Victims of a nomination.
-        annotations: Annotations of the allocation, as they are written with the binding.
-        chosen: Texts about the allocation: amounts from a Reservation, volumes for unbound claims, and CPUs, zones and
-            devices with their places in the node.
-        hooked: Values that hooks of the agent changed, with the plug-in and the old value.
-        steps: Steps of admission that changed the pod.
-        rules: Rules of admission that denied the request.
-        trace: Trace id.
-    """
-
-    step: str
-    at: str
-    position: int = 0
-    by: str = ""
-    sentence: str = ""
-    attempt: int = 0
+    step: str  # One of `koordcore.stories.pod.Step`
+    at: str  # RFC 3339, the clock of the writer
+    position: int = 0  # Position of the fact, or 0 for an explanation
+    by: str = ""  # Actor that wrote the event
+    sentence: str = ""  # Description of the event; may be empty
+    attempt: int = 0  # Number of the scheduler's attempt, or 0 if there was none
+    # Nodes considered and feasible, exclusions and scores of an attempt.
     explanation: PlacementExplanation | None = None
-    diagnosis: Diagnosis | None = None
-    node: str = ""
-    victims: list[Victim] = []
-    annotations: dict[str, str] = {}
+    diagnosis: Diagnosis | None = None  # Reasons why an attempt failed, by groups of nodes
+    node: str = ""  # Node of a nomination
+    victims: list[Victim] = []  # Victims of a nomination
+    annotations: dict[str, str] = {}  # Annotations of the allocation, as they are written with the binding
+    # Texts about the allocation: amounts from a Reservation, volumes for unbound claims, and CPUs, zones and devices
+    # with their places in the node.
     chosen: list[str] = []
-    hooked: list[HookedValue] = []
-    steps: list[str] = []
-    rules: list[str] = []
-    trace: str = ""
+    hooked: list[HookedValue] = []  # Values that hooks of the agent changed, with the plug-in and the old value
+    steps: list[str] = []  # Steps of admission that changed the pod
+    rules: list[str] = []  # Rules of admission that denied the request
+    trace: str = ""  # Trace id
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,35 +94,23 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodStory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All data that `koord explain pod` shows of a pod.
-
-    Attributes:
-        namespace: Namespace of the pod.
-        name: Its name.
-        uid: Its uid, or empty if it was never admitted.
-        status: Its status at the end.
-        node: Its node, or empty if it has none.
-        requests: Its requests: milli-cores, bytes, or counts.
-        node_selector: Labels that its node must have.
-        moments: Facts in the order of the log, each explanation behind the newest fact that it was based on.
-        used: Usage in the last report of its node, or None if there is none.
-        wait_seconds: Time from submission to first placement, or None if it was never placed.
-        disruption: Component that takes or took the pod away from its workload, and why; None if none does.
-        missed_seconds: Time for which the workload had one pod less because of a migration; None without a migration,
-            or if the successor is not ready yet.
-    """
+    """All data that `koord explain pod` shows of a pod."""
 
     namespace: str
     name: str
-    uid: str
-    status: Status
-    node: str = ""
-    requests: dict[str, int] = {}
-    node_selector: dict[str, str] = {}
+    uid: str  # Its uid, or empty if it was never admitted
+    status: Status  # Its status at the end
+    node: str = ""  # Its node, or empty if it has none
+    requests: dict[str, int] = {}  # Its requests: milli-cores, bytes, or counts
+    node_selector: dict[str, str] = {}  # Labels that its node must have
+    # Facts in the order of the log, each explanation behind the newest fact that it was based on.
     moments: list[StoryEntry] = []
-    used: Used | None = None
-    wait_seconds: float | None = None
+    used: Used | None = None  # Usage in the last report of its node, or None if there is none
+    wait_seconds: float | None = None  # Time from submission to first placement, or None if it was never placed
+    # Component that takes or took the pod away from its workload, and why; None if none does.
     disruption: Disruption | None = None
+    # Time for which the workload had one pod less because of a migration; None without a migration, or if the successor
+    # is not ready yet.
     missed_seconds: float | None = None
 
 
@@ -165,12 +121,9 @@ def explained_pod(
     used: Used | None = None,
     hardware: Mapping[int, NodeHardware] = _NO_HARDWARE,
 ) -> PodStory:
-    """Return everything that `koord explain pod` shows of a pod that was admitted.
+    """Return what `koord explain pod` shows of a pod that was admitted. Facts and explanations: see `pod_story`.
 
     Args:
-        uid: Uid of the pod.
-        facts: Events of the pod and of its node's agent about it, see `koordcore.stories.pod.pod_story`.
-        explanations: Explanations about the pod, see `koordcore.stories.pod.pod_story`.
         used: Usage in the last report of its node; None without one.
         hardware: Position of a placement -> hardware of its node then, for placements that gave hardware.
     """
@@ -221,12 +174,8 @@ def explained_pod(
 
 
 def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
-    """Return everything that `koord explain pod` shows of a pod that was never admitted.
-
-    Args:
-        namespace: Namespace of the pod.
-        name: Its name.
-        explanations: The denials, oldest first.
+    """Return what `koord explain pod` shows of a pod that was never admitted. `explanations`: the denials, oldest
+    first.
     """
     moments = [_entry(moment) for moment in pod_story("", [], explanations)]
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
@@ -235,7 +184,7 @@ def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -
 def _entry(
     moment: Moment, annotations: Mapping[str, str] = _NONE, hardware: Mapping[int, NodeHardware] = _NO_HARDWARE
 ) -> StoryEntry:
-    """Return a moment as a document. `annotations` are those of the pod at that moment."""
+    """`annotations` are those of the pod at that moment."""
     stored = moment.stored
     return StoryEntry(
         step=moment.step,
@@ -249,7 +198,7 @@ def _entry(
 
 
 def _details(moment: Moment, annotations: Mapping[str, str], hardware: Mapping[int, NodeHardware]) -> dict[str, Any]:
-    """Return the fields of a `StoryEntry` that only some types of events have."""
+    """The fields of a `StoryEntry` that only some types of events have."""
     match event := moment.event:
         case PodReallocated():
             return {"chosen": [*filter(None, (use_line(event.allocation, event.requests),))]}

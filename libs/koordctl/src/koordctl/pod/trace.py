@@ -21,41 +21,26 @@ _SHORT: Final = 8
 
 
 class TraceStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step in the life of a pod.
-
-    Attributes:
-        step: Name of the step, such as `placed`.
-        by: Service and instance.
-        offset_seconds: Time since the first step.
-        after_seconds: Time since the step before.
-        position: Position in the log; 0 for an explanation, which has none.
-        trace: Trace id of its event; "" if the event has none.
-    """
-
-    step: str
-    by: str
-    offset_seconds: float
-    after_seconds: float
-    position: int = 0
-    trace: str = ""
+    step: str  # Name of the step, such as `placed`
+    by: str  # Service and instance
+    offset_seconds: float  # Time since the first step
+    after_seconds: float  # Time since the step before
+    position: int = 0  # Position in the log; 0 for an explanation, which has none
+    trace: str = ""  # Trace id of its event; "" if the event has none
 
 
 class PodTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps in the life of a pod, in the order of time.
-
-    Attributes:
-        trace: Trace id of the first event that has one; "" without tracing.
-    """
+    """The steps in the life of a pod, in the order of time."""
 
     namespace: str
     name: str
     uid: str
-    trace: str
+    trace: str  # Trace id of the first event that has one; "" without tracing
     steps: list[TraceStep]
 
 
 def pod_trace(story: PodStory) -> PodTrace:
-    """Return the trace of a pod whose life has at least one step."""
+    """The life must have at least one step."""
     moments = sorted(story.moments, key=lambda moment: moment.at)
     steps: list[TraceStep] = []
     before = moments[0].at
@@ -76,7 +61,7 @@ def pod_trace(story: PodStory) -> PodTrace:
 
 
 def trace_rows(found: PodTrace) -> list[tuple[object, ...]]:
-    """Return the rows of a table with `COLUMNS`. A trace id is named where it differs from that of the pod."""
+    """Rows with `COLUMNS`. A trace id is named where it differs from that of the pod."""
     whole = found.steps[-1].offset_seconds
     return [
         (
@@ -93,7 +78,7 @@ def trace_rows(found: PodTrace) -> list[tuple[object, ...]]:
 
 
 def _bar(step: TraceStep, whole: float) -> str:
-    """Return where the time before a step lies in the whole, as a line of at most `_WIDTH` characters."""
+    """Where the time before a step lies in the whole, as a line of at most `_WIDTH` characters."""
     scale = _WIDTH / whole if whole else 0.0
     begin = int((step.offset_seconds - step.after_seconds) * scale)
     end = min(_WIDTH, max(begin + 1, round(step.offset_seconds * scale)))

@@ -15,8 +15,6 @@ errors = Console(stderr=True, soft_wrap=True)
 
 
 class Format(StrEnum):
-    """The output formats that `-o` accepts for commands that show one table."""
-
     TABLE = "table"
     YAML = "yaml"
     JSON = "json"
@@ -30,12 +28,7 @@ WholeOption = Annotated[
 
 
 def start_text(position: int, otherwise: str = "from the first fact") -> str:
-    """Return where a fold began.
-
-    Args:
-        position: Position of the snapshot; 0: there was none.
-        otherwise: Text for a fold without a snapshot.
-    """
+    """Where a fold began: `position` of its snapshot, or, for 0, the text for a fold without a snapshot."""
     return f"from the snapshot at {position:,}" if position else otherwise
 
 
@@ -49,7 +42,6 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
     """Print a table in the style of kubectl: upper-case headers, no lines. If piped, print it plain and unwrapped.
 
     Args:
-        columns: Headers.
         rows: Cells of each row, one per column. None is printed as `-`, a float with one decimal place.
         empty: Sentence for stderr if there are no rows. Then no headers are printed.
     """
@@ -91,7 +83,7 @@ class Line(NamedTuple):
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines for people; if piped, unwrapped."""
+    """If piped, unwrapped."""
     for line in lines:
         console.print(
             line.text, style=line.style or None, highlight=False, markup=False, soft_wrap=not console.is_terminal
@@ -107,7 +99,6 @@ def show_story(document: object, lines: Iterable[Line], form: Format) -> None:
 
 
 def show_document(value: object, form: Format) -> None:
-    """Print a value as YAML or JSON."""
     if form is Format.JSON:
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
     else:
@@ -117,7 +108,7 @@ def show_document(value: object, form: Format) -> None:
 
 
 def working(what: str) -> AbstractContextManager[object]:
-    """Return a context that shows a spinner and `what` on stderr; it shows nothing if stderr is not a terminal.
+    """Show a spinner and `what` on stderr inside the context; nothing if stderr is not a terminal.
 
     Code inside the context must print nothing on stdout: the spinner would redirect it to stderr.
     """
@@ -125,19 +116,18 @@ def working(what: str) -> AbstractContextManager[object]:
 
 
 def fail(message: str, *, status: int = 1) -> NoReturn:
-    """Print an error message on stderr and end the command with exit status `status`."""
     say_error(message)
     raise typer.Exit(status)
 
 
 def say_error(message: str) -> None:
-    """Print one error message on stderr, without line breaks if stderr is not a terminal."""
+    """Without line breaks if stderr is not a terminal."""
     style = "red" if errors.is_terminal else None
     errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
-    """Return the value at a path such as `a.b.c` in nested mappings, or `default` if a part of the path is missing."""
+    """The value at a path such as `a.b.c` in nested mappings, or `default` if a part of the path is missing."""
     value: Any = item
     for name in path.split("."):
         if not isinstance(value, Mapping) or name not in value:
@@ -150,19 +140,14 @@ _NOT_DONE: Final = ("refused", "failed", "not-found")
 
 
 def is_refused(result: Mapping[str, Any]) -> bool:
-    """Return whether the document was not applied or deleted: the manager refused it, it failed, or was not found.
-
-    Args:
-        result: One result of the manager.
-    """
+    """Whether a document was not applied or deleted: the manager refused it, it failed, or was not found."""
     return result["action"] in _NOT_DONE
 
 
 def show_remarks(result: Mapping[str, Any], mark: str = "") -> str:
-    """Print the warnings of one document and, if it was refused, every reason with field, rule and value.
+    """Print the warnings of one result and, if it was refused, every reason with field, rule and value.
 
     Args:
-        result: One result of the manager.
         mark: Text after the action, for example " (dry run)".
 
     Returns:

@@ -29,20 +29,17 @@ _MILLI: Final = re.compile(r"(?<![\w.-])(\d+)m\b")
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:
-    """Return amounts by resource name as text, for example `cpu 4, memory 8.0Gi`, or `-` if there are none."""
+    """Amounts by resource name, for example `cpu 4, memory 8.0Gi`, or `-` if there are none."""
     return ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in sorted(amounts.items())) or NOTHING
 
 
 def sentence_in_cores(sentence: str) -> str:
-    """Return a sentence with its milli-cores written as cores: `9151m of 16000m` -> `9.151 of 16`."""
+    """Write the milli-cores of a sentence as cores: `9151m of 16000m` -> `9.151 of 16`."""
     return _MILLI.sub(lambda found: cores(int(found[1])), sentence)
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as text, for example `340 ms`, `2.4 s`, `3 min 5 s` or `2 h 4 min`.
-
-    The value is rounded half up, as on the dashboard.
-    """
+    """For example `340 ms`, `2.4 s`, `3 min 5 s` or `2 h 4 min`; rounded half up, as on the dashboard."""
     if _rounded(seconds * 1000) < 1000:
         return f"{_rounded(seconds * 1000)} ms"
     if _rounded(seconds * 10) < 600:
@@ -53,17 +50,16 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_between(begin: str, end: str) -> float:
-    """Return the seconds between two RFC 3339 times, at the precision that `time_text` prints.
+    """The difference of two RFC 3339 times as `time_text` prints them.
 
-    The result is the difference of the printed times, and 0 if the writers' clocks disagree by more than the elapsed
-    time.
+    0 if the writers' clocks disagree by more than the elapsed time.
     """
     passed = _milliseconds(end) - _milliseconds(begin)
     return max(passed, 0) / 1000
 
 
 def _milliseconds(text: str) -> int:
-    """Return an RFC 3339 time as whole milliseconds since 1970."""
+    """Since 1970."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -77,10 +73,10 @@ def _parts(amount: int, unit: str, below: str) -> str:
 
 
 def time_text(text: str) -> str:
-    """Return an RFC 3339 time as date and time to the millisecond, or `-` if the text is empty."""
+    """Date and time of an RFC 3339 time to the millisecond, or `-` if the text is empty."""
     return text.replace("T", " ")[:23].removesuffix("Z") if text else NOTHING
 
 
 def by_count(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
-    """Return the entries, highest count first; entries with the same count by name."""
+    """Highest count first; entries with the same count by name."""
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))

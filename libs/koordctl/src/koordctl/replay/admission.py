@@ -25,20 +25,11 @@ _NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionComparison:
-    """The recorded decisions of admission compared with those of the re-run under other profiles or gates.
-
-    Attributes:
-        tally: Numbers of decisions in the window.
-        not_reviewed: Number of pods that the recorded profiles would have changed or denied, without a recorded
-            decision.
-        fates: Objects with another decision in the re-run.
-        unexplained: Decisions that differ although the re-run tried the recorded profiles and gates.
-    """
-
-    tally: Tally
+    tally: Tally  # Numbers of decisions in the window
+    # Number of pods that the recorded profiles would have changed or denied, without a recorded decision.
     not_reviewed: int
-    fates: list[AdmissionFate]
-    unexplained: list[AdmissionFate]
+    fates: list[AdmissionFate]  # Objects with another decision in the re-run
+    unexplained: list[AdmissionFate]  # Decisions that differ although the re-run tried the recorded profiles and gates
 
     @property
     def changed(self) -> list[AdmissionFate]:
@@ -61,7 +52,6 @@ class AdmissionComparison:
         return [fate for fate in self.fates if not fate.recorded.allowed and not fate.rerun.allowed]
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "decisions": {
                 "recorded": self.tally.recorded,
@@ -79,7 +69,6 @@ class AdmissionComparison:
 
 
 def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
-    """Return the comparison of the recorded decisions of admission with those of a finished re-run."""
     return AdmissionComparison(
         tally=decided.tally,
         not_reviewed=decided.not_reviewed,
@@ -89,7 +78,7 @@ def compare_admission(decided: AdmissionDecisions) -> AdmissionComparison:
 
 
 def read_profiles(documents: list[object]) -> dict[str, ColocationProfile]:
-    """Return the ClusterColocationProfiles of a file by name, or an empty mapping for a file without documents.
+    """The ClusterColocationProfiles of a file by name; empty for a file without documents.
 
     Raises:
         InvalidInput, InvalidManifest: A document is not valid. The error names document, field, rule and value.
@@ -122,7 +111,7 @@ def _read(document: object) -> ColocationProfile:
 
 
 def read_gates(text: str) -> dict[str, bool]:
-    """Return the feature gates that a text such as `A=true,B=false` names, read as the manager reads them.
+    """The feature gates that a text such as `A=true,B=false` names, read as the manager reads them.
 
     Raises:
         InvalidInput: The manager does not know a gate.
@@ -133,7 +122,7 @@ def read_gates(text: str) -> dict[str, bool]:
 
 
 def tried_of(profiles: Mapping[str, ColocationProfile] | None, gates: Mapping[str, bool]) -> AdmissionTried | None:
-    """Return the profiles and feature gates that a re-run of admission tries.
+    """What a re-run of admission tries.
 
     None: the user has given no profiles, and no gate that concerns admission. Other gates only describe the recorded
     manager.
@@ -162,12 +151,12 @@ async def retained_decisions(stream: ObservationLog) -> tuple[list[StoredEvent],
 
 
 def title(fate: AdmissionFate) -> str:
-    """Return plural kind, namespace and name of the object as text, for example `pods default/web`."""
+    """Plural kind, namespace and name of the object, for example `pods default/web`."""
     return f"{fate.resource} {fate.namespace}/{fate.name}" if fate.namespace else f"{fate.resource} {fate.name}"
 
 
 def differing_fields(fates: Iterable[AdmissionFate]) -> dict[tuple[str, str, str], int]:
-    """Return (field, recorded value, re-run value) -> number of objects in which the field differs so."""
+    """(field, recorded value, re-run value) -> number of objects in which the field differs so."""
     counted: dict[tuple[str, str, str], int] = {}
     for fate in fates:
         for change in fate.changes:
@@ -212,10 +201,7 @@ _MOST_LETTERS = 60
 
 
 def show_admission(found: AdmissionComparison) -> None:
-    """Print how many admission decisions the re-run made, and the objects that it decided differently.
-
-    Nothing is printed if the log contains no decision of admission.
-    """
+    """Nothing is printed if the log contains no decision of admission."""
     tally = found.tally
     if not tally.recorded and not found.not_reviewed:
         return

@@ -228,7 +228,6 @@ async def _replay(to: str | None, *, speed_report: bool, whole: bool) -> None:
 
 
 async def _fold_with_progress(log: OpenLog, upto: int, *, whole: bool) -> Folded:
-    """Rebuild the state from the log while a terminal shows a progress bar."""
     state = None if whole else await archived_cluster(log.bus, upto)
     columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
@@ -239,7 +238,7 @@ async def _fold_with_progress(log: OpenLog, upto: int, *, whole: bool) -> Folded
 
 
 async def _projector(log: OpenLog) -> FoldPosition | None:
-    """Return the position and the hash of the projector's rows, or None if the projector does not answer."""
+    """None if the projector does not answer."""
     try:
         return await projector_position(log.bus, PROJECTOR_SECONDS, waits=False)
     except LogTrouble:

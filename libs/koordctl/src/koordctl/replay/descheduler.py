@@ -34,11 +34,7 @@ _KNOWN: Final = timedelta(hours=2)
 def rerun_descheduler(config: Path | None, begin: str | None, to: str | None, output: Format) -> None:
     """Play rounds over a window of the log, and print what they would have changed.
 
-    Args:
-        config: File with a DeschedulerConfiguration; None for the default one of the commands.
-        begin: Value of --from: a position or RFC 3339 time; None for the beginning of the log.
-        to: Value of --to: a position or RFC 3339 time; None for the newest event.
-        output: Format of the output.
+    `begin`, `to`: a position or RFC 3339 time; None: the whole log. `config` None: the commands' default.
     """
     configuration = descheduler_configuration(config)
     archive = ReportArchive(find_service("projector"))
@@ -66,10 +62,6 @@ async def played(
     """Play rounds over a window of the log, from the snapshots of the scheduler and the manager before it.
 
     Args:
-        bus: Connection to the log.
-        configuration: The configuration to try.
-        begin: The window starts behind this position.
-        end: Last position of the window.
         archive: Usage reports that their stream does not have any more.
 
     Raises:

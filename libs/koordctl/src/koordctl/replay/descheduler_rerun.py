@@ -48,8 +48,7 @@ from koordctl.replay.usage_reports import UsageReport
 def on_a_copy(work: Callable[[], bytes]) -> bytes:
     """Run a function on a copy of this process, and return its result. Its changes of memory are lost.
 
-    Args:
-        work: The function. It must not use connections or locks of other threads.
+    The function must not use connections or locks of other threads.
 
     Raises:
         LogTrouble: The function raised an exception. Its trace is on standard error.
@@ -85,50 +84,31 @@ Ask = Callable[[FitRequest, float], FitAnswer]
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """Numbers about a cluster in the window: evictions, hot nodes and slowdown.
+    """Numbers about a cluster in the window."""
 
-    Attributes:
-        evictions: Evictions by the descheduler.
-        agent_evictions: Evictions by agents.
-        hot_minutes: Sum over the nodes of the minutes in which they were hot.
-        slowdown: Mean time of latency-sensitive requests divided by their time on an idle node; None if unmeasured.
-    """
-
-    evictions: int = 0
+    evictions: int = 0  # Evictions by the descheduler
     agent_evictions: int = 0
-    hot_minutes: float = 0.0
+    hot_minutes: float = 0.0  # Sum over the nodes of the minutes in which they were hot
+    # Mean time of latency-sensitive requests divided by their time on an idle node; None if unmeasured.
     slowdown: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class DescheduleComparison:
-    """The recorded cluster compared with one in which a descheduler of a configuration ran.
+    """The recorded cluster compared with one in which a descheduler of a configuration ran."""
 
-    Attributes:
-        started: Position of the snapshot from which the run started; 0: it started at the first fact.
-        rounds: Number of rounds that were played.
-        reports: Number of usage reports that were used.
-        archived: Number of them that came from the projector's archive. The others came from their stream.
-        first_report: Time of the first one, RFC 3339; "": there is none.
-        moves: Moves of the re-run with Unix seconds, in order.
-        without_place: Number of choices of a plugin without a place.
-        without_gain: Number of choices of a plugin whose move would not make the cluster better.
-        faults: Errors of plugins.
-        recorded: Figures of the recording.
-        rerun: Figures of the re-run.
-    """
-
-    started: int = 0
-    rounds: int = 0
-    reports: int = 0
-    archived: int = 0
-    first_report: str = ""
+    started: int = 0  # Position of the snapshot from which the run started; 0: it started at the first fact
+    rounds: int = 0  # Number of rounds that were played
+    reports: int = 0  # Number of usage reports that were used
+    archived: int = 0  # Number of them that came from the projector's archive. The others came from their stream.
+    first_report: str = ""  # Time of the first one, RFC 3339; "": there is none
+    # Moves of the re-run with Unix seconds, in order.
     moves: list[tuple[float, Move]] = field(default_factory=list[tuple[float, Move]])
-    without_place: int = 0
-    without_gain: int = 0
-    faults: list[str] = field(default_factory=list[str])
+    without_place: int = 0  # Number of choices of a plugin without a place
+    without_gain: int = 0  # Number of choices of a plugin whose move would not make the cluster better
+    faults: list[str] = field(default_factory=list[str])  # Errors of plugins
     recorded: Figures = field(default_factory=Figures)
-    rerun: Figures = field(default_factory=Figures)
+    rerun: Figures = field(default_factory=Figures)  # Figures of the re-run
 
 
 def scheduler_at(state: SchedulerState) -> Ask:
@@ -201,9 +181,7 @@ class DeschedulerRerun:
     def run(
         self, events: Sequence[StoredEvent], reports: Iterable[UsageReport], progress: Callable[[int], None]
     ) -> DescheduleComparison:
-        """Play the rounds and return the comparison.
-
-        Args:
+        """Args:
             events: All facts behind `starts_behind` up to the end of the window, in order.
             reports: Usage reports in the order of their times. They are read as far as the events go.
             progress: Called with positions of the log.
@@ -337,7 +315,7 @@ class DeschedulerRerun:
                 self._slowdowns.extend((slowdown, before[name][1], after[name][1]))
 
     def _loads(self, cluster: ClusterView) -> Iterator[tuple[str, tuple[bool, float]]]:
-        """Yield (name, (whether the node is hot, used share of its cpu)) of each node with a measured load."""
+        """(name, (whether the node is hot, used share of its cpu)) of each node with a measured load."""
         load = measured(self._pool, cluster.nodes, cluster, self._expires)
         hot = [bool(row.any()) for row in load.over(prod=False)]
         cpu = load.resources.index("cpu") if "cpu" in load.resources else 0
@@ -371,7 +349,7 @@ def _hot(loads: dict[str, tuple[bool, float]]) -> frozenset[str]:
 
 
 def _hot_pool(configuration: DeschedulerConfiguration) -> tuple[NodePoolArgs, float]:
-    """Return the thresholds above which a node is hot, and the age in seconds at which a report expires."""
+    """The thresholds above which a node is hot, and the age in seconds at which a report expires."""
     for profile in configuration.profiles:
         if any(each.name == low_node_load.NAME for each in profile.plugins.balance.enabled):
             args: LowNodeLoadArgs = profile_args(profile, low_node_load.NAME, BUILT_IN)

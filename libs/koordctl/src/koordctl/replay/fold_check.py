@@ -24,45 +24,26 @@ from koordctl.access.folding import CLUSTER_FOLD, fold_to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedSnapshot:
-    """A snapshot, and the state that folding gives at its position.
-
-    Attributes:
-        position: Position of its last fact.
-        stored: Hash of the state in the snapshot.
-        folded: Hash of the folded state.
-    """
-
-    position: int
-    stored: str
-    folded: str
+    position: int  # Position of its last fact
+    stored: str  # Hash of the state in the snapshot
+    folded: str  # Hash of the folded state
 
     @property
     def equal(self) -> bool:
-        """Whether both states are equal."""
         return self.stored == self.folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldCheck:
-    """Result of folding a log again.
-
-    Attributes:
-        begin: Position of the last fact before the folded ones; 0 if the fold began at the first fact.
-        position: Position of the last fact.
-        hash: Hash of the state there.
-        facts: Number of folded facts.
-        snapshots: The compared snapshots, oldest first. Those of another version of the states are left out.
-    """
-
-    begin: int
-    position: int
-    hash: str
-    facts: int
+    begin: int  # Position of the last fact before the folded ones; 0 if the fold began at the first fact
+    position: int  # Position of the last fact
+    hash: str  # Hash of the state there
+    facts: int  # Number of folded facts
+    # The compared snapshots, oldest first. Those of another version of the states are left out.
     snapshots: list[CheckedSnapshot]
 
     @property
     def different(self) -> list[CheckedSnapshot]:
-        """The snapshots that differ from the folded state."""
         return [each for each in self.snapshots if not each.equal]
 
 
@@ -74,7 +55,6 @@ async def fold_again(log: EventLog, snapshots: SnapshotStore, archived: Archived
 
     Args:
         log: The log; with `archived`, the log with its archive.
-        snapshots: Store with the snapshots of the manager.
         archived: Snapshots of an archive; None: there is no archive.
 
     Raises:
@@ -102,7 +82,7 @@ async def fold_again(log: EventLog, snapshots: SnapshotStore, archived: Archived
 
 
 async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
-    """Return the positions of the snapshots that have the schema of this code, ascending."""
+    """The positions of the snapshots that have the schema of this code, ascending."""
     fingerprint = schema_fingerprint()
     found: list[int] = []
     for position in await snapshots.sequences(CLUSTER_FOLD):
@@ -113,7 +93,7 @@ async def _usable(snapshots: SnapshotStore, last: int) -> list[int]:
 
 
 async def has_first_fact(log: EventLog) -> bool:
-    """Return whether a log that has facts, or its archive, still has the first one."""
+    """Whether a log that has facts, or its archive, still has the first one."""
     try:
         async for _ in log.history(0, 1):
             return True
@@ -123,13 +103,13 @@ async def has_first_fact(log: EventLog) -> bool:
 
 
 async def _archived(archived: ArchivedSnapshots, at_most: int) -> ClusterState:
-    """Return the state in the nearest archived snapshot up to a position; the empty state if there is none."""
+    """The state in the nearest archived snapshot up to a position; the empty state if there is none."""
     found = await archived.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=at_most)
     return ClusterState() if found is None else restored(ClusterState.restore, found.state)
 
 
 async def _restored(snapshots: SnapshotStore, position: int) -> ClusterState | None:
-    """Return the state in the snapshot at a position; None if a running manager has dropped it meanwhile."""
+    """The state in the snapshot at a position; None if a running manager has dropped it meanwhile."""
     snapshot = await snapshots.newest(CLUSTER_FOLD, schema_fingerprint=schema_fingerprint(), at_most=position)
     if snapshot is None or snapshot.seq != position:
         return None

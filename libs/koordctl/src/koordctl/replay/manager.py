@@ -38,11 +38,7 @@ from koordctl.replay.recommendations import show_recommendations
 
 
 def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
-    """Return warnings about ClusterColocationProfiles, each with the name of its profile.
-
-    Args:
-        documents: Profiles that `koordctl.replay.admission.read_profiles` accepts.
-    """
+    """Each warning begins with the name of its profile. `documents`: accepted by `replay.admission.read_profiles`."""
     return tuple(
         f"{shape_manifest(document).object.metadata.name}: {sentence}"
         for document in documents
@@ -51,7 +47,7 @@ def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
 
 
 def config_remarks(document: object, names: ConfigNames) -> tuple[str, ...]:
-    """Return warnings about a ConfigMap, including one if the manager does not read a ConfigMap of this name.
+    """One warning tells if the manager does not read a ConfigMap of this name.
 
     Args:
         document: A ConfigMap that `koordctl.replay.manager_rerun.read_chosen` accepts.
@@ -79,33 +75,22 @@ _FIGURES: tuple[tuple[str, Show], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerFlags:
-    """The command-line flags with which the recorded manager ran.
+    """The command-line flags with which the recorded manager ran."""
 
-    Attributes:
-        controllers: Text of `--controllers`, for example `*,-nodeslo`.
-        plugins: Text of `--noderesource-plugins`.
-        gates: Text of `--feature-gates`, for example `EnableSyncGPUSharedResource=true`.
-        config_namespace: Namespace of the ConfigMap `slo-controller-config`.
-        slo_config_name: Name of that ConfigMap.
-    """
-
-    controllers: str
-    plugins: str
-    gates: str
-    config_namespace: str
-    slo_config_name: str
+    controllers: str  # Text of `--controllers`, for example `*,-nodeslo`
+    plugins: str  # Text of `--noderesource-plugins`
+    gates: str  # Text of `--feature-gates`, for example `EnableSyncGPUSharedResource=true`
+    config_namespace: str  # Namespace of the ConfigMap `slo-controller-config`
+    slo_config_name: str  # Name of that ConfigMap
 
     @property
     def given_gates(self) -> dict[str, bool]:
-        """The feature gates that the flags set. Raises InvalidInput for a gate that the manager does not know."""
+        """Raises InvalidInput for a gate that the manager does not know."""
         return read_gates(self.gates)
 
     @property
     def recorded_flags(self) -> RecordedFlags:
-        """The controllers, plugins and gates that ran.
-
-        Raises InvalidInput for a gate that the manager does not know.
-        """
+        """The controllers, plugins and gates that ran. Raises as `given_gates`."""
         gates = parse_feature_gates([self.gates], ManagerSettings.known_gates)
         return RecordedFlags(
             controllers=enabled_of(CONTROLLERS, _words(self.controllers)),
@@ -115,7 +100,7 @@ class ManagerFlags:
 
     @property
     def names(self) -> ConfigNames:
-        """Namespace and name of the ConfigMap from which the recorded manager read its configuration."""
+        """The ConfigMap from which the recorded manager read its configuration."""
         return ConfigNames(slo_namespace=self.config_namespace, slo_name=self.slo_config_name)
 
 
@@ -134,13 +119,11 @@ def rerun_manager(
     give the recorded decisions.
 
     Args:
-        config: File with the ConfigMap to try, or None for the recorded one.
-        profiles: File with the ClusterColocationProfiles to try, or None for the recorded ones.
-        settings: Settings of the recommender, for example `targetCPUPercentile=0.95`, or None for the recorded ones.
-        begin: Value of --from: a position or RFC 3339 time; None for the beginning of the log.
-        to: Value of --to: a position or RFC 3339 time; None for the newest event.
-        output: Format of the output.
-        flags: Flags of the recorded manager.
+        config: File with the ConfigMap to try; None for the recorded one.
+        profiles: File with the ClusterColocationProfiles to try; None for the recorded ones.
+        settings: Settings of the recommender, for example `targetCPUPercentile=0.95`; None for the recorded ones.
+        begin: A position or RFC 3339 time; None for the beginning of the log.
+        to: A position or RFC 3339 time; None for the newest event.
     """
     remarks: list[str] = []
     chosen = _chosen(config, flags.names, remarks)
@@ -187,7 +170,7 @@ def _words(text: str) -> list[str]:
 
 
 def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict[str, str] | None:
-    """Return the data of the ConfigMap to try. Its warnings are added to `remarks`."""
+    """The data of the ConfigMap to try. Its warnings are added to `remarks`."""
     if config is None:
         return None
     documents = documents_of(config, wanted="the ConfigMap slo-controller-config")
@@ -198,7 +181,7 @@ def _chosen(config: Path | None, names: ConfigNames, remarks: list[str]) -> dict
 
 
 def _profiles(file: Path | None, remarks: list[str]) -> dict[str, ColocationProfile] | None:
-    """Return the ClusterColocationProfiles to try. Their warnings are added to `remarks`."""
+    """The ClusterColocationProfiles to try. Their warnings are added to `remarks`."""
     if file is None:
         return None
     documents = documents_of(file)
@@ -332,7 +315,7 @@ def _terms(policy: NodePolicyState | None) -> Iterator[str]:
 
 
 def _fields(differences: Iterable[Iterable[node_runs.Difference]]) -> list[list[object]]:
-    """Return every field that differs, with its recorded value, its re-run value and the number of nodes."""
+    """Every field that differs, with its recorded value, its re-run value and the number of nodes."""
     counted: dict[tuple[str, str, str], int] = {}
     for of_node in differences:
         for one in of_node:

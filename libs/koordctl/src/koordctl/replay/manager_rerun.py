@@ -40,58 +40,32 @@ REMEMBERED: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The subject of a re-run of the manager: a window of the log, and the settings to try.
-
-    Attributes:
-        begin: The window starts behind this position.
-        end: Last position of the window.
-        chosen: Data of the ConfigMap to try, or None for the recorded one.
-        settings: Settings of the recommender to try, or None for the recorded ones.
-        names: Names of the ConfigMaps that the recorded manager read, or None for the defaults.
-        flags: Flags of the recorded manager, or None for the defaults.
-        admitting: Colocation profiles and gates to try, or None for the recorded ones.
-        remarks: Warnings about the files that are tried.
-    """
-
     begin: int
     end: int
-    chosen: Mapping[str, str] | None = None
-    settings: RecommenderSettings | None = None
-    names: ConfigNames | None = None
-    flags: RecordedFlags | None = None
-    admitting: AdmissionTried | None = None
-    remarks: tuple[str, ...] = ()
+    chosen: Mapping[str, str] | None = None  # Data of the ConfigMap to try, or None for the recorded one
+    settings: RecommenderSettings | None = None  # Settings of the recommender to try, or None for the recorded ones
+    names: ConfigNames | None = None  # Names of the ConfigMaps that the recorded manager read, or None for the defaults
+    flags: RecordedFlags | None = None  # Flags of the recorded manager, or None for the defaults
+    admitting: AdmissionTried | None = None  # Colocation profiles and gates to try, or None for the recorded ones
+    remarks: tuple[str, ...] = ()  # Warnings about the files that are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerComparison:
-    """The recorded decisions of the manager compared with those of the re-run.
-
-    Attributes:
-        asked: Window and settings of the re-run.
-        started: Position of the snapshot from which the run started; 0: it started at the first fact.
-        reports: Number of usage reports that are still retained.
-        notes: Sentences about decisions that could not be compared.
-        nodes: Decisions about nodes.
-        recommendations: Recommendations.
-        admission: Decisions of admission.
-    """
-
-    asked: Question
-    started: int
-    reports: int
-    notes: tuple[str, ...]
-    nodes: NodeComparison
+    asked: Question  # Window and settings of the re-run
+    started: int  # Position of the snapshot from which the run started; 0: it started at the first fact
+    reports: int  # Number of usage reports that are still retained
+    notes: tuple[str, ...]  # Sentences about decisions that could not be compared
+    nodes: NodeComparison  # Decisions about nodes
     recommendations: RecommendationComparison
-    admission: AdmissionComparison
+    admission: AdmissionComparison  # Decisions of admission
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the tried configuration, as `field: sentence`."""
+        """About the tried configuration, as `field: sentence`."""
         return (*self.asked.remarks, *cautions(self.asked.chosen or {}))
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "from": self.asked.begin,
             "to": self.asked.end,
@@ -106,7 +80,7 @@ class ManagerComparison:
 
 
 def read_chosen(documents: list[object]) -> dict[str, str]:
-    """Return the data of the only ConfigMap among the documents of a file.
+    """The data of the only ConfigMap among the documents of a file.
 
     Raises:
         InvalidInput, InvalidManifest: A value is not valid. The error names the field, the rule and the value.
@@ -130,11 +104,8 @@ async def compare(
     """Rebuild the state before the window, decide the window again, and compare with the recording.
 
     Args:
-        log: The stream of facts.
-        observations: The stream of usage reports.
-        snapshots: Store with the manager's snapshots, from which the run starts if one fits, and the recommender's
-            checkpoints; None: it starts at the first fact, and learns from the retained reports alone.
-        asked: Window and settings of the re-run.
+        snapshots: The manager's snapshots, from which the run starts if one fits, and the recommender's checkpoints;
+            None: it starts at the first fact, and learns from the retained reports alone.
         progress: Called with positions, ascending up to the end.
         explanations: The stream with the decisions of admission; None: there are no such decisions.
 
@@ -201,7 +172,7 @@ async def compare(
 
 
 async def _next(log: EventLog, position: int) -> StoredEvent | None:
-    """Return the first event after a position, or None if the log has none."""
+    """The first event after a position, or None if the log has none."""
     if (await log.head()).last_seq <= position:
         return None
     following = [stored async for batch in log.history(position, position + 1) for stored in batch]
@@ -211,7 +182,7 @@ async def _next(log: EventLog, position: int) -> StoredEvent | None:
 async def _view_before(
     log: EventLog, snapshots: SnapshotStore, asked: Question, unknown: StoredEvent | None
 ) -> ManagerView:
-    """Return what the manager knew at the newest snapshot from which the run gives the result of a run from the start.
+    """What the manager knew at the newest snapshot from which the run gives the result of a run from the start.
 
     The snapshot must be older than `unknown`, the first report that the recommender still learns: it learns a report
     with the pods of that moment. If no snapshot fits, the view is empty.
@@ -239,7 +210,7 @@ async def _checkpoint(
     reports: list[StoredEvent],
     until: StoredEvent | None,
 ) -> Snapshot | None:
-    """Return the checkpoint from which the re-run of the recommender starts, or None to learn from the reports alone.
+    """The checkpoint from which the re-run of the recommender starts, or None to learn from the reports alone.
 
     This is the newest checkpoint before the recommender's first decision in the window, else the oldest one. There is
     none while every report is retained, or if no checkpoint exists.
@@ -256,7 +227,7 @@ async def _checkpoint(
 
 
 async def _first_known(log: EventLog, asked: Question) -> RecommendationComputed | None:
-    """Return the first recommendation in the window; it names the settings and the last report that were used."""
+    """The first recommendation in the window; it names the settings and the last report that were used."""
     async for batch in log.history(asked.begin, asked.end, kinds=["recommendation"]):
         for stored in batch:
             event = CATALOGUE.read(stored)

@@ -12,44 +12,25 @@ from koordcore.state.aggregates import ControllerState, NodePolicyState, policy_
 
 
 class Lent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The sum of the batch and mid resources that the manager publishes for all nodes.
+    """Sums over all nodes of the batch and mid resources that the manager publishes."""
 
-    Attributes:
-        nodes: Number of nodes with any batch or mid resource.
-        batch_cpu_milli: Batch CPU in milli-cores.
-        batch_memory_bytes: Batch memory in bytes.
-        mid_cpu_milli: Mid CPU in milli-cores.
-        mid_memory_bytes: Mid memory in bytes.
-    """
-
-    nodes: int = 0
-    batch_cpu_milli: int = 0
-    batch_memory_bytes: int = 0
-    mid_cpu_milli: int = 0
-    mid_memory_bytes: int = 0
+    nodes: int = 0  # Number of nodes with any batch or mid resource
+    batch_cpu_milli: int = 0  # Batch CPU in milli-cores
+    batch_memory_bytes: int = 0  # Batch memory in bytes
+    mid_cpu_milli: int = 0  # Mid CPU in milli-cores
+    mid_memory_bytes: int = 0  # Mid memory in bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeComparison:
-    """The recorded decisions about nodes compared with those of the re-run.
-
-    Attributes:
-        tally: Numbers of decisions in the window.
-        fates: Nodes whose state differs at the end of the window.
-        mass_abnormal: For the recording and for the re-run: whether at the end more nodes look abnormal than may have
-            a lowered weight.
-        before: Recorded batch and mid resources at the end.
-        after: Batch and mid resources of the re-run at the end.
-    """
-
-    tally: Tally
-    fates: list[NodeFate]
+    tally: Tally  # Numbers of decisions in the window
+    fates: list[NodeFate]  # Nodes whose state differs at the end of the window
+    # For the recording and for the re-run: whether at the end more nodes look abnormal than may have a lowered weight.
     mass_abnormal: tuple[bool, bool]
-    before: Lent
-    after: Lent
+    before: Lent  # Recorded batch and mid resources at the end
+    after: Lent  # Batch and mid resources of the re-run at the end
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "decisions": tally_document(self.tally),
             "before": msgspec.to_builtins(self.before),
@@ -72,7 +53,6 @@ class NodeComparison:
 
 
 def tally_document(tally: Tally) -> dict[str, int]:
-    """Return the numbers of decisions as JSON values, with the keys `recorded`, `rerun`, `same` and `notRetained`."""
     return {
         "recorded": tally.recorded,
         "rerun": tally.rerun,
@@ -83,63 +63,42 @@ def tally_document(tally: Tally) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field whose value in the recording differs from that in the re-run. None: that side does not have the field.
+    """A field that differs. None: that side does not have the field."""
 
-    Attributes:
-        path: Path of the field, with dots.
-        recorded: Its value in the recording.
-        rerun: Its value in the re-run.
-    """
-
-    path: str
+    path: str  # Path of the field, with dots
     recorded: Any
-    rerun: Any
+    rerun: Any  # Its value in the re-run
 
 
 def slo_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of a node's NodeSLO that differ between the recording and the re-run.
-
-    A side without a NodeSLO has no fields.
-    """
+    """Fields of a node's NodeSLO. A side without a NodeSLO has no fields."""
     return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
 
 
 def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Return the fields of a node's `metricCollectPolicy` that differ between the recording and the re-run.
-
-    A side without this policy has no fields.
-    """
+    """Fields of a node's `metricCollectPolicy`. A side without this policy has no fields."""
     before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
     return list(_differences(before or {}, after or {}))
 
 
 def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """Return the amplification ratios of a node that differ between the recording and the re-run.
-
-    The values are the texts of the node's annotations; None on a side without the annotation.
-    """
+    """Amplification ratios, as the texts of the node's annotations; None on a side without the annotation."""
     before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def health_differences(fate: NodeFate) -> list[Difference]:
-    """Return the parts of a node's health that differ between the recording and the re-run.
+    """Parts of a node's health.
 
     The paths are `level`, `weight` and, for each threshold that differs, `offsets.NAME`. If one side has no health, the
     paths are `level`, `weight` and `offsets`, with None on that side. The list is empty if nothing differs.
-
-    Args:
-        fate: The node's state at the end of the window, in the recording and in the re-run.
     """
     before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
 
 def device_differences(fate: NodeFate) -> list[Difference]:
-    """Return the resources and labels of a node's devices that differ between the recording and the re-run.
-
-    The paths are `resources.NAME` and `labels.KEY`.
-    """
+    """Resources and labels of a node's devices. The paths are `resources.NAME` and `labels.KEY`."""
     before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
     return list(_differences(before, after))
 
@@ -158,7 +117,7 @@ def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
 
 
 def lends_otherwise(fate: NodeFate) -> bool:
-    """Return whether batch or mid resources of a node, or of one of its NUMA zones, differ from the recording.
+    """Whether batch or mid resources of a node, or of one of its NUMA zones, differ from the recording.
 
     A side without a policy counts as one without such resources.
     """
@@ -167,7 +126,6 @@ def lends_otherwise(fate: NodeFate) -> bool:
 
 
 def compare_nodes(decided: NodeDecisions) -> NodeComparison:
-    """Return the comparison of the recorded decisions about nodes with those of a finished re-run."""
     existing = decided.view.nodes()
     recorded = decided.view.state.of_kind(NodePolicyState)
     guard = decided.view.state.of_kind(ControllerState).get(SLO_ADJUST.id)
@@ -193,7 +151,7 @@ def _lent(policies: Iterable[NodePolicyState]) -> Lent:
 
 
 def _lent_document(policy: NodePolicyState | None) -> dict[str, Any] | None:
-    """Return the published resources, their reason, and the terms of the formulas as JSON values."""
+    """The published resources, their reason, and the terms of the formulas as JSON values."""
     if policy is None:
         return None
     return {

@@ -30,22 +30,12 @@ class ContainerFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecommendationComparison:
-    """The recorded recommendations compared with those of the re-run.
-
-    Attributes:
-        tally: Numbers of decisions in the window: recommendations, and evictions that follow from a recommendation.
-        in_force: Recorded settings of the recommender at the end.
-        settings: Settings of the re-run.
-        fates: Recommendations that differ at the end, or that would have other pods re-created.
-    """
-
-    tally: Tally
-    in_force: RecommenderSettings
-    settings: RecommenderSettings
-    fates: list[RecommendationFate]
+    tally: Tally  # Numbers of decisions in the window: recommendations, and evictions that follow from a recommendation
+    in_force: RecommenderSettings  # Recorded settings of the recommender at the end
+    settings: RecommenderSettings  # Settings of the re-run
+    fates: list[RecommendationFate]  # Recommendations that differ at the end, or that would have other pods re-created
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "decisions": tally_document(self.tally),
             "settings": {
@@ -57,7 +47,6 @@ class RecommendationComparison:
 
 
 def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
-    """Return the comparison of the recorded recommendations with those of a finished re-run."""
     decided = ended.recommendations
     return RecommendationComparison(
         tally=decided.tally, in_force=decided.in_force, settings=decided.settings, fates=ended.recommendation_fates()
@@ -65,12 +54,11 @@ def compare_recommendations(ended: ManagerWhatIf) -> RecommendationComparison:
 
 
 def title(fate: RecommendationFate) -> str:
-    """Return namespace and name of the Recommendation as text of the form `namespace/name`."""
     return "/".join(namespaced_from_token(fate.id))
 
 
 def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
-    """Yield the containers whose recommendation differs, ordered by name."""
+    """The containers whose recommendation differs, ordered by name."""
     before, after = _containers(fate.recorded), _containers(fate.rerun)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
@@ -78,17 +66,14 @@ def container_fates(fate: RecommendationFate) -> Iterator[ContainerFate]:
 
 
 def requests_differ(fate: RecommendationFate) -> bool:
-    """Return whether the recommended requests of a container differ between the recording and the re-run."""
+    """Whether the recommended requests of a container differ."""
     return any(
         (one.recorded and one.recorded.target) != (one.rerun and one.rerun.target) for one in container_fates(fate)
     )
 
 
 def bounds_differ(fate: RecommendationFate) -> bool:
-    """Return whether the recommended bounds of a container differ between the recording and the re-run.
-
-    Pods with requests within the bounds are not re-created.
-    """
+    """Whether the recommended bounds of a container differ. Pods with requests within the bounds are not re-created."""
     return any(
         (one.recorded and (one.recorded.lower_bound, one.recorded.upper_bound))
         != (one.rerun and (one.rerun.lower_bound, one.rerun.upper_bound))
@@ -97,7 +82,7 @@ def bounds_differ(fate: RecommendationFate) -> bool:
 
 
 def conditions_differ(fate: RecommendationFate) -> bool:
-    """Return whether types or statuses of a Recommendation's conditions differ between the recording and the re-run."""
+    """Whether types or statuses of a Recommendation's conditions differ."""
     return _conditions(fate.recorded) != _conditions(fate.rerun)
 
 
@@ -188,7 +173,7 @@ def _terms(fate: ContainerFate, recorded: RecommenderSettings, rerun: Recommende
 
 
 def _formula(container: ContainerRecommendation, settings: RecommenderSettings) -> Iterator[str]:
-    """Yield the lines that show how a request was computed: percentile plus margin, with its lower and upper limits."""
+    """How a request was computed: percentile plus margin, with its lower and upper limits."""
     found, margin = container.percentiles.get("target"), f"{100 * settings.safety_margin_fraction:g} %"
     if found is None:
         return

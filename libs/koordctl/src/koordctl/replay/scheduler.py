@@ -32,11 +32,7 @@ def rerun(config: Path | None, begin: str | None, to: str | None, output: Format
 
     If the configuration or the window is not valid, the command ends with an error.
 
-    Args:
-        config: File with the scheduler configuration; None for the default one.
-        begin: Value of --from: a position or RFC 3339 time; None for the beginning of the log.
-        to: Value of --to: a position or RFC 3339 time; None for the newest event.
-        output: Format of the output.
+    `begin`, `to`: a position or RFC 3339 time; None: the whole log. `config` None: the default one.
     """
     configuration = scheduler_configuration(config)
     tried = compared_with_force(config, configuration)
@@ -61,10 +57,7 @@ def _show_configuration(tried: Compared) -> None:
 
 
 def repeat(config: Path | None, seq: int) -> None:
-    """Decide the recorded placement at position `seq` again, and print whether the result is equal.
-
-    If not, exit status 1.
-    """
+    """Decide the recorded placement at position `seq` again. Exit status 1 if the result is not equal."""
     answer = wait_for(_repeat_decision(scheduler_configuration(config), seq))
     if isinstance(answer, NotRecomputable):
         fail(f"the placement at {seq} cannot be decided again: {answer.reason}")

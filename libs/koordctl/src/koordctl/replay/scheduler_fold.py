@@ -32,29 +32,22 @@ from koordctl.scheduler import scheduler_configuration
 
 
 class SchedulerFold:
-    """The state of a scheduler as a fold of the log.
-
-    Args:
-        state: The state, empty or of a snapshot.
-    """
+    """The state of a scheduler, empty or of a snapshot, as a fold of the log."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
 
     def apply(self, stored: StoredEvent) -> None:
-        """Apply one event of the log.
-
-        Raises:
-            UnreadableEvent: The event cannot be decoded. The state is unchanged.
+        """Raises:
+        UnreadableEvent: The event cannot be decoded. The state is unchanged.
         """
         fold(self._state, stored)
 
     def skip(self, seq: int) -> None:
-        """Set the position to `seq` without applying the event."""
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Return the state as bytes in pieces. Apply no event before all of them are consumed."""
+        """The state as bytes in pieces. Apply no event before all of them are consumed."""
         return Picture(self._state).pieces()
 
     def newest(self) -> int:
@@ -67,7 +60,7 @@ class SchedulerFold:
 
 
 def archived_folds() -> Mapping[str, FoldSource[Foldable]]:
-    """Return name -> fold. The names are those under which manager and scheduler save their snapshots."""
+    """Name -> fold. The names are those under which manager and scheduler save their snapshots."""
     scheduler = scheduler_source()
     return {
         CLUSTER_FOLD: FoldSource(ClusterState, ClusterState.restore, cluster_fingerprint()),
@@ -76,7 +69,7 @@ def archived_folds() -> Mapping[str, FoldSource[Foldable]]:
 
 
 def scheduler_source() -> FoldSource[SchedulerFold]:
-    """Return the fold of a scheduler with the default configuration, in which every built-in plugin with a state runs.
+    """The fold of a scheduler with the default configuration, in which every built-in plugin with a state runs.
 
     Its snapshots have the name `koordctl.replay.scheduler_rerun.FOLD`.
     """
@@ -99,11 +92,6 @@ async def differing_snapshot(log: EventLog, snapshots: SnapshotStore, archived: 
     The fold begins at the nearest archived snapshot up to that position, else at the first fact. Not compared are a
     snapshot of another version or of a scheduler with other plugins that have a state, and any snapshot if there is
     nothing at which the fold can begin.
-
-    Args:
-        log: The log with its archive.
-        snapshots: Store with the snapshots of the scheduler.
-        archived: Snapshots of the archive.
 
     Raises:
         FoldStopped: A fact cannot be decoded, and no operator has ordered the scheduler to skip it.

@@ -44,43 +44,24 @@ ALIASES = ("default-scheduler",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The recorded placements compared with the placements of the re-run.
-
-    Attributes:
-        begin: The window starts behind this position.
-        end: Last position of the window.
-        started: Position of the snapshot from which the run started; 0: it started at the first fact.
-        recorded: Number of recorded placements in the window.
-        decided: Number of placements in the re-run.
-        reports: Number of usage reports that are still retained.
-        fates: Pods that have a node at the end, recorded or in the re-run.
-        preempted: Recorded victims of preemption, as "namespace/name".
-        evicted: Victims in the re-run.
-        nominations: Recorded nominations with their victims.
-        nominated: Nominations of the re-run.
-        before: Use of the nodes at the end, as recorded.
-        after: Use of the nodes at the end of the re-run.
-        unserved: Scheduler name that no tried profile has -> number of recorded pods that ask for it.
-    """
-
     begin: int
     end: int
-    started: int
-    recorded: int
-    decided: int
-    reports: int
-    fates: list[Fate]
-    preempted: list[str]
-    evicted: list[str]
-    nominations: list[Nomination]
-    nominated: list[Nomination]
-    before: Packing
-    after: Packing
+    started: int  # Position of the snapshot from which the run started; 0: it started at the first fact
+    recorded: int  # Number of recorded placements in the window
+    decided: int  # Number of placements in the re-run
+    reports: int  # Number of usage reports that are still retained
+    fates: list[Fate]  # Pods that have a node at the end, recorded or in the re-run
+    preempted: list[str]  # Recorded victims of preemption, as "namespace/name"
+    evicted: list[str]  # Victims in the re-run
+    nominations: list[Nomination]  # Recorded nominations with their victims
+    nominated: list[Nomination]  # Nominations of the re-run
+    before: Packing  # Use of the nodes at the end, as recorded
+    after: Packing  # Use of the nodes at the end of the re-run
+    # Scheduler name that no tried profile has -> number of recorded pods that ask for it.
     unserved: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the tried configuration."""
         return tuple(
             f"no profile serves the pods of scheduler {name}: {count:,} {'pod' if count == 1 else 'pods'}"
             for name, count in sorted(self.unserved.items())
@@ -112,7 +93,6 @@ class Comparison:
         return sorted(set(self.preempted) - set(self.evicted))
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "from": self.begin,
             "to": self.end,
@@ -146,13 +126,7 @@ async def compare(
     """Rebuild the scheduler's state at `begin`, decide placements again up to `end`, and compare with the recording.
 
     Args:
-        log: The stream of facts.
-        observations: The stream of usage reports.
-        explanations: The stream of explanations.
-        snapshots: Store with the scheduler's snapshots, from which the run starts if one fits.
-        configuration: The configuration to try.
-        begin: The window starts behind this position.
-        end: Last position of the window.
+        snapshots: The scheduler's snapshots, from which the run starts if one fits.
         progress: Called with positions from 0 to 2 * end, because every event is folded into both states.
 
     Raises:
@@ -209,10 +183,7 @@ async def compare(
 async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfiguration, begin: int) -> bytes | None:
     """Return the newest snapshot up to `begin` that is equal to the fold of the whole log; None if there is none.
 
-    Args:
-        snapshots: The store.
-        configuration: Configuration of the scheduler. A snapshot fits if it has the state of all its plugins.
-        begin: Largest position of the snapshot.
+    A snapshot fits a configuration if it has the state of all its plugins.
     """
     at_most, fingerprints = begin, _fitting(configuration)
     try:
@@ -227,13 +198,13 @@ async def saved_state(snapshots: SnapshotStore, configuration: EffectiveConfigur
 
 
 async def _newest(snapshots: SnapshotStore, fingerprints: Iterable[str], at_most: int) -> Snapshot | None:
-    """Return the newest snapshot up to a position that has one of the fingerprints."""
+    """The newest snapshot up to a position that has one of the fingerprints."""
     found = [await snapshots.newest(FOLD, schema_fingerprint=each, at_most=at_most) for each in fingerprints]
     return max((each for each in found if each is not None), key=lambda each: each.seq, default=None)
 
 
 def _fitting(configuration: EffectiveConfiguration) -> list[str]:
-    """Return the fingerprints of the snapshots that fit a configuration.
+    """The fingerprints of the snapshots that fit a configuration.
 
     They are those of its own plugins, and those of the default configuration if it has the same plugins and more: the
     state of a plugin that a scheduler does not have is not read.
@@ -244,7 +215,7 @@ def _fitting(configuration: EffectiveConfiguration) -> list[str]:
 
 
 def state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> SchedulerState:
-    """Return the state of a scheduler of this configuration at a snapshot; None: before the first event."""
+    """The state of a scheduler of this configuration at a snapshot; None: before the first event."""
     state = empty_state(configuration)
     if saved is not None:
         load_state(state, saved)
@@ -254,11 +225,10 @@ def state_of(configuration: EffectiveConfiguration, saved: bytes | None) -> Sche
 def _unserved(
     specs: Mapping[str, Pod | None], window: Iterable[StoredEvent], frameworks: Frameworks, uids: Set[str]
 ) -> Counter[str]:
-    """Return the scheduler names that no profile has, each with the number of pods that ask for it.
+    """The scheduler names that no profile has, each with the number of pods that ask for it.
 
     Args:
         specs: Uid -> pod at the beginning of the window; None: it was deleted.
-        window: The events of the window.
         frameworks: The tried profiles.
         uids: The pods to look at.
 
@@ -297,7 +267,7 @@ def _named(pods: Mapping[str, tuple[str, str]]) -> list[str]:
 
 
 def empty_state(configuration: EffectiveConfiguration) -> SchedulerState:
-    """Return the state of a scheduler of this configuration before the first event."""
+    """The state before the first event."""
     frameworks = frameworks_of(configuration, more=installed_makers(), aliases=ALIASES)
     return SchedulerState(
         frameworks,

@@ -34,21 +34,15 @@ _TIME: Final = attrgetter("at")
 
 
 class UsageReport(NamedTuple):
-    """A usage report of a node, not decoded.
+    """A usage report of a node, not decoded."""
 
-    Attributes:
-        at: Time of the report, in the form of `rfc3339`.
-        stored: The report as the stream has or had it. The archive has no headers but type and schema.
-        is_archived: Whether it comes from the archive.
-    """
-
-    at: str
-    stored: StoredEvent
-    is_archived: bool = False
+    at: str  # Time of the report, in the form of `rfc3339`
+    stored: StoredEvent  # The report as the stream has or had it. The archive has no headers but type and schema.
+    is_archived: bool = False  # Whether it comes from the archive
 
 
 def reports_of(kept: Iterable[StoredEvent]) -> Iterator[UsageReport]:
-    """Yield the reports among messages of the stream. Like the archive, leave out those that have no valid time."""
+    """The reports among messages of the stream. Like the archive, leave out those that have no valid time."""
     for stored in kept:
         try:
             event = CATALOGUE.read(stored)
@@ -59,17 +53,11 @@ def reports_of(kept: Iterable[StoredEvent]) -> Iterator[UsageReport]:
 
 
 class ReportArchive:
-    """The archive of usage reports of a projector.
-
-    Args:
-        base: Base URL of the projector; None: there is none.
-
-    Attributes:
-        trouble: Reason why no report comes from the archive; "" as long as it answers.
-    """
+    """The archive of usage reports of a projector. `base`: its base URL; None: there is none."""
 
     def __init__(self, base: str | None) -> None:
         self._base = base
+        # Reason why no report comes from the archive; "" as long as it answers.
         self.trouble = "" if base else "no projector was found"
 
     def merged(self, kept: Iterable[StoredEvent], since: str) -> Iterator[UsageReport]:
@@ -105,7 +93,7 @@ class ReportArchive:
             since, node = page.reports[-1].reported_at, page.reports[-1].node
 
     def _page(self, since: str, node: str) -> ReportsAnswer | None:
-        """Return the page behind a report; None if there is no answer, and `trouble` says why."""
+        """The page behind a report; None if there is no answer, and `trouble` says why."""
         for _ in range(_TRIES if self._base else 0):
             query = urlencode({"since": since, "after": node, "limit": _PAGE})
             try:

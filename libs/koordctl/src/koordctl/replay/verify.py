@@ -52,9 +52,7 @@ class FoldPosition(NamedTuple):
 class SchedulerFoldState(Foldable, Protocol):
     """The scheduler's state as a fold of the log."""
 
-    def hash(self) -> str:
-        """Return the hash of the state."""
-        ...
+    def hash(self) -> str: ...
 
     def newest(self) -> int:
         """Return the position of the newest fact in it. A snapshot may be ahead of its position."""
@@ -63,14 +61,10 @@ class SchedulerFoldState(Foldable, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerVerification:
-    """The hash of the leading scheduler's state, and of the states rebuilt from the log to the same position.
+    """The hash of the leading scheduler's state, and of the states rebuilt from the log to the same position."""
 
-    Attributes:
-        live: Position and hash of the scheduler's state.
-        folds: (position and name of the snapshot, hash of the state rebuilt from it); 0 and "": the first event.
-    """
-
-    live: FoldPosition
+    live: FoldPosition  # Position and hash of the scheduler's state
+    # (position and name of the snapshot, hash of the state rebuilt from it); 0 and "": the first event.
     folds: tuple[tuple[int, str, str], ...]
 
     @property
@@ -81,19 +75,12 @@ class SchedulerVerification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The state hashes of the services, and of states that were rebuilt from the log at the same positions.
+    """The state hashes of the services, and of states that were rebuilt from the log at the same positions."""
 
-    Attributes:
-        live: Position and hash of the manager's state.
-        projector: Position and hash of the projector's rows.
-        folded: The rebuilt state, with its hash at both positions.
-        scheduler: The same for the scheduler's own state; None if it was not asked.
-    """
-
-    live: FoldPosition
-    projector: FoldPosition
-    folded: Folded
-    scheduler: SchedulerVerification | None = None
+    live: FoldPosition  # Position and hash of the manager's state
+    projector: FoldPosition  # Position and hash of the projector's rows
+    folded: Folded  # The rebuilt state, with its hash at both positions
+    scheduler: SchedulerVerification | None = None  # The same for the scheduler's own state; None if it was not asked
 
     @property
     def position(self) -> int:
@@ -133,7 +120,6 @@ async def verify_now(
     """Compare the states of the services with states rebuilt from the log.
 
     Args:
-        bus: The log; the projector is asked over the same connection.
         manager: Base URL of the manager.
         seconds: Real time that manager and projector may take to answer.
         whole: Whether to fold the log from its first event. Otherwise, a snapshot of the archive is used if one fits.
@@ -219,10 +205,7 @@ async def _scheduler_position(bus: "Bus", seconds: float) -> FoldPosition:
 
 
 async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) -> FoldPosition:
-    """Return the position up to which the projector has applied the log, and the hash of its rows.
-
-    Args:
-        bus: The log.
+    """Args:
         seconds: Real time in which the projector must answer.
         waits: Whether to wait for a projector that does not run yet.
 
@@ -248,7 +231,7 @@ async def projector_position(bus: "Bus", seconds: float, *, waits: bool = True) 
 
 
 async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[FoldPosition, FoldPosition]:
-    """Return position and hash of the manager, and of the projector; both at the same position if possible."""
+    """Position and hash of the manager, and of the projector; both at the same position if possible."""
     began = time.monotonic()
     async with httpx.AsyncClient(
         timeout=min(seconds, ANSWER_SECONDS), trust_env=False, headers=authorization(), verify=tls_context()
@@ -263,9 +246,7 @@ async def _fold_positions(bus: "Bus", manager: str, seconds: float) -> tuple[Fol
 
 
 async def _fold_position(client: httpx.AsyncClient, who: str, url: str, deadline: float) -> FoldPosition:
-    """Return the position and hash of a service, asking again while it cannot answer.
-
-    A service cannot answer, for example, while Postgres restarts.
+    """Ask a service again while it cannot answer, for example while Postgres restarts.
 
     Raises:
         LogTrouble: The deadline has passed.
@@ -367,7 +348,7 @@ def _where_different(found: Verification) -> int:
 
 
 def _compare_copies(copies: list[CopyDigest]) -> None:
-    """Print the copies of the servers. End the command if two of them differ."""
+    """End the command if two of the servers' copies differ."""
     show_table(["server", "facts"], [[copy.server or "-", copy.messages] for copy in copies])
     found = difference(copies)
     if found:

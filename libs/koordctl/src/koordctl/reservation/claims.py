@@ -35,12 +35,10 @@ _RULES: Final[Mapping[Match, str]] = {
 def claim_of(
     pod: Mapping[str, Any], message: str, document: Mapping[str, Any], view: ReservationView, node: Mapping[str, str]
 ) -> Claim | None:
-    """Return the reason why a pending pod did not get a Reservation.
-
-    Return None if the pod neither matches an owner rule of the Reservation nor names it.
+    """Return why a pending pod did not get a Reservation; None if it neither matches an owner rule nor names it.
 
     Args:
-        pod: Object of the pod.
+        pod: Its object.
         message: Message of its last attempt.
         document: Object of the Reservation.
         view: The Reservation at the same moment.
@@ -82,12 +80,9 @@ _EXAMINED: Final = 200
 
 
 def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:
-    """Return the pending pods that a Reservation may be for, each with the reason why it does not use the Reservation.
-
-    They are the pods that match an owner rule of the Reservation, and the pods that request it by name.
+    """Return the pending pods that match an owner rule of the Reservation, or request it by name.
 
     Args:
-        view: The Reservation.
         as_of: Position of the log, or RFC 3339 time; None for the present.
     """
     at = "" if as_of is None else moment_text(as_of)
@@ -106,7 +101,7 @@ def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:
 
 
 def _state(kind: str, id_: str, at: str) -> dict[str, Any]:
-    """Return the state of an aggregate at the moment `at` as JSON; empty if it did not exist then."""
+    """The state of an aggregate at the moment `at` as JSON; empty if it did not exist then."""
     return _ask(f"/api/objects/{kind}/{id_}", at)["state"] or {}
 
 

@@ -49,7 +49,7 @@ def reservation(
 
 
 async def _life_of(view: ReservationView, until: int | None) -> tuple[PodStory, list[UsedAmounts]]:
-    """Return the events in the life of a Reservation, and the amounts that each pod takes from it and from the node."""
+    """The events in the life of a Reservation, and the amounts that each pod takes from it and from the node."""
     async with open_log() as log:
         told = await log.explanations.of_subject(log.names.subject("explanations", AggregateRef("pod", view.uid)))
         told = [event for event in told if until is None or event.based_on <= until]

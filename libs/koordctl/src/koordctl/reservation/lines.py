@@ -1,6 +1,6 @@
 """Lines about Reservations for a terminal: amounts, pods that use them, and pending pods that may not. Pure.
 
-`reservation_claims` finds these pending pods and the reasons.
+`claims` finds these pending pods and the reasons.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +13,11 @@ from koordctl.render.units import amounts_text, time_text
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A pending pod that may want a Reservation, and the first rule that forbids it.
-
-    Attributes:
-        pod: The pod as "namespace/name".
-        rule: Reason why it did not get the Reservation.
-        message: Message of its last attempt; empty without one.
-    """
+    """A pending pod that may want a Reservation, and the first rule that forbids it."""
 
     pod: str
-    rule: str
-    message: str = ""
+    rule: str  # Reason why it did not get the Reservation
+    message: str = ""  # Message of its last attempt; empty without one
 
 
 class UsedAmounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +34,11 @@ class UsedAmounts(msgspec.Struct, frozen=True, kw_only=True):
 def reservation_lines(
     view: ReservationView, uses: Sequence[UsedAmounts], claims: Sequence[Claim], as_of: str = ""
 ) -> Iterator[str]:
-    """Yield the lines that show a Reservation, without the events of its life.
+    """Without the events of its life. Uses and claims are shown by name.
 
     Args:
-        view: The Reservation.
         uses: Pods that use it, in any order.
-        claims: Pending pods that do not use it, in any order. Both are shown by name.
+        claims: Pending pods that do not use it, in any order.
         as_of: Text that names a past moment; empty for the present.
     """
     where = f" on {view.node}" if view.node else ""

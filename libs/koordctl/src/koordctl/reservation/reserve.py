@@ -32,23 +32,12 @@ _GIVEN: Final = (keys.RESOURCE_STATUS, keys.DEVICE_ALLOCATED, keys.RESERVATION_A
 
 
 class Wanted(NamedTuple):
-    """The Reservations that a user wants: their number, amounts, lifetime and policy.
-
-    Attributes:
-        name: Name of the Reservations; with several, each gets its number as a suffix.
-        number: Number of Reservations.
-        amounts: Resource -> quantity that replaces the one in the template, such as {"cpu": "8"}.
-        ttl: Go duration after which a Reservation expires; "0s" for never.
-        is_reusable: Whether several pods may use one Reservation, one after the other or together.
-        policy: Aligned, Restricted, or empty for the default.
-    """
-
-    name: str
-    number: int
-    amounts: Mapping[str, str]
-    ttl: str
-    is_reusable: bool = False
-    policy: str = ""
+    name: str  # Name of the Reservations; with several, each gets its number as a suffix
+    number: int  # Number of Reservations
+    amounts: Mapping[str, str]  # Resource -> quantity that replaces the one in the template, such as {"cpu": "8"}
+    ttl: str  # Go duration after which a Reservation expires; "0s" for never
+    is_reusable: bool = False  # Whether several pods may use one Reservation, one after the other or together
+    policy: str = ""  # Aligned, Restricted, or empty for the default
 
 
 def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[dict[str, Any]]:
@@ -59,7 +48,6 @@ def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[di
 
     Args:
         workload: A Pod, or an object with a pod template and a selector.
-        wanted: Number, amounts, lifetime and policy of the Reservations.
 
     Raises:
         InvalidInput: The object has no pod template, or nothing would be reserved.
@@ -88,11 +76,10 @@ def reservations_for(workload: Mapping[str, Any], wanted: Wanted) -> Iterator[di
 
 
 def _template(template: Mapping[str, Any], namespace: str, amounts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pod template of a Reservation: the fields that decide about its node, and its requests.
+    """The pod template of a Reservation: the fields that decide about its node, and its requests.
 
     Args:
         template: Pod template of the workload.
-        namespace: Namespace of the workload.
         amounts: Resource -> quantity that replaces the requests of the template; empty keeps them.
     """
     meta, spec = _object(template, "metadata"), _object(template, "spec")
@@ -115,7 +102,7 @@ def _template(template: Mapping[str, Any], namespace: str, amounts: Mapping[str,
 
 
 def _object(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """Return an object inside another one; empty if it is absent."""
+    """An object inside another one; empty if it is absent."""
     return cast("dict[str, Any]", holder.get(field) or {})
 
 

@@ -130,7 +130,7 @@ def _seeds(text: str) -> list[int]:
 
 
 def _show(beside: Sequence[Compared], asked: Sweep) -> None:
-    """Print one row for each workload and percentage: own and published allocation of every policy."""
+    """One row for each workload and percentage: own and published allocation of every policy."""
     rows: dict[tuple[str, int], dict[str, str]] = {}
     for each in beside:
         own = f"{each.summary.alloc_mean:.2f}"

@@ -17,34 +17,22 @@ from koordctl.simulate.gpu_run import GpuTrace, Load, arriving, policy_for
 
 
 class Repacked(NamedTuple):
-    """The effect of a repacking plan: allocated GPUs before and after it, and numbers of pods.
+    """The effect of a repacking plan."""
 
-    Attributes:
-        capacity: GPUs of the cluster.
-        before: Allocated GPUs before the plan.
-        after: Allocated GPUs after it.
-        moves: Number of pods that move.
-        placed: Number of waiting pods that get a node.
-        waiting: Number of pods with whole GPUs that found no node.
-    """
-
-    capacity: float
-    before: float
-    after: float
-    moves: int
-    placed: int
-    waiting: int
+    capacity: float  # GPUs of the cluster
+    before: float  # Allocated GPUs before the plan
+    after: float  # Allocated GPUs after it
+    moves: int  # Number of pods that move
+    placed: int  # Number of waiting pods that get a node
+    waiting: int  # Number of pods with whole GPUs that found no node
 
 
 def repack(trace: GpuTrace, name: PolicyName, seed: int, load: Load, most_moves: int) -> Repacked:
     """Place a workload pod by pod, then make room for waiting pods with whole GPUs, and return what that achieves.
 
     Args:
-        trace: The cluster and the workload.
         name: Policy that places the pods. Pods that move are placed by FGD.
         seed: Seed of the order of pods and nodes.
-        load: Number of pods that arrive.
-        most_moves: Largest number of moves.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation
     pods = arriving(trace, load.ratio, draw)

@@ -23,27 +23,20 @@ Published: TypeAlias = Mapping[tuple[str, str, int], float]
 
 
 class Compared(NamedTuple):
-    """The allocation that a sweep reached, and the published allocation for the same policy and workload.
+    """The allocation that a sweep reached, and the published one for the same policy and workload."""
 
-    Attributes:
-        summary: The result of the sweep.
-        published: The published allocation in percent of the capacity; None: not published.
-    """
-
-    summary: Summary
-    published: float | None
+    summary: Summary  # The result of the sweep
+    published: float | None  # The published allocation in percent of the capacity; None: not published
 
     @property
     def difference(self) -> float | None:
-        """The absolute difference in percentage points; None without a published result."""
+        """In percentage points; None without a published result."""
         return None if self.published is None else abs(self.summary.alloc_mean - self.published)
 
 
 def read_published(folder: Path) -> Published:
-    """Return the published results in the folder of the traces.
-
-    Raises:
-        InvalidTrace: The file cannot be read or is not valid.
+    """Raises:
+    InvalidTrace: The file cannot be read or is not valid.
     """
     path = folder / FILE
     found: dict[tuple[str, str, int], float] = {}
@@ -57,11 +50,9 @@ def read_published(folder: Path) -> Published:
 
 
 def compared(found: Iterable[Summary], published: Published, last: int) -> list[Compared]:
-    """Return the results of a sweep at the percentages of arrivals for which results were published, and at the end.
+    """The results at the percentages of arrivals for which results were published, and at the end.
 
     Args:
-        found: Results of a sweep.
-        published: The published results.
         last: Percentage of arrivals at the end of the runs.
     """
     percentages = {(workload, arrived) for workload, _, arrived in published}
@@ -83,14 +74,7 @@ _CENTRED: Final = 'text-anchor="middle"'
 def write_report(
     folder: Path, outcomes: Mapping[Run, Outcome], found: Sequence[Summary], beside: Sequence[Compared]
 ) -> None:
-    """Write the results of a sweep: `curves.csv`, `summary.csv`, `comparison.csv`, and one picture for each workload.
-
-    Args:
-        folder: Folder for the files.
-        outcomes: Results of all runs.
-        found: Means over the seeds.
-        beside: The means beside published results.
-    """
+    """Write `curves.csv`, `summary.csv`, `comparison.csv`, and one picture for each workload."""
     folder.mkdir(parents=True, exist_ok=True)
     curves = (
         [run.workload, run.policy, run.seed, point.arrived_pct]
@@ -123,7 +107,7 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 def picture(workload: str, found: Sequence[Summary]) -> str:
-    """Return an SVG with a curve for each policy: allocated over arrived GPU capacity, from 80 %."""
+    """An SVG with a curve for each policy: allocated over arrived GPU capacity, from 80 %."""
     last = max((each.arrived_pct for each in found), default=_FIRST_ARRIVED + 1)
     wide, high = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 

@@ -35,45 +35,27 @@ WORKLOADS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArrivingPod:
-    """One pod of a workload of the openb traces.
-
-    Attributes:
-        name: Name of the pod.
-        pod: Its CPU and GPU requests.
-        memory_mib: Its memory request in MiB.
-    """
-
     name: str
-    pod: GpuPod
-    memory_mib: int
+    pod: GpuPod  # Its CPU and GPU requests
+    memory_mib: int  # Its memory request in MiB
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTrace:
-    """The nodes with GPUs and the pods of one workload of the openb traces.
+    """The nodes with GPUs and the pods of one workload of the openb traces."""
 
-    Attributes:
-        nodes: The nodes, empty, in the order of the file.
-        memory_mib: Memory of each node in MiB.
-        pods: The pods, ordered by name.
-    """
-
-    nodes: tuple[NodeGpus, ...]
-    memory_mib: tuple[int, ...]
-    pods: tuple[ArrivingPod, ...]
+    nodes: tuple[NodeGpus, ...]  # The nodes, empty, in the order of the file
+    memory_mib: tuple[int, ...]  # Memory of each node in MiB
+    pods: tuple[ArrivingPod, ...]  # The pods, ordered by name
 
     @property
     def capacity(self) -> int:
-        """Return the sum of the GPU milli of all nodes; a GPU has 1000."""
+        """Sum of the GPU milli of all nodes; a GPU has 1000."""
         return sum(sum(node.gpu_milli_left) for node in self.nodes)
 
 
 def read_trace(folder: Path, workload: str) -> GpuTrace:
-    """Return the nodes with GPUs, and the pods of one workload.
-
-    Args:
-        folder: Folder with the files of the traces.
-        workload: One of `WORKLOADS`.
+    """`workload`: one of `WORKLOADS`.
 
     Raises:
         InvalidTrace: A file cannot be read or is not valid.
@@ -104,58 +86,37 @@ def read_trace(folder: Path, workload: str) -> GpuTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The number of pods of a workload that arrive in a run, and the pods that count as typical.
+    """The number of pods of a workload that arrive in a run, and the pods that count as typical."""
 
-    Attributes:
-        ratio: Sum of the requested GPU milli of all arrivals divided by the capacity; 1.3 is 130 %.
-        threshold_percent: Typical pods cover this percentage of the workload.
-    """
-
-    ratio: float = 1.3
-    threshold_percent: float = 95
+    ratio: float = 1.3  # Sum of the requested GPU milli of all arrivals divided by the capacity; 1.3 is 130 %
+    threshold_percent: float = 95  # Typical pods cover this percentage of the workload
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The measurements of a run at the time when a certain percentage of the capacity has arrived.
+    """The measurements of a run at the time when a certain percentage of the capacity has arrived."""
 
-    Attributes:
-        arrived_pct: Requested GPU milli of all arrivals, in percent of the capacity.
-        alloc_pct: Allocated GPU milli, in percent of the capacity.
-        frag_pct: Fragmentation of all nodes, in percent of the capacity.
-        frag_ratio_pct: Fragmentation of all nodes, in percent of the free GPU milli.
-    """
-
-    arrived_pct: int
-    alloc_pct: float
-    frag_pct: float
-    frag_ratio_pct: float
+    arrived_pct: int  # Requested GPU milli of all arrivals, in percent of the capacity
+    alloc_pct: float  # Allocated GPU milli, in percent of the capacity
+    frag_pct: float  # Fragmentation of all nodes, in percent of the capacity
+    frag_ratio_pct: float  # Fragmentation of all nodes, in percent of the free GPU milli
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The curves of one run, and the number of pods that found no node.
+    """The curves of one run, and the number of pods that found no node."""
 
-    Attributes:
-        points: One point for each percentage that occurs, ascending: means over the pods that fall on it.
-        failed: Number of pods without a node.
-        failed_without_gpu: Number of these pods that request no GPU.
-    """
-
+    # One point for each percentage that occurs, ascending: means over the pods that fall on it.
     points: tuple[Point, ...]
-    failed: int
-    failed_without_gpu: int
+    failed: int  # Number of pods without a node
+    failed_without_gpu: int  # Number of these pods that request no GPU
 
 
 def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[ArrivingPod]:
-    """Return the pods of a run in random order.
-
-    Pods are copied or left out so that they request `ratio` of the capacity.
+    """The pods of a run in random order. They are copied or left out so that they request `ratio` of the capacity.
 
     Args:
-        trace: The cluster and the workload.
         ratio: Requested GPU milli of all arrivals divided by the capacity.
-        draw: Source of random numbers.
 
     Source: gpu-fragmentation spec, 5.2, steps 2 and 3.
     """
@@ -176,7 +137,6 @@ def arriving(trace: GpuTrace, ratio: float, draw: random.Random) -> list[Arrivin
 
 
 def policy_for(trace: GpuTrace, name: PolicyName, load: Load) -> Policy:
-    """Return a placement policy for the typical pods of the trace."""
     return policy_of(name, _typical(trace, load), columns_of(trace.nodes).models)
 
 
@@ -188,10 +148,7 @@ def simulate(trace: GpuTrace, name: PolicyName, seed: int, load: Load, policy: P
     """Place a workload pod by pod under a policy, and return the measured curves.
 
     Args:
-        trace: The cluster and the workload.
-        name: The policy.
         seed: Seed of the order of pods and nodes, and of the policy Random.
-        load: Number of pods that arrive.
         policy: The result of `policy_for`, which runs of one trace may share; None: create it.
     """
     draw = random.Random(seed)  # noqa: S311 - a simulation
@@ -223,7 +180,7 @@ class _Record:
         self.failed_without_gpu = 0
 
     def add(self, arrived: ArrivingPod, node: int | None, nodes: GpuColumns) -> None:
-        """Record a pod and the state of its node; None: no node has room."""
+        """None: no node has room."""
         self._requests.append(arrived.pod.total_milli)
         if node is None:
             self.failed += 1
@@ -235,7 +192,7 @@ class _Record:
         self._lefts.append(nodes.gpu_milli_left[node].copy())
 
     def points(self, capacity: int) -> Iterable[Point]:
-        """Return the means over the pods of each percentage."""
+        """The means over the pods of each percentage."""
         requests, nodes = np.array(self._requests), np.array(self._nodes)
         arrived = requests.cumsum()
         used = np.where(nodes >= 0, requests, 0).cumsum()
@@ -251,7 +208,7 @@ class _Record:
             yield Point(x, *(float(curve[here].mean()) for curve in (alloc, part, ratio)))
 
     def _fragments(self, nodes: Ints) -> Floats:
-        """Return the fragmentation of all nodes after each arrival, GPU milli."""
+        """The fragmentation of all nodes after each arrival, GPU milli."""
         changed = nodes[nodes >= 0]
         start = self._start
         after = GpuColumns(

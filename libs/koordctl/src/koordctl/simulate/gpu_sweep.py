@@ -1,6 +1,6 @@
 """Many runs of the GPU benchmark, in parallel processes, and their means.
 
-Next module to read: `gpu_published`.
+Next module to read: `gpu_report`.
 
 Source: gpu-fragmentation spec, 5.2.
 """
@@ -23,8 +23,6 @@ _NICENESS = 10
 
 
 class Run(NamedTuple):
-    """One run of a sweep: a workload, a policy, and the seed of its random numbers."""
-
     workload: str
     policy: PolicyName
     seed: int
@@ -32,25 +30,17 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The runs to make: each workload under each policy with each seed.
+    """Each workload under each policy with each seed."""
 
-    Attributes:
-        folder: Folder of the traces.
-        workloads: Names of the workloads.
-        policies: The policies.
-        seeds: The seeds.
-        load: Number of pods that arrive in each run.
-    """
-
-    folder: Path
-    workloads: Sequence[str]
+    folder: Path  # Folder of the traces
+    workloads: Sequence[str]  # Names of the workloads
     policies: Sequence[PolicyName]
     seeds: Sequence[int]
-    load: Load
+    load: Load  # Number of pods that arrive in each run
 
     @property
     def runs(self) -> list[Run]:
-        """All runs, in the order of the results."""
+        """In the order of the results."""
         return [
             Run(workload, policy, seed)
             for workload in self.workloads
@@ -60,31 +50,20 @@ class Sweep:
 
 
 class Summary(NamedTuple):
-    """The mean allocation of one policy on one workload at one percentage of arrivals, over all seeds.
+    """The mean allocation of one policy on one workload at one percentage of arrivals, over all seeds."""
 
-    Attributes:
-        workload: Name of the workload.
-        policy: The policy.
-        arrived_pct: Percentage of the capacity that has arrived.
-        alloc_mean: Mean of the allocation, in percent of the capacity.
-        alloc_sd: Standard deviation of the population of seeds.
-        n: Number of runs that reached this percentage.
-    """
-
-    workload: str
+    workload: str  # Name of the workload
     policy: PolicyName
-    arrived_pct: int
-    alloc_mean: float
-    alloc_sd: float
-    n: int
+    arrived_pct: int  # Percentage of the capacity that has arrived
+    alloc_mean: float  # Mean of the allocation, in percent of the capacity
+    alloc_sd: float  # Standard deviation of the population of seeds
+    n: int  # Number of runs that reached this percentage
 
 
 def sweep(asked: Sweep, jobs: int, done: Callable[[], None]) -> dict[Run, Outcome]:
     """Make all runs in `jobs` processes of low priority, and return their outcomes in the order of `asked.runs`.
 
     Args:
-        asked: The runs.
-        jobs: Number of processes.
         done: Called after each run.
 
     Raises:

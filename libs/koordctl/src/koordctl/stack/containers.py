@@ -47,7 +47,7 @@ state = "{folder}/state"
 
 
 def missing_program() -> str:
-    """Return a phrase with the program that this machine lacks for real containers; "" if it has all of them."""
+    """The program that this machine lacks for real containers; "" if it has all of them."""
     for program in PROGRAMS:
         if shutil.which(program) is None:
             return f"no {program} (apt-get install containerd runc busybox-static)"
@@ -57,17 +57,12 @@ def missing_program() -> str:
 
 
 def configuration(folder: Path) -> str:
-    """Return the configuration of a containerd that stores all its data in a folder and needs no network."""
+    """A containerd that stores all its data in a folder and needs no network."""
     return _CONFIG.format(folder=folder, image=IMAGE)
 
 
 def containerd_spec(folder: Path, log_file: Path) -> ProcessSpec:
-    """Write the configuration of a containerd, and return the process to start.
-
-    Args:
-        folder: Its folder, as an absolute path; it is created.
-        log_file: Its log.
-    """
+    """Write the configuration of a containerd, and return the process to start. `folder`: absolute; it is created."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "config.toml"
     file.write_text(configuration(folder))
@@ -91,7 +86,7 @@ def import_image(folder: Path) -> None:
 
 
 def image_archive() -> bytes:
-    """Return a Docker archive with busybox, from which containers are created. Their default command sleeps."""
+    """A Docker archive with busybox, from which containers are created. Their default command sleeps."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
@@ -126,7 +121,7 @@ def image_archive() -> bytes:
 
 
 def unusable(folder: Path) -> str:
-    """Return the reason why containers cannot run on this machine with a containerd in this folder; "" if they can."""
+    """The reason why containers cannot run on this machine with a containerd in this folder; "" if they can."""
     if os.geteuid() != 0:
         return "not root"
     if lacking := missing_program():

@@ -39,13 +39,10 @@ class Leading(NamedTuple):
 
 
 def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
-    """Return whether a service has a running leader, according to its lease.
-
-    It has one if the lease has a holder, the holder's process runs and is not younger than the lease, and the lease was
-    renewed within the renew deadline.
+    """A service has a running leader if its lease has a holder, the holder's process runs and is not younger than the
+    lease, and the lease was renewed within the renew deadline.
 
     Args:
-        service: Name of the service.
         record: The lease. None or a lease without a holder means that it was released or has expired.
         holder_began_at: Unix seconds at which the process with the holder's name started, or None if no such process
             runs.
@@ -72,8 +69,6 @@ async def leaders(
     If the leases cannot be read, the list has one entry with the reason.
 
     Args:
-        stack: The running stack.
-        var: Folder of the stack.
         now: Host time in Unix seconds.
         lease_object: The manager's lease in a stack with an API server; None: it is in the log.
     """
@@ -92,12 +87,9 @@ async def leaders(
 
 
 async def leaders_elsewhere(now: float) -> list[Leading]:
-    """Return the same for the services that KOORD_MANAGER and KOORD_SCHEDULER name. Their processes are not looked at.
+    """`leaders` for the services that KOORD_MANAGER and KOORD_SCHEDULER name. Their processes are not looked at.
 
     A manager is asked, because its lease may be an object of an API server.
-
-    Args:
-        now: Host time in Unix seconds.
     """
     found = [_manager_says(url)] if (url := find_service(MANAGER)) is not None else []
     if services := [name for name in LED if name != MANAGER and named_addresses(name)]:
@@ -122,7 +114,6 @@ def _manager_says(url: str) -> Leading:
 
 
 async def _in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseRecord | None]:
-    """Return the leases in the log, by service."""
     from koordcore.service.leader.lease_kv import KvLeaseStore, lease_key
 
     async with open_log(var) as log:
@@ -135,7 +126,7 @@ async def _in_log(services: Iterable[str], var: Path | None) -> dict[str, LeaseR
 
 
 def _began_at(record: LeaseRecord | None, processes: Iterable[ProcessStatus], now: float) -> float | None:
-    """Return the Unix time at which the process that holds the lease started, or None if no such process runs.
+    """The Unix time at which the process that holds the lease started, or None if no such process runs.
 
     If the kernel does not tell when it started, the time is minus infinity.
     """

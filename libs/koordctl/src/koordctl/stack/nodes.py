@@ -33,17 +33,13 @@ DEFAULT_MEMORY: Final = "64Gi"
 
 
 def host_node_name() -> str:
-    """Return this machine's name as a valid node name."""
+    """This machine's name as a valid node name."""
     name = "".join(char if char.isalnum() or char in "-." else "-" for char in socket.gethostname().lower())
     return name.strip("-.") or "this-host"
 
 
 def host_manifest(name: str) -> Manifest:
-    """Return this machine as a Kubernetes Node, with a taint that keeps away pods that do not tolerate it.
-
-    Args:
-        name: Name of the node.
-    """
+    """This machine as a Node, with a taint that keeps away pods that do not tolerate it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": str(memory), "pods": "110"}
     return {
@@ -56,9 +52,8 @@ def host_manifest(name: str) -> Manifest:
 
 
 def simulated_nodes(text: str) -> list[Manifest]:
-    """Return the manifests of the simulated nodes.
-
-    The value is a number or a file. A number gives nodes `node-1`, `node-2` and so on, with 16 cores and 64 GiB each.
+    """The value of the option: a number of nodes `node-1`, `node-2` and so on, with 16 cores and 64 GiB each, or a
+    file.
 
     If the file cannot be read or contains other kinds, the command ends with an error.
     """
@@ -88,7 +83,7 @@ def _plain(name: str) -> Manifest:
 
 
 def write_nodes(file: Path, nodes: Sequence[Manifest]) -> Path:
-    """Write the nodes to the file that the simulating agents read, and return its path."""
+    """Write the nodes to the file that the simulating agents read."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(codec.encode({"apiVersion": "v1", "kind": "List", "items": list(nodes)}))
     return file
@@ -100,8 +95,6 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
     Objects that the previous start has applied in the same form are skipped, so that later changes by users survive.
 
     Args:
-        manager_url: Base URL of the manager.
-        manifests: The objects.
         registered: File with the manifests of the previous start; it is rewritten.
 
     Raises:
@@ -116,10 +109,7 @@ async def register(manager_url: str, manifests: Sequence[Manifest], registered: 
 
 
 def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
-    """Return the manifests that the last start applied, by kind and name.
-
-    Return an empty mapping if their file is missing or incomplete.
-    """
+    """The manifests that the last start applied, by kind and name; empty if their file is missing or incomplete."""
     try:
         return {_key(manifest): manifest for manifest in codec.decode(file.read_bytes(), Manifest)["items"]}
     except (FileNotFoundError, codec.DecodeError, KeyError, TypeError):
@@ -129,7 +119,7 @@ def _last_registered(file: Path) -> dict[tuple[str, str], Manifest]:
 async def _due(
     client: httpx.AsyncClient, manifests: Sequence[Manifest], before: Mapping[tuple[str, str], Manifest]
 ) -> Sequence[Manifest]:
-    """Return the manifests to apply: those that changed since the last start, and those whose objects are gone.
+    """The manifests that changed since the last start, and those whose objects are gone.
 
     Raises:
         EmbeddedError: The manager refused to list its objects.
@@ -150,16 +140,11 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path: str = "/v1/apply") -> int:
-    """Apply documents, or with the path `/v1/delete` delete the objects that they name.
+    """Apply documents, or with the path `/v1/delete` delete the objects that they name. Return the number of accepted
+    ones.
 
-    Return the number of accepted ones.
-
-    The call is repeated while no manager leads, the manager does not answer, or the log is unavailable.
-
-    Args:
-        client: Client of the manager.
-        documents: The documents, in order. The manager judges each by itself.
-        path: Path of the request.
+    The manager judges each document by itself. The call is repeated while no manager leads, the manager does not
+    answer, or the log is unavailable.
 
     Raises:
         EmbeddedError: The manager refused a document; the message is the first refusal. Or all repetitions failed.
@@ -185,7 +170,7 @@ async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path:
 
 
 def _first_problem(answer: httpx.Response) -> str:
-    """Return the first refusal in the manager's answer as one sentence."""
+    """The first refusal in the manager's answer as one sentence."""
     try:
         body: dict[str, Any] = answer.json()
     except ValueError:

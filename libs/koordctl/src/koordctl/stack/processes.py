@@ -4,7 +4,7 @@ The log starts first, then its streams are declared, then the manager, the sched
 the agents start.
 
 `specs` computes the processes from `StackOptions`. The supervisor of `koordcore.embedded` runs them. Next module to
-read: `commands/stack.py`.
+read: `up`.
 """
 
 import asyncio
@@ -56,43 +56,27 @@ NATS_READY_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """The values of the command-line options with which an embedded stack starts.
-
-    Attributes:
-        var: Folder of data, logs and state.
-        port_base: First of consecutive ports; None takes free ports, if possible those of the last start.
-        clock: Text that describes the clock of all services.
-        sync: When nats-server writes its files to disk: "always", or an interval.
-        host_node: Node name of this machine; None runs no agent for this machine.
-        simulated: File with the simulated nodes; None simulates no nodes.
-        simulators: Number of processes that share the simulated nodes.
-        descheduler: Configuration of the descheduler; None runs none.
-        kubernetes: Control plane of Kubernetes from which all objects come; None: they come from `koord apply`.
-        containers: Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
-        traces: Whether the services write their spans to var/log/traces.jsonl.
-        flags: Additional flags for each service (manager, scheduler, projector, agent).
-        log_level: Log level of the services.
-        cluster: Name of the cluster.
-    """
-
-    var: Path
+    var: Path  # Folder of data, logs and state
+    # First of consecutive ports; None takes free ports, if possible those of the last start.
     port_base: int | None = None
-    clock: str = "system"
-    sync: str = "1s"
-    host_node: str | None = None
-    simulated: Path | None = None
-    simulators: int = 1
-    descheduler: Path | None = None
+    clock: str = "system"  # Text that describes the clock of all services
+    sync: str = "1s"  # When nats-server writes its files to disk: "always", or an interval
+    host_node: str | None = None  # Node name of this machine; None runs no agent for this machine
+    simulated: Path | None = None  # File with the simulated nodes; None simulates no nodes
+    simulators: int = 1  # Number of processes that share the simulated nodes
+    descheduler: Path | None = None  # Configuration of the descheduler; None runs none
+    # Control plane of Kubernetes from which all objects come; None: they come from `koord apply`.
     kubernetes: stack_part.KubernetesPart | None = None
+    # Folder of a containerd with a CRI proxy in front, for containers on this machine; None runs none.
     containers: Path | None = None
-    traces: bool = False
+    traces: bool = False  # Whether the services write their spans to var/log/traces.jsonl
+    # Additional flags for each service (manager, scheduler, projector, agent).
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    log_level: str = "info"
-    cluster: str = DEFAULT_CLUSTER
+    log_level: str = "info"  # Log level of the services
+    cluster: str = DEFAULT_CLUSTER  # Name of the cluster
 
     @property
     def log_folder(self) -> Path:
-        """Folder of the log files."""
         return self.var / "log"
 
     @property
@@ -131,7 +115,6 @@ def shared_clock(speed: float, var: Path) -> str:
 
     Args:
         speed: Simulated seconds per real second. 1: the host's time, unless an earlier run was ahead of it.
-        var: Folder of the stack.
     """
     file = var / "clock"
     now = SystemClock().unix()
@@ -181,7 +164,7 @@ def specs(options: StackOptions) -> list[ProcessSpec]:
 def _behind_api_server(
     options: StackOptions, part: stack_part.KubernetesPart, ports: Mapping[str, int], found: Sequence[ProcessSpec]
 ) -> list[ProcessSpec]:
-    """Return the processes with a control plane, whose objects the manager mirrors."""
+    """The processes with a control plane, whose objects the manager mirrors."""
     plane = prepare(folder_of(options.var), options.log_folder, part.programs, ports)
     manager = next(spec for spec in found if spec.name == "manager")
     behind = stack_part.with_objects(
@@ -198,7 +181,7 @@ def _behind_api_server(
 
 
 def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url: str) -> list[ProcessSpec]:
-    """Return containerd, and the CRI proxy that waits for it."""
+    """Containerd, and the CRI proxy that waits for it."""
     flags = (
         *("--koord-runtimeproxy-endpoint", str(folder / PROXY_SOCKET)),
         *("--remote-runtime-service-endpoint", str(folder / SOCKET)),
@@ -213,7 +196,7 @@ def _container_runtime(options: StackOptions, folder: Path, port: int, nats_url:
 
 
 def _agent_names(options: StackOptions) -> list[str]:
-    """Return the names of the agent processes: one for this machine, and several that share the simulated nodes."""
+    """One agent for this machine, and several that share the simulated nodes."""
     simulators = [f"{SIMULATOR}{number}" for number in range(1, options.simulators + 1)] if options.simulated else []
     return (["agent-host"] if options.host_node else []) + simulators
 
@@ -237,7 +220,6 @@ def _agent_flags(options: StackOptions, name: str) -> tuple[str, ...]:
 
 
 def manager_url(processes: Sequence[ProcessSpec]) -> str:
-    """Return the base URL of the manager of a stack."""
     return next(spec.urls["http"] for spec in processes if spec.name == "manager")
 
 
@@ -254,7 +236,7 @@ def wipe(options: StackOptions) -> None:
 
 
 def log_server(options: StackOptions) -> NatsServer:
-    """Return the log's server of a stack that does not run, for work on its streams without the services.
+    """The log's server of a stack that does not run, for work on its streams without the services.
 
     Raises:
         EmbeddedError: There is no free port.
@@ -290,7 +272,7 @@ def _postgres(options: StackOptions, ports: dict[str, int]) -> PostgresServer:
 
 
 def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> ProcessSpec:
-    """Return the process of the log's server, which counts as ready once every stream is declared.
+    """The process of the log's server, which counts as ready once every stream is declared.
 
     Services bind to streams and create none (event-bus spec, 2).
     """
@@ -321,7 +303,7 @@ def _with_streams(spec: ProcessSpec, options: StackOptions, url: str) -> Process
 def _service(
     options: StackOptions, name: str, module: str, port: int, nats_url: str, own: tuple[str, ...], env: dict[str, str]
 ) -> ProcessSpec:
-    """Return the process of a service, started as `python -m koord_<module>` with flags."""
+    """The process of a service, started as `python -m koord_<module>` with flags."""
     flags: list[str] = [
         *("--cluster", options.cluster),
         *("--instance", name),

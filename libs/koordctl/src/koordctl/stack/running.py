@@ -80,11 +80,7 @@ def status(var: Var = None) -> None:
 
 
 def _status_elsewhere(instances: Mapping[str, str]) -> None:
-    """Show the instances of services that do not belong to an embedded stack.
-
-    Args:
-        instances: Name of an instance -> base URL.
-    """
+    """The instances of services that do not belong to an embedded stack. `instances`: name -> base URL."""
     from koordctl.stack.leaders import leaders_elsewhere
 
     troubles = {name: readiness_trouble(url) for name, url in instances.items()}
@@ -98,7 +94,7 @@ def _status_elsewhere(instances: Mapping[str, str]) -> None:
 
 
 def endings(stack: Stack) -> list[str]:
-    """Return a sentence with the last output of each process that ended by itself and is not ready again.
+    """A sentence with the last output of each process that ended by itself and is not ready again.
 
     The sentence says whether the process will be restarted.
     """
@@ -114,7 +110,7 @@ def endings(stack: Stack) -> list[str]:
 
 
 def _leaders(stack: Stack, var: Path) -> "list[Leading]":
-    """Return whether each service has a leader, or an empty list while the server of the log does not run."""
+    """Empty while the server of the log does not run."""
     nats = stack.find("nats")
     if nats is None or nats.state is not ProcessState.READY:
         return []
@@ -129,6 +125,6 @@ def _leaders(stack: Stack, var: Path) -> "list[Leading]":
 
 
 def dashboard(stack: Stack) -> str:
-    """Return the URL of the dashboard; "not running" if the stack has no projector."""
+    """ "not running" if the stack has no projector."""
     projector = stack.find("projector")
     return f"{projector.urls['http']}/" if projector is not None and "http" in projector.urls else "not running"

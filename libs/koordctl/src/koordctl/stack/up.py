@@ -149,7 +149,7 @@ def _not_in_force(context: typer.Context, words: list[str]) -> list[str]:
 
 
 def _programs(folder: Path | None) -> Programs:
-    """Return the programs of the control plane. End the command if one is missing."""
+    """End the command if a program of the control plane is missing."""
     try:
         return find_programs(folder, built=Path.cwd() / DEFAULT_VAR / BUILT_FOLDER)
     except EmbeddedError as error:
@@ -184,10 +184,7 @@ async def _started(argv: tuple[str, ...], var: Path) -> Stack:
 
 
 def _say_ready(stack: Stack, said: set[str]) -> None:
-    """Print one line for each process that became ready since the last call.
-
-    The names of the printed processes are added to `said`.
-    """
+    """Print one line for each process that became ready since the last call, and add its name to `said`."""
     for status in stack.processes:
         if status.state is ProcessState.READY and status.name not in said:
             said.add(status.name)

@@ -26,20 +26,11 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Address of an API server and the credentials of one user.
-
-    Attributes:
-        url: Base URL.
-        ca: Certificates of the authority as PEM text.
-        token: Bearer token.
-    """
-
-    url: str
-    ca: str
-    token: str
+    url: str  # Base URL
+    ca: str  # Certificates of the authority as PEM text
+    token: str  # Bearer token
 
     def client(self) -> httpx.AsyncClient:
-        """Return an HTTP client that sends the token."""
         return httpx.AsyncClient(
             base_url=self.url,
             verify=ssl.create_default_context(cadata=self.ca),
@@ -56,10 +47,7 @@ class AccessHttp:
         self._access = access
 
     async def request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Send one request with the access of this API server, and return status and body.
-
-        Raise LeaseUnavailable if it does not answer.
-        """
+        """Raise LeaseUnavailable if the API server does not answer."""
         try:
             async with self._access.client() as client:
                 answer = await client.request(method, path, content=body)
@@ -69,7 +57,7 @@ class AccessHttp:
 
 
 def write_kubeconfig(file: Path, name: str, access: Access) -> Path:
-    """Write the kubeconfig of a user with mode 0600, and return its path. It refers to no other file."""
+    """Write the kubeconfig of a user with mode 0600. It refers to no other file."""
     authority = base64.b64encode(access.ca.encode()).decode()
     document = {
         "apiVersion": "v1",
@@ -86,7 +74,7 @@ def write_kubeconfig(file: Path, name: str, access: Access) -> Path:
 
 
 def read_kubeconfig(file: Path) -> Access:
-    """Return the access in a file that `write_kubeconfig` wrote."""
+    """From a file that `write_kubeconfig` wrote."""
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     cluster = document["clusters"][0]["cluster"]
     ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -104,7 +92,7 @@ def write_secret(file: Path, text: str) -> None:
 
 
 async def patch(client: httpx.AsyncClient, path: str, content_type: str, body: Mapping[str, Any]) -> httpx.Response:
-    """Send a PATCH with a JSON body and return the answer, whatever its status."""
+    """Return the answer, whatever its status."""
     return await client.patch(path, json=body, headers={"content-type": content_type})
 
 

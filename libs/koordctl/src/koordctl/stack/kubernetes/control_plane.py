@@ -37,40 +37,25 @@ _SERVICES: Final = "10.0.0.0/16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """The files and addresses of a control plane.
-
-    Attributes:
-        folder: Folder of data, keys and kubeconfigs, as an absolute path.
-        logs: Folder of the logs.
-        programs: The programs.
-        ports: Name -> port, for each of `PORTS`.
-        tls: Certificate authority, certificate of the servers, certificate of etcd's client.
-        tokens: User -> bearer token.
-    """
-
-    folder: Path
-    logs: Path
+    folder: Path  # Folder of data, keys and kubeconfigs, as an absolute path
+    logs: Path  # Folder of the logs
     programs: Programs
-    ports: Mapping[str, int]
-    tls: TlsFiles
-    tokens: Mapping[str, str]
+    ports: Mapping[str, int]  # Name -> port, for each of `PORTS`
+    tls: TlsFiles  # Certificate authority, certificate of the servers, certificate of etcd's client
+    tokens: Mapping[str, str]  # User -> bearer token
 
     @property
     def url(self) -> str:
-        """Base URL of the API server."""
         return f"https://{LOOPBACK}:{self.ports['kube-apiserver']}"
 
     def access(self, token: str) -> Access:
-        """Return the access of the user with a token."""
         return Access(url=self.url, ca=self.tls.ca.read_text(encoding="ascii"), token=token)
 
     @property
     def admin(self) -> Access:
-        """Access of the administrator."""
         return self.access(self.tokens[ADMIN])
 
     def kubeconfig(self, name: str, token: str) -> Path:
-        """Write the kubeconfig of a user, and return its path."""
         return write_kubeconfig(self.folder / f"{name}.kubeconfig", name, self.access(token))
 
 
@@ -96,7 +81,7 @@ def _signing_key(folder: Path) -> Path:
 
 
 def _tokens(file: Path) -> dict[str, str]:
-    """Return user -> token. Tokens that the file lacks are made and added."""
+    """User -> token. Tokens that the file lacks are made and added."""
     found: dict[str, str] = {}
     with contextlib.suppress(FileNotFoundError):
         for line in file.read_text(encoding="ascii").splitlines():
@@ -110,7 +95,7 @@ def _tokens(file: Path) -> dict[str, str]:
 
 
 def specs(plane: ControlPlane) -> list[ProcessSpec]:
-    """Return the processes of the control plane. The controller manager is ready when pods can be created."""
+    """The controller manager is ready when pods can be created."""
     health = f"http://{LOOPBACK}:{plane.ports['etcd-health']}"
     return [
         ProcessSpec(
@@ -145,12 +130,8 @@ def specs(plane: ControlPlane) -> list[ProcessSpec]:
 
 
 class Probe:
-    """A readiness check: sends a GET for a path to the API server.
-
-    Args:
-        access: Address and credentials.
-        path: Path of the request.
-        holds: Condition on an answer with a status of 2xx.
+    """A readiness check: sends a GET for a path to the API server. `holds`: condition on an answer with a status of
+    2xx.
     """
 
     def __init__(self, access: Access, path: str, holds: Callable[[httpx.Response], bool] = lambda _: True) -> None:
@@ -160,7 +141,7 @@ class Probe:
         self._client: httpx.AsyncClient | None = None
 
     async def succeeds(self) -> bool:
-        """Return whether the answer is 2xx and fulfils the condition; False if there is no answer."""
+        """False if there is no answer."""
         client = self._client = self._client or self._access.client()
         try:
             answer = await client.get(self._path)

@@ -61,7 +61,7 @@ KUBELETS_RIGHTS: Final[tuple[Manifest, ...]] = (
 
 
 def _base() -> Traversable:
-    """Return the folder k8s/base: in a wheel a copy lies in the package, in a checkout it is that of the checkout."""
+    """The folder k8s/base: in a wheel a copy lies in the package, in a checkout it is that of the checkout."""
     packaged = files("koordctl") / "k8s"
     return packaged if packaged.is_dir() else Path(__file__).parents[6] / "k8s" / "base"
 
@@ -97,7 +97,7 @@ def _text(folder: Traversable, name: str) -> str:
 
 
 def object_path(document: Mapping[str, object]) -> str:
-    """Return the path of an object of `install` at the API server; namespaced ones lie in `NAMESPACE`."""
+    """The path of an object of `install` at the API server; namespaced ones lie in `NAMESPACE`."""
     version, kind = str(document["apiVersion"]), str(document["kind"])
     name = cast("Mapping[str, object]", document["metadata"])["name"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -107,7 +107,7 @@ def object_path(document: Mapping[str, object]) -> str:
 
 
 async def manager_token(client: httpx.AsyncClient) -> str:
-    """Return a new token of the manager's ServiceAccount.
+    """A new token of the manager's ServiceAccount.
 
     Raises:
         EmbeddedError: The API server refused it.
@@ -123,6 +123,5 @@ async def manager_token(client: httpx.AsyncClient) -> str:
 
 
 def manager_lease(folder: Path) -> KubernetesLeaseStore:
-    """Return the manager's lease at the API server of the control plane in a folder."""
     http = AccessHttp(read_kubeconfig(admin_kubeconfig(folder)))
     return KubernetesLeaseStore(http, namespace=NAMESPACE, name=LEASE)

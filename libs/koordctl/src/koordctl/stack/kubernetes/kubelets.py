@@ -55,7 +55,7 @@ async def register_nodes(client: httpx.AsyncClient, nodes: Sequence[api.Manifest
 
 
 def is_not_ready(node: api.Manifest) -> bool:
-    """Return whether a node has the taint `not-ready`."""
+    """Whether a node has the taint `not-ready`."""
     return any(taint["key"] == NOT_READY for taint in node["spec"].get("taints", ()))
 
 
@@ -63,7 +63,6 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
     """Let bound pods run, and remove deleted pods, until cancelled. Failed requests are repeated.
 
     Args:
-        client: Client of the API server.
         runs: Whether pods run on the node with this name. On other nodes they only leave.
     """
     slots = asyncio.Semaphore(AT_ONCE)
@@ -83,7 +82,7 @@ async def serve_pods(client: httpx.AsyncClient, runs: Callable[[str], bool]) -> 
 
 
 async def _changes(client: httpx.AsyncClient) -> AsyncIterator[api.Manifest]:
-    """Yield every bound pod, then each that changes, until the API server ends the watch."""
+    """Every bound pod, then each that changes, until the API server ends the watch."""
     listed = api.require_success(await client.get(_PODS, params={**_BOUND, "resourceVersion": "0"})).json()
     for pod in listed["items"]:
         yield pod
@@ -119,7 +118,7 @@ async def _carry_out(client: httpx.AsyncClient, pod: api.Manifest, runs: Callabl
 
 
 def running_status(pod: api.Manifest) -> api.Manifest:
-    """Return the status of a pod whose containers all run."""
+    """The status of a pod whose containers all run."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     containers = [
         {
@@ -155,7 +154,6 @@ async def _run(kubeconfig: Path, nodes: Sequence[api.Manifest], idle: frozenset[
 
 
 def main() -> None:
-    """Run until a signal arrives."""
     parser = argparse.ArgumentParser(prog="kubelets", description="Stand in for the kubelets of simulated nodes.")
     parser.add_argument("--kubeconfig", type=Path, required=True, help="Kubeconfig of the user koord-kubelets.")
     parser.add_argument("--nodes", type=Path, required=True, help="File with a List of Nodes to register.")

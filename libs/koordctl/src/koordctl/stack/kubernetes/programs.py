@@ -14,16 +14,11 @@ ADMIN: Final = "admin"
 
 
 def folder_of(var: Path) -> Path:
-    """Return the folder of the control plane of a stack.
-
-    Args:
-        var: Folder of the stack.
-    """
+    """Folder of the control plane of a stack, below the folder of the stack."""
     return var / "kubernetes"
 
 
 def admin_kubeconfig(folder: Path) -> Path:
-    """Return the path of the administrator's kubeconfig of the control plane in a folder."""
     return folder / f"{ADMIN}.kubeconfig"
 
 
@@ -33,7 +28,7 @@ BUILT_FOLDER: Final = "kubernetes-tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Absolute paths of the programs of a control plane."""
+    """Absolute paths."""
 
     etcd: Path
     api_server: Path
@@ -41,9 +36,7 @@ class Programs:
 
 
 def find_programs(folder: Path | None, *, built: Path) -> Programs:
-    """Return the programs of a control plane.
-
-    Args:
+    """Args:
         folder: Folder that must hold all of them, or None to search PATH and then `built`.
         built: Folder with programs that were built from their sources.
 

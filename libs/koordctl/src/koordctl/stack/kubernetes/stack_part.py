@@ -24,27 +24,13 @@ _RATE: Final = ("--rest-config-qps=1000", "--rest-config-burst=2000")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesPart:
-    """The control plane of a stack.
-
-    Attributes:
-        programs: Its programs.
-        nodes: File with the Nodes to register.
-        names: Names of these nodes.
-    """
-
     programs: Programs
-    nodes: Path
-    names: tuple[str, ...]
+    nodes: Path  # File with the Nodes to register
+    names: tuple[str, ...]  # Names of these nodes
 
 
 def kubernetes_specs(plane: ControlPlane, part: KubernetesPart, idle: Sequence[str]) -> list[ProcessSpec]:
-    """Return the control plane, and the process that stands in for its kubelets.
-
-    Args:
-        plane: The control plane.
-        part: The nodes to register.
-        idle: Nodes on which no pod runs.
-    """
+    """The control plane, and the process that stands in for its kubelets. `idle`: nodes on which no pod runs."""
     flags = ("--kubeconfig", str(plane.folder / f"{KUBELETS}.kubeconfig"), "--nodes", str(part.nodes))
     kubelets = ProcessSpec(
         name=KUBELETS,
@@ -62,12 +48,11 @@ def kubernetes_specs(plane: ControlPlane, part: KubernetesPart, idle: Sequence[s
 
 
 def _last_is_ready(plane: ControlPlane, part: KubernetesPart) -> Probe:
-    """Return the check whether pods may run on the last node. Nodes are registered in order."""
+    """Whether pods may run on the last node. Nodes are registered in order."""
     return Probe(plane.admin, f"/api/v1/nodes/{part.names[-1]}", lambda answer: not is_not_ready(answer.json()))
 
 
 def manager_flags(plane: ControlPlane) -> tuple[str, ...]:
-    """Return the manager's flags of a stack with an API server."""
     return (
         *("--kubeconfig", str(_manager_kubeconfig(plane)), "--leader-election-namespace", NAMESPACE, *_RATE),
         *("--webhooks", "on", "--webhook-address", LOOPBACK),
@@ -75,10 +60,7 @@ def manager_flags(plane: ControlPlane) -> tuple[str, ...]:
 
 
 def manager_environment(plane: ControlPlane, port: int) -> Mapping[str, str]:
-    """Return the manager's environment variables in a stack with an API server.
-
-    The API server calls the webhooks at a URL, because it does not route Services.
-    """
+    """The API server calls the webhooks at a URL, because it does not route Services."""
     return {
         "WEBHOOK_HOST": LOOPBACK,
         "WEBHOOK_PORT": str(port),
@@ -87,7 +69,7 @@ def manager_environment(plane: ControlPlane, port: int) -> Mapping[str, str]:
 
 
 def with_objects(manager: ProcessSpec, plane: ControlPlane) -> ProcessSpec:
-    """Return the manager's process, which installs its objects and gets its token before each start."""
+    """The manager's process, which installs its objects and gets its token before each start."""
 
     async def prepare() -> None:
         try:
