@@ -7,7 +7,7 @@ import pytest
 from koordcore.embedded.nats import NatsServer
 from koordcore.state import ClusterState
 from koordcore.state.aggregates import NodePolicyState
-from koordctl.replay.nodes import lends_otherwise, slo_differences
+from koordctl.replay.nodes import differences, lends_otherwise
 from support.manager.recording import Json, Recorder, recording
 
 pytestmark = [pytest.mark.nats]
@@ -92,7 +92,7 @@ async def test_recorded_decisions_about_nodes_are_repeated_by_the_same_configura
             assert (fate.recorded.batch_cpu_milli or 0) - (fate.rerun.batch_cpu_milli or 0) == CORES * 200
             assert fate.rerun.terms["cpu"].margin == CORES * 500
             assert fate.rerun.batch_memory_bytes == fate.recorded.batch_memory_bytes
-            [field] = slo_differences(fate)
+            [field] = differences(fate, "nodeSLO")
             path = "resourceUsedThresholdWithBE.cpuSuppressThresholdPercent"
             assert (field.path, field.recorded, field.rerun) == (path, 75, 40)
 

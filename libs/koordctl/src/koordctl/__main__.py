@@ -84,9 +84,7 @@ def _status(end: SystemExit) -> int:
 
 
 def _without_reader() -> int:
-    """Redirect stdout to nowhere after the reader of the output pipe has gone: else the interpreter's last flush would
-    fail.
-    """
+    """Redirect stdout to nowhere after the reader of the pipe has gone: the interpreter's last flush would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

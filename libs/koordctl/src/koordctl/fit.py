@@ -15,18 +15,16 @@ from koordcore.requests.fit import FitAnswer, FitRequest, Headroom, PodSet, SetF
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.clients import manager, refusal
 from koordctl.access.files import UNREADABLE, manifest_texts
 from koordctl.access.log import LogTrouble, wait_for
 from koordctl.access.requests import ask_capacity
+from koordctl.objects.command import submit_list
 from koordctl.render.output import (
     Format,
     console,
     errors,
     fail,
-    is_refused,
     show_document,
-    show_remarks,
     show_table,
     working,
 )
@@ -40,6 +38,9 @@ _NUMBER_OF: Final = {
     "Job": "parallelism",
 }
 """Kind of a controller -> field of its spec with the number of pods that run at the same time."""
+_MOST_NAMED: Final = 20
+_SUFFIX: Final = "-fit"
+"""Suffix of the names under which pods are admitted, because a pod with the plain name may exist."""
 
 
 class PlannedPods(NamedTuple):
@@ -111,11 +112,6 @@ def _object(value: object, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidInput("an object", value, path)
     return cast("dict[str, Any]", value)
-
-
-_MOST_NAMED: Final = 20
-_SUFFIX: Final = "-fit"
-"""Suffix of the names under which pods are admitted, because a pod with the plain name may exist."""
 
 
 class _Workloads(NamedTuple):
@@ -205,18 +201,7 @@ def _read(filenames: Sequence[str]) -> _Workloads:
 def _admitted(planned: Sequence[PlannedPods], others: Sequence[object], *, find_most: bool) -> FitRequest:
     """Return the question with the pods as admission would change them. End the command if a document is refused."""
     pods = [{**each.pod, "metadata": {**each.pod["metadata"], "name": f"{_name(each)}{_SUFFIX}"}} for each in planned]
-    body = codec.encode({"kind": "List", "items": [*pods, *others]})
-    reply = manager.post("/v1/apply?dryRun=All", body)
-    answer: dict[str, Any] = reply.json() if "json" in reply.content_type else {}
-    if "results" not in answer:
-        fail(refusal(reply))
-    results: list[dict[str, Any]] = answer["results"]
-    refused = False
-    for result in results:
-        show_remarks(result, " (dry run)")
-        refused = refused or is_refused(result)
-    if refused:
-        raise typer.Exit(1)
+    results = submit_list([*pods, *others], "/v1/apply", dry_run=True, quiet=True)
     sets = [
         PodSet(pod=_named(result["object"], _name(each)), replicas=each.replicas)
         for each, result in zip(planned, results, strict=False)
@@ -244,19 +229,18 @@ def _show(answer: FitAnswer, titles: Sequence[str]) -> None:
     if answer.nodes:
         show_table(["node", "pods"], _node_rows(answer))
         if len(answer.nodes) > _MOST_NAMED:
-            console.print(f"and {len(answer.nodes) - _MOST_NAMED:,} more nodes: -o json", highlight=False)
+            console.print(f"and {len(answer.nodes) - _MOST_NAMED:,} more nodes: -o json")
     for preempting in answer.preempting[:_MOST_NAMED]:
         victims = ", ".join(preempting.victims)
-        console.print(f"{preempting.pod} lands on {preempting.node} after {victims} have left", highlight=False)
+        console.print(f"{preempting.pod} lands on {preempting.node} after {victims} have left")
     if answer.ahead:
-        console.print(f"{answer.ahead:,} waiting pods of others were decided first", highlight=False)
+        console.print(f"{answer.ahead:,} waiting pods of others were decided first")
     if answer.passed_over:
         sentence = f"{answer.passed_over:,} more were passed over, because they are too many; they may take room first"
-        console.print(sentence, highlight=False)
+        console.print(sentence)
     role = "standby" if answer.by_standby else "leader"
     errors.print(
-        f"answered by {answer.answered_by} ({role}) in {duration_text(answer.seconds)}, at position {answer.position}",
-        highlight=False,
+        f"answered by {answer.answered_by} ({role}) in {duration_text(answer.seconds)}, at position {answer.position}"
     )
 
 
@@ -269,12 +253,12 @@ def _show_set(answer: FitAnswer, title: str, found: SetFit) -> None:
         sentence = f"{title}: {found.placed:,} of {found.asked:,} pods fit now"
     if found.preempting:
         sentence += f", {found.preempting:,} more after preemption"
-    console.print(sentence, style=style, highlight=False)
+    console.print(sentence, style=style)
     if found.shortage is not None:
-        console.print(f"runs out first: {_shortage_text(found.shortage)}", highlight=False, markup=False)
+        console.print(f"runs out first: {_shortage_text(found.shortage)}", markup=False)
     elif found.headroom:
         first = found.headroom[0]
-        console.print(f"runs out first: {_place(first)}, after at most {first.replicas:,} more", highlight=False)
+        console.print(f"runs out first: {_place(first)}, after at most {first.replicas:,} more")
     show_table(
         ["remains", "one needs", "free", "most on one node", "more replicas"], map(_headroom_row, found.headroom)
     )

@@ -8,7 +8,7 @@ import typer
 from koordcore.protocol import keys
 
 from koordctl.access.clients import NOT_FOUND, manager, scheduler
-from koordctl.render.output import Format, console, fail, field, show_document, show_table
+from koordctl.render.output import Format, Output, console, fail, field, show_document, show_table
 from koordctl.render.units import duration_text
 
 _FROM_POD_GROUP: Final = "GangFromPodGroupCrd"
@@ -18,7 +18,7 @@ _COLUMNS = ("namespace", "name", "phase", "members", "min", "pending", "waiting"
 def gang(
     name: Annotated[str | None, typer.Argument(help="One gang, with its members.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show gangs: how many members are pending, wait at Permit or are bound, and what each gang waits for.
 
@@ -66,7 +66,6 @@ def _show_members(gang_id: str) -> None:
     console.print(
         f"mode {view['mode']}, match policy {view['gangMatchPolicy']}, declared by {_origin(view)},"
         f" wait time {duration_text(view['waitTime'] / 1e9)}, group {', '.join(view['gangGroup'])}",
-        highlight=False,
         markup=False,
         soft_wrap=True,
     )
@@ -76,7 +75,7 @@ def _show_members(gang_id: str) -> None:
         ("pending", "pendingChildren"),
     ):
         for member in view[key]:
-            console.print(f"  {member}  {what}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {member}  {what}", markup=False, soft_wrap=True)
 
 
 def _origin(view: Mapping[str, Any]) -> str:
@@ -95,8 +94,6 @@ def _origin(view: Mapping[str, Any]) -> str:
 
 
 def declared_by(labels: Mapping[str, str]) -> str:
-    """The part of a member's metadata that names its gang; labels take precedence over annotations (protocol spec,
-    4.1).
-    """
+    """What in a member's metadata names its gang; labels take precedence over annotations (protocol spec, 4.1)."""
     by_label = labels.get(keys.POD_GROUP) or labels.get(keys.POD_GROUP_NAME)
     return "labels of its pods" if by_label else "annotations of its pods"

@@ -14,8 +14,12 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from koordctl.access.clients import scheduler
-from koordctl.render.output import Format, console, fail, show_document
+from koordctl.render.output import Format, Output, console, fail, show_document
 from koordctl.render.units import amounts_text, sentence_in_cores
+
+UNLIMITED = 1 << 60
+"""A larger maximum means no limit; it is the default of the built-in quotas."""
+PIPED_WIDTH = 500
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +44,6 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     runtime: dict[str, int] | None  # Current limits, or None if only `max` limits the quota
     shares: list[Share] = []  # Computation of the runtime, one for each resource
     warnings: list[str] = []  # Sentences about unusual settings of the quota
-
-
-UNLIMITED = 1 << 60
-"""A larger maximum means no limit; it is the default of the built-in quotas."""
 
 
 def amounts(values: Mapping[str, int]) -> str:
@@ -75,8 +75,6 @@ def sections(row: QuotaRow) -> list[str]:
     ]
 
 
-PIPED_WIDTH = 500
-
 app = typer.Typer(help="Elastic quotas: limits, use and borrowing.", no_args_is_help=True)
 
 
@@ -88,7 +86,7 @@ def _root() -> None:  # pyright: ignore[reportUnusedFunction]  # keeps `tree` a 
 @app.command()
 def tree(
     tree: Annotated[str | None, typer.Option("--tree", help="Only the quota tree with this id.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show every quota with min, max, runtime, used and request, and a sentence for each shared resource.
 
@@ -108,7 +106,7 @@ def tree(
     for name, rows in trees.items():
         if rows:
             wide = console if console.is_terminal else Console(width=PIPED_WIDTH)
-            wide.print(_drawn(name, rows), highlight=False)
+            wide.print(_drawn(name, rows))
 
 
 def _drawn(name: str, rows: list[QuotaRow]) -> Tree:

@@ -14,7 +14,7 @@ from koordcore.state.cluster import evolve
 
 from koordctl.access.clients import ask, find_service
 from koordctl.access.log import open_log, wait_for
-from koordctl.render.output import Format, console, fail, show_document, show_table
+from koordctl.render.output import Format, Output, console, fail, show_document, show_table
 from koordctl.render.units import cores, gibibytes
 
 KIND = "recommendation"
@@ -28,7 +28,7 @@ Known: TypeAlias = Mapping[tuple[str, str], RecommendationState | None]
 def recommend(
     name: Annotated[str | None, typer.Argument(help="One Recommendation, with its samples.")] = None,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only this namespace.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show the requests that containers should have, learned from their use.
 
@@ -60,7 +60,7 @@ def recommend(
     elif name is not None:
         for key, state in found.items():
             for line in recommendation_lines(*key, state):
-                console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+                console.print(line, markup=False, soft_wrap=not console.is_terminal)
     else:
         columns = ("namespace", "name", "target", "mode", "container", "cpu", "memory", "confidence", "condition")
         show_table(columns, recommendation_rows(found), empty="no recommendations found")

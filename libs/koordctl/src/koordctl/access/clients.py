@@ -28,6 +28,9 @@ NOT_FOUND: Final = 404
 LEADER_SECONDS: Final = 2.0
 """Time in which an instance must say whether it leads."""
 SEE_STATUS: Final = "`koord status` shows whether it runs and leads"
+LAG: Final = "koord_bus_follower_lag_events"
+LAG_SECONDS: Final = "koord_bus_follower_lag_seconds"
+HALTED: Final = "koord_bus_follower_halted"
 
 
 class LogTrouble(Exception):
@@ -207,9 +210,7 @@ def ask(
 
 
 class Client:
-    """An HTTP client of one service, which connects on first use. If the service refuses, the command ends with its
-    sentence.
-    """
+    """An HTTP client of one service, which connects on first use. A refusal ends the command with its sentence."""
 
     def __init__(self, service: str, *, url: str | None = None, timeout: float = 60.0) -> None:
         """Create a client that connects on first use.
@@ -313,11 +314,6 @@ def meant_elsewhere(name: str, asked: str) -> str:
         return ""
     namespaces = sorted({str(pod["namespace"]) for pod in pods if pod["name"] == name} - {asked})
     return f"; did you mean {' or '.join(f'-n {each}' for each in namespaces)}?" if 0 < len(namespaces) < 4 else ""
-
-
-LAG: Final = "koord_bus_follower_lag_events"
-LAG_SECONDS: Final = "koord_bus_follower_lag_seconds"
-HALTED: Final = "koord_bus_follower_halted"
 
 
 def fold_figures(url: str, label: str = "fold") -> dict[str, dict[str, float]] | None:

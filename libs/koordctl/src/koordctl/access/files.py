@@ -20,10 +20,9 @@ UNREADABLE: Final = 2
 
 
 def manifest_texts(name: str) -> list[tuple[str, bytes]]:
-    """Return (label for messages, text) of a file, of the manifests in a folder (not its subfolders), or of `-`,
-    standard input.
+    """(label for messages, text) of a file, of the manifests in a folder, or of `-`, standard input.
 
-    If a file cannot be read, or a folder has no manifests, the command ends with exit status 2.
+    Subfolders are not read. If a file cannot be read, or a folder has no manifests, end the command with exit status 2.
     """
     if name == STANDARD_INPUT:
         return [("standard input", sys.stdin.buffer.read())]
@@ -38,8 +37,7 @@ def manifest_texts(name: str) -> list[tuple[str, bytes]]:
 
 
 def documents_of(file: Path, *, wanted: str = "") -> list[object]:
-    """Return the decoded documents of a YAML or JSON file. If it cannot be read or is not valid, end with exit status
-    2.
+    """The decoded documents of a YAML or JSON file. If it cannot be read or is not valid, end with exit status 2.
 
     Args:
         wanted: What the file must contain, for the error. If set, a file without documents ends the command as well.

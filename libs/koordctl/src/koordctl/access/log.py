@@ -79,7 +79,7 @@ class OpenLog:
         return found if upto is None else [event for event in found if event.seq <= upto]
 
     async def facts_of(self, kind: str, id_: str, *, after: int = 0, upto: int | None = None) -> list[StoredEvent]:
-        """Return the facts of one aggregate in order, with positions above `after` and up to `upto`; None: the newest."""
+        """The facts of one aggregate in order, with positions above `after` and up to `upto`; None: the newest."""
         from koordcore.events.envelope import AggregateRef
 
         found = await self.bus.events.read_aggregate(AggregateRef(kind, id_), after=after)
@@ -193,7 +193,7 @@ async def open_log(
 
 
 def say_refused(sentence: str) -> None:
-    errors.print(f"a snapshot of the archive is not used: {sentence}", highlight=False, markup=False, soft_wrap=True)
+    errors.print(f"a snapshot of the archive is not used: {sentence}", markup=False, soft_wrap=True)
 
 
 async def warn_of_dropped(
@@ -215,7 +215,6 @@ async def warn_of_dropped(
         errors.print(
             f"facts 1..{first - 1} are not in the log any more: what they say about {what} is missing here."
             " The dashboard has it",
-            highlight=False,
             markup=False,
         )
 

@@ -4,6 +4,7 @@ The projector returns aggregates. This module assembles objects from them as the
 with its node, a node with its published resources.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -51,9 +52,7 @@ AsOf = Annotated[
 
 
 def moment_text(text: str) -> str:
-    """Return the value of `--as-of` as the projector expects it. A time without a zone is UTC. End the command if it is
-    neither.
-    """
+    """The value of `--as-of` as the projector expects it. A time without a zone is UTC. End the command if invalid."""
     if text.isascii() and text.isdigit():
         return text
     try:
@@ -81,6 +80,24 @@ def ask_as_of(path: str, at: str, **params: object) -> Any:
     return projector.decoded(response)
 
 
+def pages_of(path: str, as_of: str | None, **params: object) -> Iterator[Any]:
+    """Yield the pages of a list of the read API. If the projector does not accept the moment, end the command.
+
+    Args:
+        as_of: Position of the log, or RFC 3339 time; None for the present.
+        params: Further query parameters.
+    """
+    at = "" if as_of is None else moment_text(as_of)
+    after: str | None = ""
+    while after is not None:
+        asked = {**params, "after": after}
+        page = ask_as_of(path, at, **asked) if at else projector.get(path, asked)
+        # A time is resolved once: every page shows the same position.
+        at = str(page["moment"]["position"]) if at else ""
+        yield page
+        after = page["after"]
+
+
 class Past(NamedTuple):
     """The projector's answer about an object at a past moment."""
 
@@ -102,8 +119,7 @@ def past_of(path: str, at: str, missing: str) -> Past:
 
 
 def objects_as_of(kind: str, at: str) -> list[State]:
-    """Return all objects of a kind, ordered by namespace and name. If the projector does not accept the moment, end the
-    command.
+    """All objects of a kind, by namespace and name. If the projector does not accept the moment, end the command.
 
     Args:
         at: Position of the log, or RFC 3339 time.

@@ -12,6 +12,9 @@ from koordcore.requests.objects import ChangeOutcome, ChangeRequest, ObjectChang
 from koordctl.access.clients import SEE_STATUS, LogTrouble
 from koordctl.access.log import OpenLog, open_log
 
+SECONDS = 15.0
+"""Real seconds after which a change fails."""
+
 
 async def ask_capacity(request: FitRequest, *, seconds: float) -> FitAnswer:
     """Ask the scheduler where new pods would be placed now. A standby instance answers if there is one.
@@ -37,10 +40,6 @@ async def ask_capacity_on(log: OpenLog, request: FitRequest, *, seconds: float) 
         raise LogTrouble(f"the scheduler has not answered within {seconds:g} s: {SEE_STATUS}") from error
     except RequestFailed as error:
         raise LogTrouble(f"scheduler: {error}") from error
-
-
-SECONDS = 15.0
-"""Real seconds after which a change fails."""
 
 
 async def change_objects(changes: Sequence[ObjectChange]) -> list[ChangeOutcome]:

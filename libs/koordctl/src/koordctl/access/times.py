@@ -107,7 +107,7 @@ def clock_sentence(clock: Clock) -> str:
 
 def warn_of_clock() -> None:
     if clock := clock_sentence(run_clock()):
-        errors.print(clock, highlight=False, markup=False)
+        errors.print(clock, markup=False)
 
 
 async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
@@ -130,3 +130,12 @@ async def resolve_position(log: OpenLog, text: str | None, option: str) -> int:
     archived = log.bus.archived_snapshots
     after = None if archived is None else await archived.position_before(moment)
     return await position_at_time(log.bus.events, rfc3339(moment), after=after)
+
+
+async def resolve_window(log: OpenLog, begin: str | None, to: str | None) -> tuple[int, int]:
+    """The positions that --from and --to name; None: the whole log. Errors: see `resolve_position`."""
+    start = 0 if begin is None else await resolve_position(log, begin, "--from")
+    end = await resolve_position(log, to, "--to")
+    if start > end:
+        fail(f"--from {start} is after --to {end}", status=2)
+    return start, end

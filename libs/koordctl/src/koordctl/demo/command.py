@@ -135,9 +135,9 @@ async def _demo(options: DemoOptions, *, end: bool, failing_devices: bool) -> Ch
         file = options.var / "summary.json"
         write_summary(file, summary)
         show(summary)
-        console.print(f"summary {file}", highlight=False)
+        console.print(f"summary {file}")
         if not end:
-            console.print(f"dashboard {dashboard}   Ctrl-C ends the demo", highlight=False)
+            console.print(f"dashboard {dashboard}   Ctrl-C ends the demo")
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
         return summary
@@ -166,14 +166,14 @@ def _watching() -> Generator[Watching]:
             rate = pods.placed / max(time.monotonic() - began, 0.1)
             bar.update(task, completed=pods.sent, total=pods.total, became=_became(pods), rate=rate, visible=True)
 
-        yield Watching(step=lambda line: bar.console.print(line, highlight=False), progress=progress)
+        yield Watching(step=lambda line: bar.console.print(line), progress=progress)
 
 
 def _plain() -> Watching:
     last = 0.0
 
     def step(line: str) -> None:
-        errors.print(line, highlight=False, soft_wrap=True)
+        errors.print(line, soft_wrap=True)
 
     def progress(pods: PodCounts) -> None:
         nonlocal last
@@ -198,6 +198,6 @@ def show(summary: Summary | DeviceDaySummary | RunningSummary) -> None:
     console.print(figures)
     for rule, held, found in summary.invariants():
         mark = "[green]held[/green]  " if held else "[red]BROKEN[/red]"
-        console.print(f"{mark} {rule}: {found}", highlight=False, soft_wrap=True)
+        console.print(f"{mark} {rule}: {found}", soft_wrap=True)
     for sentence in summary.violations[:20]:
-        console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {sentence}", markup=False, soft_wrap=True)

@@ -25,7 +25,6 @@ from koordctl.demo.device_health import DeviceAudit, DeviceDaySummary, DeviceId
 from koordctl.demo.invariants import Audit
 from koordctl.demo.run import DemoOptions, RunningStack, fresh, start
 from koordctl.demo.submitting import (
-    VERIFY_SECONDS,
     WARM_UP_SECONDS,
     Watching,
     delete_pods,
@@ -34,7 +33,7 @@ from koordctl.demo.submitting import (
     submit_pods,
     wait_until,
 )
-from koordctl.demo.summary import count_reasons, newest_explanations
+from koordctl.demo.summary import VERIFY_SECONDS, count_reasons, newest_explanations
 from koordctl.demo.trace import WHOLE_GPU_MILLI, TraceNode, TracePod, node_manifest, pod_manifest, with_rdma
 from koordctl.replay.verify import Verification, verify_now
 from koordctl.stack.nodes import Manifest

@@ -14,11 +14,8 @@ import httpx
 
 from koordctl.access.clients import find_service
 from koordctl.access.credentials import authorization, tls_context
-from koordctl.access.folding import fold_to
 from koordctl.access.log import open_log
-from koordctl.demo.invariants import Audit
 from koordctl.demo.submitting import (
-    VERIFY_SECONDS,
     WARM_UP_SECONDS,
     Watching,
     register_nodes,
@@ -26,12 +23,11 @@ from koordctl.demo.submitting import (
     submit_pods,
     wait_until,
 )
-from koordctl.demo.summary import Checks, count_reasons, newest_explanations, percentile
+from koordctl.demo.summary import Checks, count_reasons, percentile, reckon
 from koordctl.demo.tail import Tail
 from koordctl.demo.trace import TraceNode, TracePod
 from koordctl.render.output import fail
 from koordctl.render.units import by_count, duration_text
-from koordctl.replay.verify import verify_now
 
 REAL_TIME: Final = 1.0
 
@@ -115,26 +111,14 @@ async def run_on_running(demo: RunningDemo, watching: Watching) -> RunningSummar
         await settle(len(demo.pods), tail, watching)
 
         # 3. three folds, every invariant from the events alone
-        watching.step("comparing the fold from zero, the live fold and the projector's rows")
-        verification = await verify_now(log.bus, manager=manager, seconds=VERIFY_SECONDS)
-        watching.step("recomputing every invariant from the log")
-        audit = Audit()
-        await fold_to(log.bus.events, verification.position, see=audit.see)
-        reasons = await newest_explanations(log)
-    findings = audit.findings(reasons)
+        found = await reckon(log, manager, watching.step)
+    audit, findings = found.audit, found.findings
     return RunningSummary(
-        double_placements=len(findings.double_placements),
-        overcommitted_nodes=findings.overcommitted_nodes,
-        ledger_differences=len(findings.ledger_differences),
-        unexplained_pods=len(findings.unexplained),
-        position=verification.position,
-        folds_agree=verification.equal,
-        folds=verification.sentence,
-        violations=findings.sentences(),
+        **found.checks(),
         pods=findings.submitted,
         placed=findings.placed,
         running=findings.started,
-        pending_reasons=count_reasons(findings.pending, reasons),
+        pending_reasons=count_reasons(findings.pending, found.reasons),
         placed_p50_ms=round(percentile(audit.waits_ms, 50), 2),
         placed_p99_ms=round(percentile(audit.waits_ms, 99), 2),
         events=audit.events,

@@ -16,13 +16,11 @@ from koordcore.embedded.process import ProcessSpec
 from koordcore.embedded.supervisor import Supervisor
 
 from koordctl.access.clients import state_file
-from koordctl.access.folding import fold_to
 from koordctl.access.log import OpenLog, open_log
-from koordctl.demo.invariants import BATCH_CPU, Audit
+from koordctl.demo.invariants import BATCH_CPU
 from koordctl.demo.real_container import HostKubelet, RealContainer, prepare_cgroups
 from koordctl.demo.submitting import (
     REPORT_REAL_SECONDS,
-    VERIFY_SECONDS,
     WARM_UP_SECONDS,
     Watching,
     register_nodes,
@@ -34,22 +32,36 @@ from koordctl.demo.submitting import (
 from koordctl.demo.summary import (
     Summary,
     count_reasons,
-    newest_explanations,
     newest_reports,
     percentile,
     protection_of,
+    reckon,
     share_percent,
     usage_of,
 )
 from koordctl.demo.tail import Tail
 from koordctl.demo.trace import TraceNode, TracePod, node_manifest
 from koordctl.render.units import duration_text
-from koordctl.replay.verify import verify_now
 from koordctl.stack.containers import unusable
 from koordctl.stack.nodes import Manifest, host_manifest, host_node_name, submit, write_nodes
 from koordctl.stack.processes import PROXY_SOCKET, SIMULATOR, StackOptions, manager_url, shared_clock, specs, wipe
 
 NOT_FOUND: Final = 404
+HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
+"""Time until every agent has applied a change and reported a whole interval of it."""
+RELEASE_SECONDS: Final = 90.0
+RELEASED_SHARE: Final = 0.95
+LOOK_SECONDS: Final = 2.0
+NO_LIMIT: Final = -1
+RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
+"""Factors on the usual use of pods: more users, and batch work that takes all it can get."""
+USUAL_LOAD: Final = {"latencySensitiveLoad": 1.0, "bestEffortLoad": 1.0}
+FAULT: Final = "Xid79"
+"""Code of the fault of a GPU that has fallen off the bus."""
+FAILING_NODES: Final = 3
+FAILURES: Final = 2
+"""Failures of GPU 0 on each failing node."""
+CPU: Final = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +85,7 @@ class RunningStack:
     startup_s: float  # Real seconds until every process was ready
 
     async def simulate(self, path: str, body: Mapping[str, Any]) -> None:
-        """Send a change of the simulation to all agents that simulate nodes. Those that do not simulate its node ignore
-        it.
-        """
+        """Send a change to all agents that simulate nodes. Those that do not simulate its node ignore it."""
         async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
             for spec in self.processes:
                 if spec.name.startswith(SIMULATOR):
@@ -111,23 +121,6 @@ async def start(stack: StackOptions, watching: Watching, resources: AsyncExitSta
     tailing = asyncio.create_task(tail.follow(log))
     resources.callback(tailing.cancel)
     return RunningStack(processes=processes, urls=urls, client=client, log=log, tail=tail, startup_s=startup_s)
-
-
-HEARD_SECONDS: Final = 2.1 * REPORT_REAL_SECONDS
-"""Time until every agent has applied a change and reported a whole interval of it."""
-RELEASE_SECONDS: Final = 90.0
-RELEASED_SHARE: Final = 0.95
-LOOK_SECONDS: Final = 2.0
-NO_LIMIT: Final = -1
-RUSH: Final = {"latencySensitiveLoad": 1.5, "bestEffortLoad": 4.0}
-"""Factors on the usual use of pods: more users, and batch work that takes all it can get."""
-USUAL_LOAD: Final = {"latencySensitiveLoad": 1.0, "bestEffortLoad": 1.0}
-FAULT: Final = "Xid79"
-"""Code of the fault of a GPU that has fallen off the bus."""
-FAILING_NODES: Final = 3
-FAILURES: Final = 2
-"""Failures of GPU 0 on each failing node."""
-CPU: Final = "cpu"
 
 
 async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStack) -> tuple[Summary, str]:
@@ -185,13 +178,8 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     rushing = await _rush(running, watching)
 
     # 4. the reckoning: three folds, every invariant from the events alone
-    watching.step("comparing the fold from zero, the live fold and the projector's rows")
-    verification = await verify_now(log.bus, manager=urls["manager"], seconds=VERIFY_SECONDS)
-    watching.step("recomputing every invariant from the log")
-    audit = Audit()
-    await fold_to(log.bus.events, verification.position, see=audit.see)
-    reasons = await newest_explanations(log)
-    findings = audit.findings(reasons)
+    found = await reckon(log, urls["manager"], watching.step)
+    audit, findings = found.audit, found.findings
     real = await newest_reports(log, [host])
 
     # 5. what protection is worth in the rush: the same load with it on, and switched off
@@ -217,18 +205,14 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
     waits, asked = audit.waits_ms, audit.requests_on_nodes
     gpus = audit.gpu_use()
     real_usage = real[0].node_usage if real else None
-    violations = findings.sentences()
     summary = Summary(
         pods_submitted=findings.submitted,
         pods_placed=findings.placed,
         pods_started=findings.started,
         pods_pending=len(findings.pending),
         pods_evicted=audit.by_type.get("PodEvicted", 0),
-        pending_reasons=count_reasons(findings.pending, reasons),
-        double_placements=len(findings.double_placements),
-        overcommitted_nodes=findings.overcommitted_nodes,
-        ledger_differences=len(findings.ledger_differences),
-        unexplained_pods=len(findings.unexplained),
+        pending_reasons=count_reasons(findings.pending, found.reasons),
+        **found.checks(),
         submit_to_placed_p50_ms=round(percentile(waits, 50), 2),
         submit_to_placed_p99_ms=round(percentile(waits, 99), 2),
         first_placement_ms=round(audit.first_placement_ms, 2),
@@ -247,16 +231,12 @@ async def run(options: DemoOptions, watching: Watching, resources: AsyncExitStac
         suppressions=audit.by_type.get("BeCpuSuppressed", 0),
         protected=protection_of(protected, capacity),
         unprotected=protection_of(unprotected, capacity),
-        position=verification.position,
         events=audit.events,
         events_per_s=round((events_after - events_before) / loaded_s, 1) if loaded_s > 0 else 0.0,
-        replay_events_per_s=round(verification.folded.events_per_second, 1),
-        folds_agree=verification.equal,
-        folds=verification.sentence,
+        replay_events_per_s=round(found.verification.folded.events_per_second, 1),
         startup_s=round(running.startup_s, 2),
         wall_s=round(time.monotonic() - began, 2),
         speed=options.speed,
-        violations=violations,
     )
     return summary, f"{urls['projector']}/"
 

@@ -24,6 +24,15 @@ from koordctl.objects.priority_classes import priority_class_manifests
 from koordctl.stack.nodes import CHUNK, Manifest, submit
 
 TICK_SECONDS = 0.1
+REPORT_REAL_SECONDS: Final = 10.0
+DEGRADE_REPORTS: Final = 12
+"""Batch resources are withdrawn after this number of missed reports; a busy machine may be late with some."""
+CPU_RECLAIM_PERCENT: Final = 65
+SUPPRESS_PERCENT: Final = 65
+WARM_UP_SECONDS: Final = 180.0
+"""Time within which the nodes must have batch resources and devices."""
+SETTLE_SECONDS: Final = 30.0
+QUIET_SECONDS: Final = 3.0
 
 
 class Arrival(NamedTuple):
@@ -50,17 +59,8 @@ def arrivals(count: int, seconds: float, *, tick_seconds: float = TICK_SECONDS) 
         begin = end
 
 
-REPORT_REAL_SECONDS: Final = 10.0
-DEGRADE_REPORTS: Final = 12
-"""Batch resources are withdrawn after this number of missed reports; a busy machine may be late with some."""
-CPU_RECLAIM_PERCENT: Final = 65
-SUPPRESS_PERCENT: Final = 65
-
-
 def report_interval_seconds(speed: float) -> int:
-    """Simulated seconds between two usage reports of a node: 10 real seconds, at least 1. `speed`: simulated per real
-    second.
-    """
+    """Simulated seconds between two usage reports of a node: 10 real seconds, at least 1."""
     return max(1, round(REPORT_REAL_SECONDS * speed))
 
 
@@ -97,14 +97,6 @@ def slo_controller_config(speed: float, *, protect: bool = True) -> dict[str, An
             "resource-threshold-config": json.dumps(thresholds, indent=2),
         },
     }
-
-
-WARM_UP_SECONDS: Final = 180.0
-"""Time within which the nodes must have batch resources and devices."""
-VERIFY_SECONDS: Final = 300.0
-"""Time that manager and projector may take to answer the verification."""
-SETTLE_SECONDS: Final = 30.0
-QUIET_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +141,7 @@ async def submit_pods(
     sent: Callable[[int], Awaitable[None]],
     manifest_of: Callable[[TracePod], Manifest] = pod_manifest,
 ) -> None:
-    """Submit every group of pods at its time. If the manager is slower than the trace, the next group waits for its
-    answer.
+    """Submit every group of pods at its time; each waits for the manager's answer to the group before.
 
     Args:
         seconds: Real time during which they arrive.

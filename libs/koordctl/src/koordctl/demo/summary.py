@@ -4,10 +4,10 @@ Usage is measured from the newest reports, reasons from the newest explanations.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from koordcore.events import CATALOGUE
@@ -17,11 +17,17 @@ from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.resource_names import cores
 from koordcore.values import codec
 
+from koordctl.access.folding import fold_to
 from koordctl.access.log import OpenLog
+from koordctl.demo.invariants import Audit, Findings
 from koordctl.demo.real_container import RealContainer
 from koordctl.render.units import by_count, duration_text
+from koordctl.replay.verify import Verification, verify_now
 
 NO_VALUE: Final = 0.0
+VERIFY_SECONDS: Final = 300.0
+"""Time that manager and projector may take to answer the verification."""
+BEST_EFFORT = "BE"
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +88,44 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
             ),
             Invariant("replay, live fold and projector agree", self.folds_agree, self.folds),
         ]
+
+
+class Reckoning(NamedTuple):
+    """A whole log, checked after the demo."""
+
+    verification: Verification
+    audit: Audit
+    reasons: dict[str, str]  # uid of a pod -> main reason in its newest explanation
+    findings: Findings
+
+    def checks(self) -> dict[str, Any]:
+        """The fields of `Checks`."""
+        return {
+            "double_placements": len(self.findings.double_placements),
+            "overcommitted_nodes": self.findings.overcommitted_nodes,
+            "ledger_differences": len(self.findings.ledger_differences),
+            "unexplained_pods": len(self.findings.unexplained),
+            "position": self.verification.position,
+            "folds_agree": self.verification.equal,
+            "folds": self.verification.sentence,
+            "violations": self.findings.sentences(),
+        }
+
+
+async def reckon(log: OpenLog, manager: str, step: Callable[[str], None]) -> Reckoning:
+    """Compare the three folds, and recompute every invariant from the events alone.
+
+    Args:
+        manager: Base URL of the manager.
+        step: Receives a sentence when a part begins.
+    """
+    step("comparing the fold from zero, the live fold and the projector's rows")
+    verification = await verify_now(log.bus, manager=manager, seconds=VERIFY_SECONDS)
+    step("recomputing every invariant from the log")
+    audit = Audit()
+    await fold_to(log.bus.events, verification.position, see=audit.see)
+    reasons = await newest_explanations(log)
+    return Reckoning(verification, audit, reasons, audit.findings(reasons))
 
 
 class Summary(Checks, frozen=True, kw_only=True):
@@ -174,9 +218,6 @@ def share_percent(part: float, whole: float) -> float:
 def main_reason(reasons: Mapping[str, int]) -> str:
     """Return the reason that excluded most nodes, the first one by name among equals; "no node" if there are none."""
     return max(sorted(reasons), key=lambda reason: reasons[reason]) if reasons else "no node"
-
-
-BEST_EFFORT = "BE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

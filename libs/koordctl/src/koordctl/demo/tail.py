@@ -78,8 +78,7 @@ class Tail:
         return submitted - len(self.placed | self.released | self.explained | self.evicted)
 
     def counts(self, sent: int, total: int) -> PodCounts:
-        """The counts for the progress bar. A pod that was placed again after an eviction counts as placed, not as
-        evicted.
+        """For the progress bar. A pod that was placed again after an eviction counts as placed, not as evicted.
 
         Args:
             sent: Pods submitted so far.

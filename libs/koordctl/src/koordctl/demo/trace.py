@@ -42,6 +42,7 @@ NODE_FILE: Final = "openb_node_list_all_node.csv"
 POD_FILE: Final = "openb_pod_list_default.csv"
 
 Manifest = dict[str, Any]
+TRACE_FOLDER: Final = "examples/openb"
 
 
 class InvalidTrace(ValueError):
@@ -271,9 +272,6 @@ def rows_of(path: Path) -> list[Row]:
             return [Row(f"{path.name}, row {number}", dict(row)) for number, row in enumerate(csv.DictReader(file), 2)]
     except OSError as error:
         raise InvalidTrace(f"{path}: {error.strerror}") from error
-
-
-TRACE_FOLDER: Final = "examples/openb"
 
 
 def find_trace(option: str) -> Path:

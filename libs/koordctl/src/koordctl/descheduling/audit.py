@@ -29,12 +29,16 @@ from koordctl.access.clients import ask, find_service, uid_of_pod
 from koordctl.access.folding import everything_kept
 from koordctl.access.log import open_log, wait_for
 from koordctl.access.times import parse_moment
-from koordctl.render.output import Format, fail, show_document, show_table
+from koordctl.render.output import Format, Output, fail, show_document, show_table
 from koordctl.render.units import time_text
 
 PATIENCE_SECONDS: Final = 2.0
 """Longest wait for a projector that is a little behind the log."""
 _PAGE: Final = 1_000
+_SHOWN = 2
+_OF_NODES = ("cordon", "uncordon", "taint", "untaint", "label")
+_REQUEST_COLUMNS = ("AT", "SUBJECT", "ROLES", "REQUEST", "OBJECTS", "STATUS", "BY")
+_COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "CONFIGURATION", "REASONS")
 
 
 async def audited_requests(since: int) -> list[tuple[StoredEvent, RequestAudited]]:
@@ -155,12 +159,6 @@ async def logged_modifications(log: EventLog, since: int, head: int, workload: s
     return found if target is None else [record for record in found if record.uid in uids]
 
 
-_SHOWN = 2
-_OF_NODES = ("cordon", "uncordon", "taint", "untaint", "label")
-_REQUEST_COLUMNS = ("AT", "SUBJECT", "ROLES", "REQUEST", "OBJECTS", "STATUS", "BY")
-_COLUMNS = ("AT", "ACTION", "DECISION", "POD", "NODE", "BY", "CONFIGURATION", "REASONS")
-
-
 def audit(
     pod: Annotated[str | None, typer.Option("--pod", help="Only this pod: its name, namespace/name, or uid.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="Only this node, and pods and drains of it.")] = None,
@@ -183,7 +181,7 @@ def audit(
     subject: Annotated[
         str | None, typer.Option("--subject", help="With --requests: only this subject, for example token:alice.")
     ] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show what the descheduler changed or refused to change, and who changed its configuration or tried another one.
 

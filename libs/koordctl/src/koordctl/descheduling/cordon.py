@@ -19,6 +19,9 @@ from koordctl.render.output import errors, field, say_error
 
 ENDED_PHASES: Final = ("Complete", "Aborted")
 _GIVEN_UP: Final = (ConfirmState.ABORTED, ConfirmState.REJECTED)
+_DRAINED: Final = Taint(key=DRAIN_NODE, effect="NoSchedule")
+"""The taint that a drain leaves when it is Complete (descheduler spec, 11.2)."""
+Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
 
 def drains() -> list[dict[str, Any]]:
@@ -40,11 +43,6 @@ def is_over(stored: dict[str, Any]) -> bool:
     phase = field(stored, "status.phase", "Pending")
     never_begins = phase == "Pending" and field(stored, "spec.confirmState") in _GIVEN_UP
     return phase in ENDED_PHASES or never_begins
-
-
-_DRAINED: Final = Taint(key=DRAIN_NODE, effect="NoSchedule")
-"""The taint that a drain leaves when it is Complete (descheduler spec, 11.2)."""
-Nodes = Annotated[list[str], typer.Argument(help="Names of nodes.")]
 
 
 def cordon(node: Nodes) -> None:
@@ -96,9 +94,7 @@ def _change(names: list[str], *, unschedulable: bool) -> None:
             sys.stdout.write(f"node/{name} {'cordoned' if unschedulable else 'uncordoned'}\n")
             if drain := drains.get(name):
                 errors.print(
-                    f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort",
-                    highlight=False,
-                    markup=False,
+                    f"drainnode/{drain} still keeps new pods away; to end it: koord drain {name} --abort", markup=False
                 )
         else:
             failed = True

@@ -133,9 +133,9 @@ def _show(found: DryRun, refused: Refused) -> None:
     rows = [(move.pod.key, move.pod.node, move.target, move.plugin, move.reason) for move in found.moves]
     show_table(("pod", "from", "to", "plugin", "reason"), rows, empty="no pod would move")
     for pod in found.homeless:
-        console.print(f"{pod.key} on {pod.node} would find no place, and is not evicted", highlight=False)
+        console.print(f"{pod.key} on {pod.node} would find no place, and is not evicted")
     for pod in found.useless:
-        console.print(f"{pod.key} on {pod.node} stays: no better cluster after its move", highlight=False)
+        console.print(f"{pod.key} on {pod.node} stays: no better cluster after its move")
     measures = [
         ("measured", resource, *_cells(found.before.used.get(resource), found.after.used.get(resource)))
         for resource in found.before.used
@@ -148,17 +148,16 @@ def _show(found: DryRun, refused: Refused) -> None:
     console.print(
         f"{found.rounds} rounds: {len(found.moves)} moves, {len(found.homeless)} without a place, {len(found.useless)} "
         f"without gain; fragmentation {found.before.fragmentation:.1f}% -> {found.after.fragmentation:.1f}%; "
-        f"{found.questions} questions to the scheduler",
-        highlight=False,
+        f"{found.questions} questions to the scheduler"
     )
     if refused.at_limit:
-        console.print(f"workloads at their limit: {', '.join(sorted(refused.at_limit))}", highlight=False)
+        console.print(f"workloads at their limit: {', '.join(sorted(refused.at_limit))}")
     if refused.by_code:
         counts = Counter({code: len(pods) for code, pods in refused.by_code.items()})
         texts = [f"{code} {count}" for code, count in counts.most_common()]
-        console.print(f"pods that must not be evicted now: {', '.join(texts)}", highlight=False)
+        console.print(f"pods that must not be evicted now: {', '.join(texts)}")
     for fault in found.faults:
-        console.print(f"plugin {fault.plugin} of profile {fault.profile} failed: {fault.text}", highlight=False)
+        console.print(f"plugin {fault.plugin} of profile {fault.profile} failed: {fault.text}")
 
 
 def _cells(before: Spread | None, after: Spread | None) -> tuple[str, str, str]:

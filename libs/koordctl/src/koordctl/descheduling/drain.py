@@ -81,7 +81,7 @@ def drain(
             fail(f"node {node} has no drain")
         if field(stored, "status.phase") == "Complete":
             fail(f"drainnode/{name} is Complete. To open the node again: koord uncordon {node}")
-    errors.print(f"waiting for the descheduler, at most {seconds:g} s", highlight=False)
+    errors.print(f"waiting for the descheduler, at most {seconds:g} s")
     if abort:
         _change(_with_state(name, ConfirmState.ABORTED))
         found = _wait(name, seconds, _has_ended)
@@ -162,15 +162,14 @@ def _show(name: str, node: str, status: Status) -> None:
     show_table(("pod", "phase", "to"), rows, empty=f"no pod has to leave {node}")
     phase, message = status.get("phase", "Pending"), status.get("message", "")
     stuck = [pod for pod in pods if pod["phase"] in _WITHOUT_PLACE]
-    console.print(f"drainnode/{name} is {phase}{': ' + message if message else ''}", highlight=False, markup=False)
+    console.print(f"drainnode/{name} is {phase}{': ' + message if message else ''}", markup=False)
     if phase == "Running":
         console.print(
             f"to migrate: koord drain {node} --confirm; to open the node again: koord drain {node} --abort",
-            highlight=False,
             markup=False,
         )
     if phase == "Complete":
-        console.print(f"to open the node again: koord uncordon {node}", highlight=False, markup=False)
+        console.print(f"to open the node again: koord uncordon {node}", markup=False)
     if stuck or phase == "Aborted":
         raise typer.Exit(1)
 

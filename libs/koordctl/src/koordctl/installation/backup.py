@@ -36,6 +36,8 @@ T = TypeVar("T")
 MIB: Final = 1 << 20
 
 PlaceName = Annotated[str, typer.Argument(metavar="PLACE", help="Folder, or s3://BUCKET/PREFIX.")]
+DRILL: Final = {"koord.drill": "true"}
+"""Metadata of the streams that a drill restores. No other stream is ever deleted."""
 
 
 def backup(place: PlaceName) -> None:
@@ -53,7 +55,7 @@ def backup(place: PlaceName) -> None:
       koord backup s3://backups/koord-2026-11-23
     """
     _show(_wait(_backup(place)))
-    console.print(f"{place} is complete. To use it: koord restore {place}", highlight=False)
+    console.print(f"{place} is complete. To use it: koord restore {place}")
 
 
 def restore(
@@ -102,7 +104,7 @@ def restore(
     done = "the files agree with their hashes" if check else f"restored up to position {position}"
     if position < found.position:
         done += f"; the facts {position + 1} to {found.position} are left out"
-    console.print(f"cluster {found.cluster}, taken at {found.taken_at}: {done}", highlight=False)
+    console.print(f"cluster {found.cluster}, taken at {found.taken_at}: {done}")
 
 
 def _show(found: Backup) -> None:
@@ -224,10 +226,6 @@ def _progress(total: int | None) -> Generator[Progress]:
         yield lambda stream, count: display.update(task, description=stream, advance=count)
 
 
-DRILL: Final = {"koord.drill": "true"}
-"""Metadata of the streams that a drill restores. No other stream is ever deleted."""
-
-
 def drill(
     place: Annotated[str, typer.Argument(metavar="PLACE", help="Folder, or s3://BUCKET/PREFIX, of a backup.")],
     server: Annotated[
@@ -267,7 +265,6 @@ def drill(
         f"restored; {found.facts:,} facts folded {begin} to {found.position}, state {found.hash},"
         f" {len(found.snapshots)} snapshots equal, {time.monotonic() - began:.1f} s",
         style="green",
-        highlight=False,
     )
 
 

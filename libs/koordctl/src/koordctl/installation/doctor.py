@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 REMEDY = "apply the definitions of this version: docs/guide/install-on-kubernetes.md"
+OPTIONAL: Final = ("descheduler",)
 
 
 def definition_findings(
@@ -95,9 +96,6 @@ def _missing_fields(found: Mapping[str, Any], wanted: Mapping[str, Any], path: s
             yield from _missing_fields({} if isinstance(inner, bool) else inner or {}, wanted[part], f"{path}[]")
 
 
-OPTIONAL: Final = ("descheduler",)
-
-
 def doctor(
     output: Annotated[Format, typer.Option("-o", "--output", help="table (for people), json or yaml.")] = Format.TABLE,
     problems: Annotated[bool, typer.Option("--problems", help="Show only problems.")] = False,
@@ -126,11 +124,11 @@ def doctor(
     shown = [each for each in findings if each.verdict is not health.Verdict.OK or not problems]
     if output is Format.TABLE:
         if _nothing_runs():
-            console.print("nothing runs here: `koord up`", highlight=False, markup=False)
+            console.print("nothing runs here: `koord up`", markup=False)
         rows = [(each.verdict.value, each.check, each.told, each.remedy or None) for each in shown]
         show_table(("verdict", "check", "found", "remedy"), rows, empty="everything is in order")
         counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in health.Verdict}
-        console.print(", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()), highlight=False)
+        console.print(", ".join(f"{count} {verdict.value}" for verdict, count in counts.items()))
     else:
         show_document([each._asdict() for each in shown], output)
     if any(each.verdict is health.Verdict.BROKEN for each in findings):

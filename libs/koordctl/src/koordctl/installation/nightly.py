@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 CLIENT_SECONDS: Final = 10.0
 """Time for which a connection may stay silent."""
+USERS: Final = {"compare-copies": "auditor", "backup": "backup", "drill": "", "archive": "retention"}
+"""Check -> user of the log with whose key it runs; "": the check does not connect to the log."""
+LOOK_SECONDS: Final = 10.0
+"""Time between two looks at the clock, at the certificate, and at the results of other runs."""
+MANIFEST: Final = "backup.json"
 
 
 class _Server(ThreadingHTTPServer):
@@ -93,13 +98,6 @@ def served_metrics(
         thread.join()
 
 
-USERS: Final = {"compare-copies": "auditor", "backup": "backup", "drill": "", "archive": "retention"}
-"""Check -> user of the log with whose key it runs; "": the check does not connect to the log."""
-LOOK_SECONDS: Final = 10.0
-"""Time between two looks at the clock, at the certificate, and at the results of other runs."""
-MANIFEST: Final = "backup.json"
-
-
 class Check(msgspec.Struct):
     ran: float = 0.0  # Unix time at which the last run began; 0 if there was none
     succeeded: float = 0.0  # Unix time at which the last run that succeeded began; 0 if there was none
@@ -148,7 +146,7 @@ def nightly(
                 results[check] = Check(ran=began, succeeded=began if is_good else found.succeeded)
                 _write(folder, results)
                 reload_certificate()
-                console.print(f"{check}: {'succeeded' if is_good else 'FAILED'}", highlight=False)
+                console.print(f"{check}: {'succeeded' if is_good else 'FAILED'}")
             if once:
                 raise typer.Exit(int(any(each.ran != each.succeeded for each in results.values())))
 

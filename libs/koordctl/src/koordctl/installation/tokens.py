@@ -32,6 +32,9 @@ app = typer.Typer(no_args_is_help=True, help="Static tokens for the services' HT
 
 TokenFile = Annotated[Path, typer.Argument(help="File of tokens, which the access file names.", dir_okay=False)]
 Name = Annotated[str, typer.Argument(help="Name of the token's owner.")]
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
+ANSWER_SECONDS: Final = 10.0
+LONGEST_SECONDS: Final = 900.0
 
 
 @app.command()
@@ -114,11 +117,6 @@ def _known(file: Path) -> dict[str, StaticToken]:
 
 def _until(token: StaticToken) -> str:
     return "never" if token.expires is None else f"{token.expires:%Y-%m-%dT%H:%MZ}"
-
-
-DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"
-ANSWER_SECONDS: Final = 10.0
-LONGEST_SECONDS: Final = 900.0
 
 
 def login(

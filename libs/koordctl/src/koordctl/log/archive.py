@@ -65,7 +65,7 @@ def archive(
         fail(str(error))
     rows = [[part.file, part.facts, part.begins_at, part.ends_at, part.sha256[:12]] for part in found.parts[-5:]]
     show_table(["file", "facts", "from", "to", "sha256"], rows)
-    console.print(f"{place} has the facts {found.first} to {found.last} in {len(found.parts)} files", highlight=False)
+    console.print(f"{place} has the facts {found.first} to {found.last} in {len(found.parts)} files")
     if snapshot_facts:
         try:
             snapshots = wait_for(_snapshots(place, snapshot_facts, dense_facts))
@@ -77,7 +77,7 @@ def archive(
             dropped = wait_for(_trimmed(place, found))
         except (FoldStopped, InvalidArchive, NotTrimmable, PlaceTrouble) as error:
             fail(str(error))
-        console.print(f"the log has dropped the facts up to {dropped}", highlight=False)
+        console.print(f"the log has dropped the facts up to {dropped}")
 
 
 async def _copied(name: str, keep_seconds: float) -> Archive:

@@ -44,6 +44,10 @@ from koordctl.render.output import Format, console, fail, show_document, show_ta
 if TYPE_CHECKING:
     from koordcore.bus.work.dlq import ParkedItem
 
+POLL_SECONDS = 0.5
+MIB = 1 << 20
+_HALTED_BEFORE = re.compile(r"halted before event (\d+)")
+
 
 def begin(
     kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the API server; none: the pod's own.")] = None,
@@ -97,10 +101,6 @@ app.command("genesis")(begin)
 app.command("archive")(archive.archive)
 app.command("mirror")(mirror.mirror)
 app.command("promote")(mirror.promote)
-
-POLL_SECONDS = 0.5
-MIB = 1 << 20
-_HALTED_BEFORE = re.compile(r"halted before event (\d+)")
 
 
 @app.command()
@@ -274,7 +274,7 @@ def skip(
     if refusal is not None:
         fail(refusal)
     seq = wait_for(_skip(fold, position, reason.strip()))
-    console.print(f"recorded at position {seq}: {fold} skips {position}", highlight=False)
+    console.print(f"recorded at position {seq}: {fold} skips {position}")
 
 
 def why_not_skip(fold: str, position: int, readiness: Mapping[str, str]) -> str | None:
@@ -388,7 +388,7 @@ def retry_parked(number: Annotated[int, typer.Argument(help="Number of the item,
       koord bus dlq retry 7
     """
     consumer = wait_for(_retry(number)).parked.consumer
-    console.print(f"{consumer} retries", highlight=False)
+    console.print(f"{consumer} retries")
 
 
 @dlq.command("drop")
@@ -400,7 +400,7 @@ def drop_parked(number: Annotated[int, typer.Argument(help="Number of the item, 
       koord bus dlq drop 7
     """
     wait_for(_drop(number))
-    console.print(f"item {number} dropped", highlight=False)
+    console.print(f"item {number} dropped")
 
 
 async def _parked(consumer: str | None) -> Sequence[ParkedItem]:

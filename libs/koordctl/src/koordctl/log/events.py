@@ -72,7 +72,7 @@ async def _show(follow: bool, kinds: list[str] | None, since: str | None, *, as_
                 _print(stored, as_json=as_json)
             sys.stdout.flush()
         if not found:
-            errors.print("no events found", highlight=False)
+            errors.print("no events found")
 
 
 async def _position(log: OpenLog, text: str, last: int) -> int:
@@ -108,4 +108,4 @@ def _print(stored: StoredEvent, *, as_json: bool) -> None:
     body = stored.body.decode(errors="replace")
     short = body if len(body) <= WIDTH else body[: WIDTH - 1] + "…"
     what = f"{stored.seq:>8}  {stored.occurred_at[11:23]}  {stored.type:<24} {stored.ref}"
-    console.print(f"{what}  {short}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{what}  {short}", markup=False, soft_wrap=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _LEAST = 64 * 1024**2
+Replicas = Annotated[int, typer.Option(min=1, max=5, help="Servers that store the stream there.")]
 
 
 def byte_size(text: str) -> int:
@@ -42,9 +43,6 @@ LogSize = Annotated[
 ]
 
 
-Replicas = Annotated[int, typer.Option(min=1, max=5, help="Servers that store the stream there.")]
-
-
 def mirror(replicas: Replicas = 1, log_size: LogSize = None) -> None:
     """Create a mirror of the stream of facts on a second server. It follows the first servers from then on.
 
@@ -59,7 +57,7 @@ def mirror(replicas: Replicas = 1, log_size: LogSize = None) -> None:
       koord bus mirror --log-size 20Gi
     """
     wait_for(_mirror(replicas, log_size))
-    console.print("the mirror follows; set KOORD_MIRROR to the address of its server to see it", highlight=False)
+    console.print("the mirror follows; set KOORD_MIRROR to the address of its server to see it")
 
 
 def promote(replicas: Replicas = 1, log_size: LogSize = None) -> None:
@@ -73,7 +71,7 @@ def promote(replicas: Replicas = 1, log_size: LogSize = None) -> None:
       koord bus promote
     """
     position = wait_for(_promote(replicas, log_size))
-    console.print(f"this server has the log up to position {position}; start the services on it", highlight=False)
+    console.print(f"this server has the log up to position {position}; start the services on it")
 
 
 async def _mirror(replicas: int, log_size: int | None) -> None:

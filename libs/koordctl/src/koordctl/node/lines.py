@@ -21,6 +21,8 @@ from koordctl.render.output import Line
 from koordctl.render.units import amounts_text, cfs_quota_text, cores, gibibytes, sentence_in_cores, time_text
 
 Show = Callable[[int], str]
+_QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(?= \())")
+"""The part of a reason of a quota change that repeats the old and the new quota."""
 
 
 def formula_line(resource: str, terms: OvercommitTerms) -> str:
@@ -119,10 +121,6 @@ def health_line(health: NodeHealth) -> str:
 def shown(resource: str) -> Show:
     """The function that formats amounts of a resource: milli-cores as cores for `cpu`, else bytes as GiB."""
     return cores if resource == "cpu" else gibibytes
-
-
-_QUOTA_PART: Final = re.compile(r"; quota (-?\d+ -> -?\d+ us|[\w. ]+ -> [\w. ]+(?= \())")
-"""The part of a reason of a quota change that repeats the old and the new quota."""
 
 
 def node_lines(story: NodeStory, as_of: str = "") -> Iterator[Line]:

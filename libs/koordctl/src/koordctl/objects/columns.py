@@ -24,12 +24,6 @@ from koordctl.render.units import amount_text
 Item: TypeAlias = dict[str, Any]
 Columns: TypeAlias = list[str]
 Rows: TypeAlias = list[list[object]]
-
-
-def _annotation(key: str) -> str:
-    return f"metadata.annotations.{key.replace('.', chr(92) + '.')}"
-
-
 CLUSTER_SCOPED: Final = ("Node", "Namespace", "PriorityClass")
 NODE_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "batch-cpu": BATCH_CPU, "batch-memory": BATCH_MEMORY}
 COLUMNS: Final[dict[str, dict[str, str]]] = {
@@ -41,13 +35,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "Namespace": {},
 }
 """Kind -> column -> path below the object, in the form of a definition's `jsonPath`."""
-WIDE: Final[dict[str, dict[str, str]]] = {
-    "PodMigrationJob": {
-        "by": _annotation(keys.EVICT_TRIGGER),
-        "plan": _annotation(keys.MOVE_PLAN),
-    }
-}
-"""Kind -> columns of `-o wide` besides those of the definition."""
 COUNTED: Final = ("keys", "zones", "layers", "nodes-seen", "drivers")
 """Columns that show the number of entries."""
 AMOUNTS: Final = ("cpu", "memory")
@@ -56,9 +43,21 @@ _STEP: Final = re.compile(r"(?:\\.|[^.\\])+")
 DEFAULTS: Final = {"replicas": 1, "parallelism": 1, "value": 0}
 
 
+def _annotation(key: str) -> str:
+    return f"metadata.annotations.{key.replace('.', chr(92) + '.')}"
+
+
+WIDE: Final[dict[str, dict[str, str]]] = {
+    "PodMigrationJob": {
+        "by": _annotation(keys.EVICT_TRIGGER),
+        "plan": _annotation(keys.MOVE_PLAN),
+    }
+}
+"""Kind -> columns of `-o wide` besides those of the definition."""
+
+
 def object_table(kind: str, items: Sequence[Item], *, wide: bool, silent: Container[str] = ()) -> tuple[Columns, Rows]:
-    """Return the headers and rows of `koord get` for objects of one kind. A cell is None if the object has no such
-    value.
+    """The headers and rows of `koord get` for objects of one kind. A cell is None without a value.
 
     Args:
         silent: Names of nodes whose newest usage report is too old.

@@ -1,13 +1,14 @@
 """`koord apply`, `koord delete` and `koord get`: change objects, and show present or past ones."""
 
-import json
 import sys
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 from koordcore.protocol.crd import accepted_kinds
+from koordcore.values import codec
 
 from koordctl.access.clients import NOT_FOUND, find_service, manager, meant_elsewhere, refusal, silent_nodes
 from koordctl.access.files import UNREADABLE, manifest_texts
@@ -24,16 +25,6 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of 
 
 _NO_MANIFEST: Final = 400
 """The manager's status for a text that is not valid YAML or JSON."""
-
-
-class Shown(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    YAML = "yaml"
-    JSON = "json"
-    NAME = "name"
-
-
 KINDS = {
     "pod": "Pod", "po": "Pod", "node": "Node", "no": "Node", "configmap": "ConfigMap", "cm": "ConfigMap",
     "namespace": "Namespace", "ns": "Namespace", "priorityclass": "PriorityClass", "pc": "PriorityClass",
@@ -44,6 +35,15 @@ SHORT = {
     "pg": "PodGroup", "gang": "PodGroup", "migration": "PodMigrationJob", "drain": "DrainNode",
 }  # fmt: skip
 """Short names of our own, in addition to those of the resource definitions."""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the result for each document; change nothing.")]
+
+
+class Shown(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
 
 
 def kind_named(text: str) -> str:
@@ -63,9 +63,6 @@ def kind_named(text: str) -> str:
     meant = get_close_matches(lower, {name.lower(): name for name in known}, 1)
     hint = f"; did you mean {meant[0]}?" if meant else ""
     return fail(f"unknown kind {text!r}{hint}; known: {', '.join(known)}", status=2)
-
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the result for each document; change nothing.")]
 
 
 def apply(filename: Files, dry_run: DryRun = False) -> None:
@@ -112,7 +109,7 @@ def delete(
         {"kind": kind, "name": name, **({} if is_cluster_scoped(kind) else {"namespace": namespace})}
         for name in target[1:]
     ]
-    _report(manager.post("/v1/delete", json.dumps({"kind": "List", "items": documents}).encode()).json())
+    submit_list(documents, "/v1/delete")
 
 
 def get(
@@ -209,34 +206,45 @@ def _submit(path: str, names: list[str], *, dry_run: bool = False) -> None:
     for name in names:
         for label, text in manifest_texts(name):
             response = manager.post(path, text, content_type="application/yaml")
+            answer: dict[str, Any]
             answer = response.json() if "json" in response.content_type else {"error": response.text}
             if "results" not in answer:
-                errors.print(f"{label}: {answer.get('error', response.status_code)}", highlight=False, markup=False)
+                errors.print(f"{label}: {answer.get('error', response.status_code)}", markup=False)
                 failed = True
                 readable = readable and response.status_code != _NO_MANIFEST
                 continue
             found += len(answer["results"])
             if not answer["results"]:
-                errors.print(f"{label}: no objects in it", highlight=False, markup=False)
-            failed = not _report(answer, dry_run=dry_run, exit_on_refusal=False) or failed
+                errors.print(f"{label}: no objects in it", markup=False)
+            failed = not _report(answer["results"], dry_run=dry_run) or failed
     if not readable or (not failed and not found):
         raise typer.Exit(UNREADABLE)
     if failed:
         raise typer.Exit(1)
 
 
-def _report(answer: dict[str, Any], *, dry_run: bool = False, exit_on_refusal: bool = True) -> bool:
-    """Print one line per document, with warnings and refusals on stderr. False if a document was refused."""
+def submit_list(documents: Sequence[object], path: str, *, dry_run: bool = False, quiet: bool = False) -> list[Any]:
+    """Send documents as one list to `/v1/apply` or `/v1/delete`, and return the manager's results.
+
+    Warnings and refusals are printed, and unless `quiet` what was done. End the command if a document is refused.
+    """
+    body = codec.encode({"kind": "List", "items": documents})
+    reply = manager.post(f"{path}?dryRun=All" if dry_run else path, body)
+    answer: dict[str, Any] = reply.json() if "json" in reply.content_type else {}
     if "results" not in answer:
-        fail(str(answer.get("error", answer)))
-    fine = True
-    mark = " (dry run)" if dry_run else ""
-    for result in answer["results"]:
+        fail(refusal(reply))
+    if not _report(answer["results"], dry_run=dry_run, quiet=quiet):
+        raise typer.Exit(1)
+    return answer["results"]
+
+
+def _report(results: Sequence[Mapping[str, Any]], *, dry_run: bool = False, quiet: bool = False) -> bool:
+    """Print one line per document, with warnings and refusals on stderr. False if a document was refused."""
+    fine, mark = True, " (dry run)" if dry_run else ""
+    for result in results:
         where = show_remarks(result, mark)
         if is_refused(result):
             fine = False
-        else:
+        elif not quiet:
             sys.stdout.write(f"{where} {result['action']}{mark}\n")
-    if not fine and exit_on_refusal:
-        raise typer.Exit(1)
     return fine

@@ -1,15 +1,14 @@
 """`koord get devices` and `koord top gpu`: devices with their holders, from the projector, and their columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from koordcore.stories.device_cards import GPU_TYPE, Card
 from koordcore.stories.hardware import Owner
 from koordcore.values import codec
 
-from koordctl.access.clients import projector
-from koordctl.access.past import ask_as_of, moment_text
+from koordctl.access.past import pages_of
 from koordctl.render.units import gibibytes
 
 GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
@@ -17,6 +16,7 @@ DEVICE_COLUMNS: Final = ("node", "type", "minor", "id", "zone", "switch", "state
 GPU_COLUMNS: Final = ("node", "gpu", "state", "given", "free", "memory", "memory free", "zone", "switch", "held by")
 GpuSort: TypeAlias = Literal["given", "free", "name"]
 Row: TypeAlias = Sequence[object]
+PAGE = 500
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
@@ -115,9 +115,6 @@ def _memory_free(card: Card) -> str:
     return gibibytes(max(0, total - used))
 
 
-PAGE = 500
-
-
 def devices_of(node: str | None, as_of: str | None) -> list[NodeDevices]:
     """Return the nodes that have a Device object, ordered by name, now or at a past moment.
 
@@ -127,14 +124,6 @@ def devices_of(node: str | None, as_of: str | None) -> list[NodeDevices]:
         node: Only this node; None for all.
         as_of: Position of the log, or RFC 3339 time; None for the present.
     """
-    found: list[NodeDevices] = []
-    after: str | None = ""
-    at = "" if as_of is None else moment_text(as_of)
-    while after is not None:
-        asked: dict[str, object] = {"after": after, "limit": PAGE}
-        page: dict[str, Any] = ask_as_of("/api/devices", at, **asked) if at else projector.get("/api/devices", asked)
-        # A time is resolved once: every page shows the same position.
-        at = str(page["moment"]["position"]) if at else ""
-        found += codec.convert(page["nodes"], list[NodeDevices])
-        after = page["after"]
+    pages = pages_of("/api/devices", as_of, limit=PAGE)
+    found = [each for page in pages for each in codec.convert(page["nodes"], list[NodeDevices])]
     return [each for each in found if node in (None, each.node)]

@@ -29,6 +29,7 @@ from koordctl.objects.priority_classes import priority_class_manifests
 from koordctl.render.output import errors, fail
 
 _NOW = "2026-01-01T00:00:00.000000Z"
+_SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
 
 
 class Finding(NamedTuple):
@@ -55,9 +56,7 @@ class Linter:
             self._applied(manifest)
 
     def judge(self, documents: Iterable[object]) -> list[Finding]:
-        """Return the effect of applying each document, in order. Accepted documents become part of the simulated
-        cluster.
-        """
+        """The effect of applying each document, in order. Accepted documents become part of the simulated cluster."""
         return [self._judge(document) for document in documents]
 
     def _judge(self, document: object) -> Finding:
@@ -98,7 +97,6 @@ def _named(document: object) -> tuple[str, str, str]:
     return str(fields.get("kind") or "document"), str(meta.get("namespace") or ""), str(meta.get("name") or "?")
 
 
-_SCHEDULER_CONFIGURATION = "KubeSchedulerConfiguration"
 _GATES = [Gate(name, default, Stage.BETA if default else Stage.ALPHA) for name, default in GATE_DEFAULTS.items()]
 
 
@@ -160,26 +158,26 @@ def _documents(label: str, text: bytes) -> list[object] | None:
     try:
         documents = read_documents(text)
     except InvalidInput as error:
-        errors.print(f"{label}: {error.sentence()}", highlight=False, markup=False)
+        errors.print(f"{label}: {error.sentence()}", markup=False)
         return None
     if not documents:
-        errors.print(f"{label}: no objects in it", highlight=False, markup=False)
+        errors.print(f"{label}: no objects in it", markup=False)
     return documents
 
 
 def _report(label: str, finding: Finding, *, patch: bool) -> bool:
     where = f"{finding.kind.lower()}/{finding.name}" + (f" in {finding.namespace}" if finding.namespace else "")
     for warning in finding.warnings:
-        errors.print(f"{label}: {where} warning: {warning}", highlight=False, markup=False)
+        errors.print(f"{label}: {where} warning: {warning}", markup=False)
     if finding.violations:
-        errors.print(f"{label}: {where} would be refused", highlight=False, markup=False)
+        errors.print(f"{label}: {where} would be refused", markup=False)
         for violation in finding.violations:
             rule = violation.rule.removeprefix(WITHIN_RULE)
             sentence = violation.sentence() if rule == violation.rule else f"{violation.value} ({rule})"
-            errors.print(f"  {sentence}", highlight=False, markup=False)
+            errors.print(f"  {sentence}", markup=False)
         if finding.kind == _SCHEDULER_CONFIGURATION:
             hint = f"  this is not an API object: check it with `koord scheduler check-config {label}`"
-            errors.print(hint, highlight=False, markup=False)
+            errors.print(hint, markup=False)
         return False
     changed = f", changed by {', '.join(finding.steps)}" if finding.steps else ""
     sys.stdout.write(f"{label}: {where} ok{changed}\n")

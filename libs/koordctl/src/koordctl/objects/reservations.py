@@ -1,7 +1,7 @@
 """`koord get reservations`: Reservations with the pods that use them, and their columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from koordcore.events.objects import plural_of
 from koordcore.protocol.reservations import PLURAL
@@ -11,13 +11,13 @@ from koordcore.state.reservations import reservation_of_log
 from koordcore.stories.reservations import ReservationView, reservation_view
 from koordcore.values import codec
 
-from koordctl.access.clients import projector
-from koordctl.access.past import ask_as_of, moment_text
+from koordctl.access.past import pages_of
 from koordctl.render.units import amount_text, duration_text, seconds_between
 
 COLUMNS: Final = ("name", "phase", "node", "age", "expires in", "used / reserved", "owners", "for")
 HELD_COLUMNS: Final = ("reservation", "phase", "node", "used / reserved", "owners")
 _SHOWN_OWNERS: Final = 3
+PAGE = 500
 
 
 def reservation_rows(views: Sequence[ReservationView], now: str) -> list[tuple[object, ...]]:
@@ -66,9 +66,6 @@ def _owners_text(view: ReservationView) -> str | None:
     return ", ".join(names[:_SHOWN_OWNERS]) + more or None
 
 
-PAGE = 500
-
-
 class Reservations(NamedTuple):
     views: list[ReservationView]  # The Reservations, by name
     at: str  # RFC 3339 time of the newest event at that moment
@@ -83,17 +80,10 @@ def reservations_of(name: str | None, as_of: str | None) -> Reservations:
         as_of: Position of the log, or RFC 3339 time; None for the present.
     """
     found: list[ReservationView] = []
-    after: str | None = ""
-    at, occurred_at, position = "" if as_of is None else moment_text(as_of), "", 0
-    while after is not None:
-        asked: dict[str, object] = {"after": after, "limit": PAGE, "name": name or ""}
-        page: dict[str, Any]
-        page = ask_as_of("/api/reservations", at, **asked) if at else projector.get("/api/reservations", asked)
-        # A time is resolved once: every page shows the same position.
+    occurred_at, position = "", 0
+    for page in pages_of("/api/reservations", as_of, limit=PAGE, name=name or ""):
         occurred_at, position = str(page["moment"]["occurred_at"]), int(page["moment"]["position"])
-        at = str(position) if at else ""
         found += codec.convert(page["reservations"], list[ReservationView])
-        after = page["after"]
     return Reservations(found, occurred_at, position)
 
 

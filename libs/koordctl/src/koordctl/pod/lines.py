@@ -21,6 +21,16 @@ NODES_NAMED: Final = 5
 VICTIMS_SUGGESTION: Final = "WaitingVictimReleased"
 """The suggestion to wait for the victims, which the preemption line already contains."""
 _PREEMPTION_PART: Final = " preemption: "
+STYLES: Final = {
+    "placed": "green",
+    "started": "green",
+    "unschedulable": "yellow",
+    "denied": "red",
+    "abandoned": "red",
+    "gated": "yellow",
+    "evicted": "red",
+}
+REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
 
 
 def headline(message: str, diagnosis: Diagnosis | None) -> str:
@@ -99,18 +109,6 @@ def _preemption_lines(preemption: PreemptionDiagnosis) -> list[str]:
 
 def _most_first(counts: dict[str, int]) -> Sequence[tuple[str, int]]:
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-
-
-STYLES: Final = {
-    "placed": "green",
-    "started": "green",
-    "unschedulable": "yellow",
-    "denied": "red",
-    "abandoned": "red",
-    "gated": "yellow",
-    "evicted": "red",
-}
-REPEATED: Final = ("unschedulable", "denied", "gated", "abandoned")
 
 
 def pod_lines(story: PodStory, as_of: str = "") -> Iterator[Line]:

@@ -26,6 +26,11 @@ from koordcore.values.allocation import Allocation
 from koordctl.node.hardware import chosen_lines
 from koordctl.render.units import amounts_text, seconds_between
 
+Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
+"""Denied: admission has admitted no pod of this name."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
+
 
 def volume_lines(allocation: Allocation, node: str) -> Iterator[str]:
     """A phrase for each unbound claim of a placed pod, such as `volume pv-1 for claim data`."""
@@ -55,16 +60,10 @@ def use_line(allocation: Allocation, requests: Mapping[str, int]) -> str | None:
     return f"{said}, {amounts_text(rest)} from the node" if rest else said
 
 
-Status: TypeAlias = Literal["Pending", "Placed", "Running", "Deleted", "Denied"]
-"""Denied: admission has admitted no pod of this name."""
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_NO_HARDWARE: Final[Mapping[int, NodeHardware]] = MappingProxyType({})
-
-
 class StoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event in a pod's life, as `koord explain pod -o json` prints it."""
 
-    step: str  # One of `koordcore.stories.pod.Step`
+    step: str  # One of `koordcore.stories.moment.Step`
     at: str  # RFC 3339, the clock of the writer
     position: int = 0  # Position of the fact, or 0 for an explanation
     by: str = ""  # Actor that wrote the event
@@ -174,9 +173,7 @@ def explained_pod(
 
 
 def denied_pod(namespace: str, name: str, explanations: Iterable[StoredEvent]) -> PodStory:
-    """Return what `koord explain pod` shows of a pod that was never admitted. `explanations`: the denials, oldest
-    first.
-    """
+    """What `koord explain pod` shows of a pod that was never admitted. `explanations`: the denials, oldest first."""
     moments = [_entry(moment) for moment in pod_story("", [], explanations)]
     return PodStory(namespace=namespace, name=name, uid="", status="Denied", moments=moments)
 

@@ -12,7 +12,7 @@ from koordctl.access.clients import meant_elsewhere, uid_of_pod
 from koordctl.access.log import wait_for
 from koordctl.pod.explain import life_of_pod
 from koordctl.pod.story import PodStory
-from koordctl.render.output import Format, console, fail, show_document, show_table
+from koordctl.render.output import Format, Output, console, fail, show_document, show_table
 from koordctl.render.units import duration_text, seconds_between
 
 COLUMNS: Final = ("offset", "after", "by", "step", "timeline", "position", "trace")
@@ -99,7 +99,7 @@ def pod(
     name: Annotated[str, typer.Argument(help="The pod's name.")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
     uid: Annotated[str | None, typer.Option("--uid", help="Uid of a pod that is deleted.")] = None,
-    output: Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")] = Format.TABLE,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show when each service did its step for a pod, and the time before the step.
 
@@ -125,9 +125,9 @@ def pod(
         show_document(msgspec.to_builtins(found), output)
         return
     whole = duration_text(found.steps[-1].offset_seconds)
-    console.print(f"Pod {found.namespace}/{found.name}: {len(found.steps)} steps in {whole}", highlight=False)
-    console.print(f"  trace {found.trace or '- (no tracing)'}", highlight=False)
+    console.print(f"Pod {found.namespace}/{found.name}: {len(found.steps)} steps in {whole}")
+    console.print(f"  trace {found.trace or '- (no tracing)'}")
     jaeger = os.environ.get("KOORD_JAEGER", "").rstrip("/")
     if jaeger and found.trace:
-        console.print(f"  {jaeger}/trace/{found.trace}", highlight=False, soft_wrap=True)
+        console.print(f"  {jaeger}/trace/{found.trace}", soft_wrap=True)
     show_table(COLUMNS, trace_rows(found))

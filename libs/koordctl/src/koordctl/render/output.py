@@ -2,16 +2,20 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, cast
 
 import typer
 from rich.console import Console
 
-console = Console(soft_wrap=not sys.stdout.isatty())
-errors = Console(stderr=True, soft_wrap=True)
+console = Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+errors = Console(stderr=True, soft_wrap=True, highlight=False)
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
+]
+_NOT_DONE: Final = ("refused", "failed", "not-found")
 
 
 class Format(StrEnum):
@@ -22,10 +26,6 @@ class Format(StrEnum):
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="table (for people), json or yaml.")]
 
-WholeOption = Annotated[
-    bool, typer.Option("--whole", help="Begin at the first fact, not at a snapshot of the archive (KOORD_ARCHIVE).")
-]
-
 
 def start_text(position: int, otherwise: str = "from the first fact") -> str:
     """Where a fold began: `position` of its snapshot, or, for 0, the text for a fold without a snapshot."""
@@ -35,7 +35,7 @@ def start_text(position: int, otherwise: str = "from the first fact") -> str:
 def show_start(position: int) -> None:
     """Print the position of the snapshot from which a re-run started. No-op for 0: it started at the first fact."""
     if position:
-        console.print(f"started {start_text(position)}", highlight=False)
+        console.print(f"started {start_text(position)}")
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "nothing found") -> None:
@@ -85,9 +85,7 @@ class Line(NamedTuple):
 def print_lines(lines: Iterable[Line]) -> None:
     """If piped, unwrapped."""
     for line in lines:
-        console.print(
-            line.text, style=line.style or None, highlight=False, markup=False, soft_wrap=not console.is_terminal
-        )
+        console.print(line.text, style=line.style or None, markup=False, soft_wrap=not console.is_terminal)
 
 
 def show_story(document: object, lines: Iterable[Line], form: Format) -> None:
@@ -107,6 +105,29 @@ def show_document(value: object, form: Format) -> None:
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
+@contextmanager
+def progress(what: str, total: int, *, counted: bool = False) -> Generator[Callable[[int], None]]:
+    """Show a progress bar on stderr inside the block, and yield the function that sets it. Nothing without a terminal.
+
+    Args:
+        counted: Whether the numbers are shown, instead of a percentage.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    number = MofNCompleteColumn() if counted else TaskProgressColumn()
+    columns = (TextColumn(what), BarColumn(), number, TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=max(total, 1))
+        yield lambda position: bar.update(task, completed=position)
+
+
 def working(what: str) -> AbstractContextManager[object]:
     """Show a spinner and `what` on stderr inside the context; nothing if stderr is not a terminal.
 
@@ -123,7 +144,7 @@ def fail(message: str, *, status: int = 1) -> NoReturn:
 def say_error(message: str) -> None:
     """Without line breaks if stderr is not a terminal."""
     style = "red" if errors.is_terminal else None
-    errors.print(f"error: {message}", style=style, highlight=False, markup=False, soft_wrap=True)
+    errors.print(f"error: {message}", style=style, markup=False, soft_wrap=True)
 
 
 def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -134,9 +155,6 @@ def field(item: Mapping[str, Any], path: str, default: Any = None) -> Any:
             return default
         value = cast("Mapping[str, Any]", value)[name]
     return value
-
-
-_NOT_DONE: Final = ("refused", "failed", "not-found")
 
 
 def is_refused(result: Mapping[str, Any]) -> bool:
@@ -157,19 +175,19 @@ def show_remarks(result: Mapping[str, Any], mark: str = "") -> str:
     if result.get("namespace"):
         where += f" in {result['namespace']}"
     for warning in result.get("warnings", []):
-        errors.print(f"Warning: {where}: {warning}", highlight=False, markup=False)
+        errors.print(f"Warning: {where}: {warning}", markup=False)
     if not is_refused(result):
         return where
-    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}", highlight=False, markup=False)
+    errors.print(f"{where} {result['action'].replace('-', ' ')}{mark}", markup=False)
     from koord_manager.domain.documents.admitting import WITHIN_RULE
 
     for error in result.get("errors", []):
         if error["rule"].startswith(WITHIN_RULE):
             sentence = f"  {error['value']} ({error['rule'].removeprefix(WITHIN_RULE)})"
-            errors.print(sentence, highlight=False, markup=False)
+            errors.print(sentence, markup=False)
             continue
         place = f"{error['field']}: " if error["field"] else ""
         value = f", got {error['value']}" if error["value"] else ""
         rule = error["rule"] if not error["field"] else f"must be {error['rule']}"
-        errors.print(f"  {place}{rule}{value}", highlight=False, markup=False)
+        errors.print(f"  {place}{rule}{value}", markup=False)
     return where

@@ -18,9 +18,12 @@ from koordcore.service.flags import parse_feature_gates
 from koordcore.values.invalid import InvalidInput
 
 from koordctl.render.output import console, show_table
+from koordctl.replay.nodes import tally_document
 
 _GROUPS = frozenset(("AllAlpha", "AllBeta"))
 _NOT_OF_ADMISSION = "EnableSyncGPUSharedResource"
+_MOST_NAMED = 20
+_MOST_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +56,7 @@ class AdmissionComparison:
 
     def document(self) -> dict[str, Any]:
         return {
-            "decisions": {
-                "recorded": self.tally.recorded,
-                "rerun": self.tally.rerun,
-                "same": self.tally.same,
-                "notRetained": self.tally.not_retained,
-            },
+            "decisions": tally_document(self.tally),
             "notReviewed": self.not_reviewed,
             "changed": list(map(_fate, self.changed)),
             "deniedInsteadOfAdmitted": list(map(_fate, self.denied)),
@@ -196,10 +194,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-_MOST_NAMED = 20
-_MOST_LETTERS = 60
-
-
 def show_admission(found: AdmissionComparison) -> None:
     """Nothing is printed if the log contains no decision of admission."""
     tally = found.tally
@@ -207,18 +201,14 @@ def show_admission(found: AdmissionComparison) -> None:
         return
     console.print(
         f"{tally.recorded:,} decisions of admission recorded; under the recorded profiles and gates,"
-        f" {tally.rerun:,} were repeated and {tally.same:,} gave the recorded result",
-        highlight=False,
+        f" {tally.rerun:,} were repeated and {tally.same:,} gave the recorded result"
     )
     if tally.not_retained:
-        console.print(
-            f"{tally.not_retained:,} of them were not repeated: their input is no longer retained", highlight=False
-        )
+        console.print(f"{tally.not_retained:,} of them were not repeated: their input is no longer retained")
     if found.not_reviewed:
         console.print(
             f"{found.not_reviewed:,} pods lack the changes of the recorded profiles: no webhook was called, or"
-            " the decision is no longer retained",
-            highlight=False,
+            " the decision is no longer retained"
         )
     if found.unexplained:
         show_table(["with the recorded settings", "", "decision", "reason"], _rows(found.unexplained))
@@ -242,7 +232,7 @@ def show_admission(found: AdmissionComparison) -> None:
         rows = [[field, _cut(before), _cut(after), count] for (field, before, after), count in fields[:_MOST_NAMED]]
         show_table(["field", "recorded", "re-run", "objects"], rows)
     if max(len(denied), len(found.changed)) > _MOST_NAMED:
-        console.print("more: -o json", highlight=False)
+        console.print("more: -o json")
 
 
 def _rows(fates: list[AdmissionFate]) -> Iterator[list[str]]:

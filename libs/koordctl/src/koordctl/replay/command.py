@@ -6,14 +6,13 @@ from typing import Annotated, Final
 import typer
 from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
 from koord_manager.domain.controller_names import CONTROLLERS, PLUGINS
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from koordctl.access.folding import Folded, archived_cluster, fold_to
 from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
 from koordctl.access.times import resolve_position
 from koordctl.descheduling.audit import record_run
 from koordctl.objects.reservations import HELD_COLUMNS, held_rows, reservations_in
-from koordctl.render.output import Format, WholeOption, console, errors, fail, show_table, start_text
+from koordctl.render.output import Format, WholeOption, console, fail, progress, show_table, start_text
 from koordctl.render.units import by_count, duration_text
 from koordctl.replay.verify import FoldPosition, projector_position
 
@@ -200,8 +199,7 @@ async def _replay(to: str | None, *, speed_report: bool, whole: bool) -> None:
     started = f" {start_text(folded.begin)}" if folded.begin else ""
     console.print(
         f"folded {folded.events:,} events{started} to position {upto:,} in {duration_text(folded.seconds)}"
-        f" ({folded.events_per_second:,.0f} events/s)",
-        highlight=False,
+        f" ({folded.events_per_second:,.0f} events/s)"
     )
     if speed_report:
         return
@@ -214,27 +212,21 @@ async def _replay(to: str | None, *, speed_report: bool, whole: bool) -> None:
     held = held_rows(reservations_in(folded.state))
     if held:
         show_table(HELD_COLUMNS, held)
-    console.print(f"hash {folded.hash}", highlight=False)
+    console.print(f"hash {folded.hash}")
     if rows is None:
-        console.print("the projector does not answer: nothing to compare", highlight=False)
+        console.print("the projector does not answer: nothing to compare")
     elif rows.position != upto:
-        console.print(
-            f"the projector is at {rows.position:,}: `koord verify` compares at its position", highlight=False
-        )
+        console.print(f"the projector is at {rows.position:,}: `koord verify` compares at its position")
     elif rows.hash == folded.hash:
-        console.print("equal to the projector's rows", style="green", highlight=False)
+        console.print("equal to the projector's rows", style="green")
     else:
         fail(f"the projector's rows at position {upto} differ: {rows.hash}")
 
 
 async def _fold_with_progress(log: OpenLog, upto: int, *, whole: bool) -> Folded:
     state = None if whole else await archived_cluster(log.bus, upto)
-    columns = (TextColumn("replay"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("replay", total=max(upto, 1))
-        return await fold_to(
-            log.bus.events, upto, state=state, progress=lambda position: bar.update(task, completed=position)
-        )
+    with progress("replay", upto, counted=True) as see:
+        return await fold_to(log.bus.events, upto, state=state, progress=see)
 
 
 async def _projector(log: OpenLog) -> FoldPosition | None:

@@ -11,14 +11,13 @@ from koordcore.bus.folds.skips import recorded_skips
 from koordcore.events.registry import UnreadableEvent
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.timestamps import rfc3339
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.access.clients import find_service
 from koordctl.access.folding import BATCH, everything_kept, saved_cluster
 from koordctl.access.log import LogTrouble, open_log, wait_for
-from koordctl.access.times import resolve_position
+from koordctl.access.times import resolve_window
 from koordctl.descheduling.configuration import descheduler_configuration
-from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
+from koordctl.render.output import Format, console, progress, show_document, show_start, show_table
 from koordctl.replay.descheduler_rerun import DESCHEDULER_FOLD, DescheduleComparison, DeschedulerRerun
 from koordctl.replay.scheduler_rerun import FOLD, saved_state, state_of
 from koordctl.replay.usage_reports import ReportArchive
@@ -49,10 +48,7 @@ async def _rerun(
     configuration: DeschedulerConfiguration, begin: str | None, to: str | None, archive: ReportArchive
 ) -> DescheduleComparison:
     async with open_log() as log:
-        start = 0 if begin is None else await resolve_position(log, begin, "--from")
-        end = await resolve_position(log, to, "--to")
-        if start > end:
-            fail(f"--from {start} is after --to {end}", status=2)
+        start, end = await resolve_window(log, begin, to)
         return await played(log.bus, configuration, start, end, archive)
 
 
@@ -85,13 +81,11 @@ async def played(
     first = next((each.occurred_at for each in events if each.seq > begin), events[-1].occurred_at if events else "")
     since = rfc3339(datetime.fromisoformat(first) - _KNOWN) if first else ""
     reports = archive.merged(await everything_kept(bus.observations), since)
-    columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("rerun", total=max(end, 1))
-        try:
-            return rerun.run(events, reports, lambda position: bar.update(task, completed=position))
-        except (UnreadableEvent, InvalidInput) as error:
-            raise LogTrouble(str(error)) from error
+    try:
+        with progress("re-run", end) as see:
+            return rerun.run(events, reports, see)
+    except (UnreadableEvent, InvalidInput) as error:
+        raise LogTrouble(str(error)) from error
 
 
 def _show(found: DescheduleComparison, trouble: str) -> None:
@@ -101,7 +95,6 @@ def _show(found: DescheduleComparison, trouble: str) -> None:
         f"{found.rounds:,} rounds over {found.reports:,} usage reports"
         f"{f' since {found.first_report}' if found.first_report else ''}:"
         f" {found.reports - found.archived:,} still in their stream, {archived}",
-        highlight=False,
         markup=False,
     )
     show_start(found.started)
@@ -117,16 +110,15 @@ def _show(found: DescheduleComparison, trouble: str) -> None:
     avoided = recorded.agent_evictions - rerun.agent_evictions
     console.print(
         f"{avoided:,} evictions avoided; {found.without_place:,} choices without a place, "
-        f"{found.without_gain:,} without gain",
-        highlight=False,
+        f"{found.without_gain:,} without gain"
     )
     if found.moves:
         rows = [[move.pod.key, move.pod.node, move.target, move.reason] for _, move in found.moves[:_MOST_NAMED]]
         show_table(["pod", "from", "to", "reason"], rows)
     if len(found.moves) > _MOST_NAMED:
-        console.print(f"and {len(found.moves) - _MOST_NAMED:,} more: -o json", highlight=False)
+        console.print(f"and {len(found.moves) - _MOST_NAMED:,} more: -o json")
     for fault in dict.fromkeys(found.faults):
-        console.print(f"plugin failed: {fault}", highlight=False, markup=False)
+        console.print(f"plugin failed: {fault}", markup=False)
 
 
 def _factor(slowdown: float | None) -> str:

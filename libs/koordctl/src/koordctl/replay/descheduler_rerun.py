@@ -44,6 +44,15 @@ from numpy.typing import NDArray
 from koordctl.access.log import LogTrouble
 from koordctl.replay.usage_reports import UsageReport
 
+DESCHEDULER_FOLD: Final = "descheduler"
+"""Name of the descheduler's fold."""
+_DEFAULT_HOT: Final = {"cpu": 75.0, "memory": 80.0}
+"""A node is hot above these percentages if the configuration has no LowNodeLoad."""
+_EXPIRES_SECONDS: Final = 300.0
+_SLOWDOWN: Final = "lsSlowdown"
+_BINS: Final = 20
+Ask = Callable[[FitRequest, float], FitAnswer]
+
 
 def on_a_copy(work: Callable[[], bytes]) -> bytes:
     """Run a function on a copy of this process, and return its result. Its changes of memory are lost.
@@ -70,16 +79,6 @@ def on_a_copy(work: Callable[[], bytes]) -> bytes:
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
         raise LogTrouble("the scheduler could not answer a question about the recorded state")
     return result
-
-
-DESCHEDULER_FOLD: Final = "descheduler"
-"""Name of the descheduler's fold."""
-_DEFAULT_HOT: Final = {"cpu": 75.0, "memory": 80.0}
-"""A node is hot above these percentages if the configuration has no LowNodeLoad."""
-_EXPIRES_SECONDS: Final = 300.0
-_SLOWDOWN: Final = "lsSlowdown"
-_BINS: Final = 20
-Ask = Callable[[FitRequest, float], FitAnswer]
 
 
 @dataclass(slots=True, kw_only=True)

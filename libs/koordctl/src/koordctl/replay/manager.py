@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from koord_manager.domain.admission.context.facts import ConfigNames
 from koord_manager.domain.admission.context.profiles import ColocationProfile
@@ -23,18 +24,34 @@ from koordcore.protocol.objects import ConfigMap
 from koordcore.service.flags import parse_feature_gates
 from koordcore.state.aggregates import NodePolicyState
 from koordcore.values.invalid import InvalidInput
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from koordctl.access.files import documents_of
 from koordctl.access.log import LogTrouble, open_log, wait_for
-from koordctl.access.times import resolve_position
+from koordctl.access.times import resolve_window
 from koordctl.node.lines import formula_line, mid_line
-from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
+from koordctl.render.output import Format, console, fail, progress, show_document, show_start, show_table
 from koordctl.render.units import cores, gibibytes
 from koordctl.replay import nodes as node_runs
 from koordctl.replay.admission import read_gates, read_profiles, show_admission, tried_of
 from koordctl.replay.manager_rerun import ManagerComparison, Question, compare, read_chosen
 from koordctl.replay.recommendations import show_recommendations
+
+_MOST_NAMED = 20
+_TITLES: Final = {
+    "nodeSLO": "NodeSLO",
+    "measuring": "metric collection",
+    "ratios": "cpu normalization or amplification",
+    "devices": "devices",
+    "health": "health",
+}
+Show = Callable[[node_runs.Lent], str]
+_FIGURES: tuple[tuple[str, Show], ...] = (
+    ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
+    ("batch memory", lambda lent: gibibytes(lent.batch_memory_bytes)),
+    ("mid cpu, cores", lambda lent: cores(lent.mid_cpu_milli)),
+    ("mid memory", lambda lent: gibibytes(lent.mid_memory_bytes)),
+    ("nodes that lend", lambda lent: str(lent.nodes)),
+)
 
 
 def profile_remarks(documents: Iterable[object]) -> tuple[str, ...]:
@@ -60,17 +77,6 @@ def config_remarks(document: object, names: ConfigNames) -> tuple[str, ...]:
         f"metadata: the manager reads the ConfigMap {read} only, this is {given}; it is tried as if it were that one"
     )
     return (*([other] if given != read else []), *document_warnings(document))
-
-
-_MOST_NAMED = 20
-Show = Callable[[node_runs.Lent], str]
-_FIGURES: tuple[tuple[str, Show], ...] = (
-    ("batch cpu, cores", lambda lent: cores(lent.batch_cpu_milli)),
-    ("batch memory", lambda lent: gibibytes(lent.batch_memory_bytes)),
-    ("mid cpu, cores", lambda lent: cores(lent.mid_cpu_milli)),
-    ("mid memory", lambda lent: gibibytes(lent.mid_memory_bytes)),
-    ("nodes that lend", lambda lent: str(lent.nodes)),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,26 +210,14 @@ def _naming(file: Path) -> Generator[None]:
 
 async def _compare(question: Question, begin: str | None, to: str | None) -> ManagerComparison:
     async with open_log() as log:
-        start = 0 if begin is None else await resolve_position(log, begin, "--from")
-        end = await resolve_position(log, to, "--to")
-        if start > end:
-            fail(f"--from {start} is after --to {end}", status=2)
+        start, end = await resolve_window(log, begin, to)
         asked = replace(question, begin=start, end=end)
-        columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-            task = bar.add_task("rerun", total=max(end, 1))
-            bus = log.bus
-            try:
-                return await compare(
-                    bus.events,
-                    bus.observations,
-                    bus.snapshots,
-                    asked,
-                    lambda at: bar.update(task, completed=at),
-                    bus.explanations,
-                )
-            except LogTrouble as error:
-                fail(str(error))
+        bus = log.bus
+        try:
+            with progress("re-run", end) as see:
+                return await compare(bus.events, bus.observations, bus.snapshots, asked, see, bus.explanations)
+        except LogTrouble as error:
+            fail(str(error))
 
 
 def _show(found: ManagerComparison) -> None:
@@ -231,17 +225,13 @@ def _show(found: ManagerComparison) -> None:
     console.print(
         f"positions {found.asked.begin:,} to {found.asked.end:,}: {tally.recorded:,} decisions about nodes recorded,"
         f" {tally.rerun:,} in the re-run, {tally.same:,} with the recorded result,"
-        f" {found.reports:,} usage reports still retained",
-        highlight=False,
+        f" {found.reports:,} usage reports still retained"
     )
     show_start(found.started)
     if tally.not_retained:
-        console.print(
-            f"{tally.not_retained:,} decisions were not repeated: their usage report is no longer retained",
-            highlight=False,
-        )
+        console.print(f"{tally.not_retained:,} decisions were not repeated: their usage report is no longer retained")
     for line in (*found.notes, *(f"warning: {sentence}" for sentence in found.warnings)):
-        console.print(line, highlight=False, markup=False)
+        console.print(line, markup=False)
     _show_nodes(found.nodes)
     show_recommendations(found.recommendations)
     show_admission(found.admission)
@@ -250,20 +240,12 @@ def _show(found: ManagerComparison) -> None:
 def _show_nodes(found: node_runs.NodeComparison) -> None:
     show_table(["", "recorded", "re-run"], [_figures(title, show, found) for title, show in _FIGURES])
     lending = [fate for fate in found.fates if node_runs.lends_otherwise(fate)]
-    measuring = [fate for fate in found.fates if node_runs.measuring_differences(fate)]
-    scaled = [fate for fate in found.fates if node_runs.ratio_differences(fate)]
-    given = [fate for fate in found.fates if node_runs.device_differences(fate)]
-    assessed = [fate for fate in found.fates if node_runs.health_differences(fate)]
-    rendered = [fate for fate in found.fates if node_runs.slo_differences(fate)]
+    by_part = {part: [node_runs.differences(fate, part) for fate in found.fates] for part in node_runs.PARTS}
     show_table(
         ["what differs", "nodes"],
         [
             ["batch or mid resources", len(lending)],
-            ["NodeSLO", len(rendered)],
-            ["metric collection", len(measuring)],
-            ["cpu normalization or amplification", len(scaled)],
-            ["devices", len(given)],
-            ["health", len(assessed)],
+            *([_TITLES[part], sum(map(bool, nodes))] for part, nodes in by_part.items()),
         ],
     )
     if found.mass_abnormal[0] != found.mass_abnormal[1]:
@@ -274,20 +256,13 @@ def _show_nodes(found: node_runs.NodeComparison) -> None:
             ["node", "", "batch cpu", "batch memory", "mid cpu", "mid memory", "reason"],
             [row for fate in lending[:_MOST_NAMED] for row in _amounts(fate)],
         )
-        console.print(f"{lending[0].node}, re-run:", highlight=False)
+        console.print(f"{lending[0].node}, re-run:")
         for line in _terms(lending[0].rerun):
-            console.print(f"  {line}", highlight=False)
-    fields = [
-        *_fields(map(node_runs.slo_differences, rendered)),
-        *_fields(map(node_runs.measuring_differences, measuring)),
-        *_fields(map(node_runs.ratio_differences, scaled)),
-        *_fields(map(node_runs.device_differences, given)),
-        *_fields(map(node_runs.health_differences, assessed)),
-    ]
-    if fields:
+            console.print(f"  {line}")
+    if fields := [row for nodes in by_part.values() for row in _fields(nodes)]:
         show_table(["field", "recorded", "re-run", "nodes"], fields)
     if len(lending) > _MOST_NAMED:
-        console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json", highlight=False)
+        console.print(f"and {len(lending) - _MOST_NAMED:,} more: -o json")
 
 
 def _figures(title: str, show: Show, found: node_runs.NodeComparison) -> list[str]:

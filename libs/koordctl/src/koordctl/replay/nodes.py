@@ -1,8 +1,8 @@
 """What-if runs of node decisions: recorded decisions compared with decisions under another slo-controller-config."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from koord_manager.domain.what_if.nodes import NodeDecisions, NodeFate, level_of
@@ -41,11 +41,7 @@ class NodeComparison:
                     "node": fate.node,
                     "recorded": _lent_document(fate.recorded),
                     "rerun": _lent_document(fate.rerun),
-                    "nodeSLO": [asdict(one) for one in slo_differences(fate)],
-                    "measuring": [asdict(one) for one in measuring_differences(fate)],
-                    "ratios": [asdict(one) for one in ratio_differences(fate)],
-                    "devices": [asdict(one) for one in device_differences(fate)],
-                    "health": [asdict(one) for one in health_differences(fate)],
+                    **{part: [asdict(one) for one in differences(fate, part)] for part in PARTS},
                 }
                 for fate in self.fates
             ],
@@ -70,39 +66,6 @@ class Difference:
     rerun: Any  # Its value in the re-run
 
 
-def slo_differences(fate: NodeFate) -> list[Difference]:
-    """Fields of a node's NodeSLO. A side without a NodeSLO has no fields."""
-    return list(_differences((fate.recorded and fate.recorded.slo) or {}, (fate.rerun and fate.rerun.slo) or {}))
-
-
-def measuring_differences(fate: NodeFate) -> list[Difference]:
-    """Fields of a node's `metricCollectPolicy`. A side without this policy has no fields."""
-    before, after = (policy.metric_policy if policy else None for policy in (fate.recorded, fate.rerun))
-    return list(_differences(before or {}, after or {}))
-
-
-def ratio_differences(fate: NodeFate) -> list[Difference]:
-    """Amplification ratios, as the texts of the node's annotations; None on a side without the annotation."""
-    before, after = (_ratios(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
-    return list(_differences(before, after))
-
-
-def health_differences(fate: NodeFate) -> list[Difference]:
-    """Parts of a node's health.
-
-    The paths are `level`, `weight` and, for each threshold that differs, `offsets.NAME`. If one side has no health, the
-    paths are `level`, `weight` and `offsets`, with None on that side. The list is empty if nothing differs.
-    """
-    before, after = (_health(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
-    return list(_differences(before, after))
-
-
-def device_differences(fate: NodeFate) -> list[Difference]:
-    """Resources and labels of a node's devices. The paths are `resources.NAME` and `labels.KEY`."""
-    before, after = (_devices(policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
-    return list(_differences(before, after))
-
-
 def _devices(policy: NodePolicyState) -> dict[str, Any]:
     return {"resources": policy.devices, "labels": policy.device_labels}
 
@@ -114,6 +77,27 @@ def _health(policy: NodePolicyState) -> dict[str, Any]:
 
 def _ratios(policy: NodePolicyState) -> dict[str, str | None]:
     return {"cpuNormalization": policy.cpu_normalization, "amplification": policy.amplification}
+
+
+PARTS: Final[Mapping[str, Callable[[NodePolicyState], Mapping[str, Any]]]] = {
+    "nodeSLO": lambda policy: policy.slo or {},
+    "measuring": lambda policy: policy.metric_policy or {},
+    "ratios": _ratios,
+    "devices": _devices,
+    "health": _health,
+}
+"""Part of a node's policy, as it is named in the comparison -> its fields. A side without a policy has no fields."""
+
+
+def differences(fate: NodeFate, part: str) -> list[Difference]:
+    """The fields of one of `PARTS` that differ. The paths of nested fields have dots.
+
+    Devices: `resources.NAME` and `labels.KEY`. Health: `level`, `weight` and, for each threshold that differs,
+    `offsets.NAME`; if one side has no health, `level`, `weight` and `offsets`, with None on that side. Ratios are the
+    texts of the node's annotations; None on a side without the annotation.
+    """
+    before, after = (PARTS[part](policy or NodePolicyState(seq=0)) for policy in (fate.recorded, fate.rerun))
+    return list(_differences(before, after))
 
 
 def lends_otherwise(fate: NodeFate) -> bool:

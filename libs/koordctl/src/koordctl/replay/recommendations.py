@@ -18,6 +18,9 @@ from koordctl.render.output import console, show_table
 from koordctl.render.units import cores, gibibytes
 from koordctl.replay.nodes import tally_document
 
+_MOST_NAMED = 20
+_MIB = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerFate:
@@ -103,10 +106,6 @@ def _fate(fate: RecommendationFate) -> dict[str, Any]:
     }
 
 
-_MOST_NAMED = 20
-_MIB = 1 << 20
-
-
 def show_recommendations(found: RecommendationComparison) -> None:
     """Print how many recommendations the re-run made, which differ, and how the first differing one was computed."""
     tally = found.tally
@@ -114,14 +113,10 @@ def show_recommendations(found: RecommendationComparison) -> None:
         return
     console.print(
         f"{tally.recorded:,} decisions of the recommender recorded, {tally.rerun:,} in the re-run,"
-        f" {tally.same:,} with the recorded result",
-        highlight=False,
+        f" {tally.same:,} with the recorded result"
     )
     if tally.not_retained:
-        console.print(
-            f"{tally.not_retained:,} of them were not repeated: their samples are no longer retained",
-            highlight=False,
-        )
+        console.print(f"{tally.not_retained:,} of them were not repeated: their samples are no longer retained")
     fates = found.fates
     if not fates:
         return
@@ -140,11 +135,11 @@ def show_recommendations(found: RecommendationComparison) -> None:
         rows = [row for name, one in differing[:_MOST_NAMED] for row in _rows(name, one)]
         show_table(columns, rows)
         name, first = differing[0]
-        console.print(f"{name}, container {first.name}:", highlight=False)
+        console.print(f"{name}, container {first.name}:")
         for line in _terms(first, found.in_force, found.settings):
-            console.print(f"  {line}", highlight=False)
+            console.print(f"  {line}")
     if len(differing) > _MOST_NAMED:
-        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
+        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json")
     outdated = [(title(fate), *fate.outdated) for fate in fates if fate.outdated[0] != fate.outdated[1]]
     if outdated:
         show_table(["pods to re-create", "recorded", "re-run"], outdated[:_MOST_NAMED])

@@ -6,11 +6,10 @@ from pathlib import Path
 from koord_scheduler.domain.config.effective import EffectiveConfiguration
 from koord_scheduler.domain.replay.recompute import NotRecomputable, Recomputed
 from koord_scheduler.domain.replay.what_if import Fate
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from koordctl.access.log import LogTrouble, OpenLog, open_log, wait_for
-from koordctl.access.times import resolve_position
-from koordctl.render.output import Format, console, errors, fail, show_document, show_start, show_table
+from koordctl.access.log import LogTrouble, open_log, wait_for
+from koordctl.access.times import resolve_window
+from koordctl.render.output import Format, console, fail, progress, show_document, show_start, show_table
 from koordctl.replay.scheduler_rerun import Comparison, compare, recomputed
 from koordctl.scheduler import Compared, compared_with_force, scheduler_configuration
 
@@ -51,9 +50,9 @@ def _show_configuration(tried: Compared) -> None:
     The user sees early if, for example, the file lacks a plugin.
     """
     same = "" if tried.differences else ": no difference"
-    console.print(f"{tried.name} compared with {tried.other}{same}", highlight=False, markup=False)
+    console.print(f"{tried.name} compared with {tried.other}{same}", markup=False)
     for difference in tried.differences:
-        console.print(f"  {difference}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"  {difference}", markup=False, soft_wrap=True)
 
 
 def repeat(config: Path | None, seq: int) -> None:
@@ -71,7 +70,6 @@ def repeat(config: Path | None, seq: int) -> None:
         f"{placed.namespace}/{placed.name} to {placed.node}: the same node for the same reasons,"
         f" {len(placed.explanation.top)} best scores and {placed.explanation.nodes_considered:,} nodes compared",
         style="green",
-        highlight=False,
     )
 
 
@@ -85,29 +83,13 @@ async def _repeat_decision(configuration: EffectiveConfiguration, seq: int) -> R
 
 async def _compare(configuration: EffectiveConfiguration, begin: str | None, to: str | None) -> Comparison:
     async with open_log() as log:
-        start = 0 if begin is None else await resolve_position(log, begin, "--from")
-        end = await resolve_position(log, to, "--to")
-        if start > end:
-            fail(f"--from {start} is after --to {end}", status=2)
-        return await _with_progress(log, configuration, start, end)
-
-
-async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, start: int, end: int) -> Comparison:
-    columns = (TextColumn("re-run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("rerun", total=max(2 * end, 1))
+        start, end = await resolve_window(log, begin, to)
         bus = log.bus
         try:
-            return await compare(
-                bus.events,
-                bus.observations,
-                bus.explanations,
-                bus.snapshots,
-                configuration,
-                start,
-                end,
-                lambda at: bar.update(task, completed=at),
-            )
+            with progress("re-run", 2 * end) as see:
+                return await compare(
+                    bus.events, bus.observations, bus.explanations, bus.snapshots, configuration, start, end, see
+                )
         except LogTrouble as error:
             fail(str(error))
 
@@ -115,12 +97,11 @@ async def _with_progress(log: OpenLog, configuration: EffectiveConfiguration, st
 def _show(found: Comparison) -> None:
     console.print(
         f"positions {found.begin:,} to {found.end:,}: {found.recorded:,} placements recorded,"
-        f" {found.decided:,} in the re-run, {found.reports:,} load reports still retained",
-        highlight=False,
+        f" {found.decided:,} in the re-run, {found.reports:,} load reports still retained"
     )
     show_start(found.started)
     for sentence in found.warnings:
-        console.print(f"warning: {sentence}", highlight=False, markup=False)
+        console.print(f"warning: {sentence}", markup=False)
     show_table(
         ["", "recorded", "re-run"],
         [[title, getattr(found.before, name), getattr(found.after, name)] for title, name in _FIGURES],
@@ -139,7 +120,7 @@ def _show(found: Comparison) -> None:
     if differing:
         show_table(["pod", "recorded", "re-run"], _named(differing))
     if len(differing) > _MOST_NAMED:
-        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json", highlight=False)
+        console.print(f"and {len(differing) - _MOST_NAMED:,} more: -o json")
 
 
 def _named(fates: list[Fate]) -> Iterator[list[str]]:

@@ -319,13 +319,11 @@ def verify(
     broken = broken_rules(found.folded.state)
     for node, violations in broken.items():
         for violation in violations:
-            console.print(f"node {node}: {violation.sentence()}", style="red", highlight=False)
+            console.print(f"node {node}: {violation.sentence()}", style="red")
     if broken:
         fail(f"the allocations of {len(broken)} nodes break a rule")
     rate = found.folded.events_per_second
-    console.print(
-        f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green", highlight=False
-    )
+    console.print(f"equal; {found.folded.events:,} events folded at {rate:,.0f} events/s", style="green")
 
 
 def _scheduler_rows(found: SchedulerVerification | None) -> list[list[object]]:
@@ -353,7 +351,7 @@ def _compare_copies(copies: list[CopyDigest]) -> None:
     found = difference(copies)
     if found:
         fail(f"{found}: stop the server with the wrong copy, empty its disk, and start it again to copy the stream")
-    console.print(f"equal; {len(copies)} copies", style="green", highlight=False)
+    console.print(f"equal; {len(copies)} copies", style="green")
 
 
 async def _copies() -> list[CopyDigest]:

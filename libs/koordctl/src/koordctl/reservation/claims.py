@@ -30,6 +30,8 @@ _RULES: Final[Mapping[Match, str]] = {
     Match.AFFINITY_UNMATCHED: "labels of the Reservation or its node do not match the pod's affinity",
     Match.NOT_EXACT_MATCHED: "the pod demands exact amounts (exact-match-reservation), and they differ",
 }
+_EXAMINED: Final = 200
+"""Largest number of pending pods, newest first, that are examined."""
 
 
 def claim_of(
@@ -73,10 +75,6 @@ def claim_of(
     if terms.is_once and view.owners:
         return Claim(pod=name, rule="allocateOnce: another pod has taken the Reservation", message=message)
     return Claim(pod=name, rule="it matches, but the pod does not fit", message=message)
-
-
-_EXAMINED: Final = 200
-"""Largest number of pending pods, newest first, that are examined."""
 
 
 def pending_claims(view: ReservationView, as_of: str | None) -> list[Claim]:

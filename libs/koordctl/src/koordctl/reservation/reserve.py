@@ -1,21 +1,19 @@
 """`koord reserve`: write Reservations for the pods of a workload, or show where they would land."""
 
 import copy
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import typer
 from koordcore.protocol import keys
 from koordcore.requests.fit import FitRequest
-from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
-from koordctl.access.clients import manager, refusal
+from koordctl.access.clients import manager
 from koordctl.access.log import wait_for
 from koordctl.access.requests import ask_capacity
-from koordctl.objects.command import Namespace, kind_named
-from koordctl.render.output import console, fail, is_refused, show_remarks, show_table
+from koordctl.objects.command import Namespace, kind_named, submit_list
+from koordctl.render.output import console, fail, show_table
 
 API_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
 _CONTAINER: Final = "reserved"
@@ -144,29 +142,9 @@ def reserve(
         documents = list(reservations_for(subject, wanted))
     except InvalidInput as error:
         fail(error.sentence(), status=2)
-    results = _submitted(documents, dry_run=dry_run)
+    results = submit_list(documents, "/v1/apply", dry_run=dry_run)
     if dry_run:
         _show_places([result["object"] for result in results if result.get("object")])
-
-
-def _submitted(documents: list[dict[str, Any]], *, dry_run: bool) -> list[dict[str, Any]]:
-    """Apply the documents and return the manager's results. End the command if one is refused."""
-    path, mark = ("/v1/apply?dryRun=All", " (dry run)") if dry_run else ("/v1/apply", "")
-    reply = manager.post(path, codec.encode({"kind": "List", "items": documents}))
-    answer: dict[str, Any] = reply.json() if "json" in reply.content_type else {}
-    if "results" not in answer:
-        fail(refusal(reply))
-    results: list[dict[str, Any]] = answer["results"]
-    refused = False
-    for result in results:
-        where = show_remarks(result, mark)
-        if is_refused(result):
-            refused = True
-        else:
-            sys.stdout.write(f"{where} {result['action']}{mark}\n")
-    if refused:
-        raise typer.Exit(1)
-    return results
 
 
 def _show_places(documents: list[dict[str, Any]]) -> None:
@@ -179,7 +157,7 @@ def _show_places(documents: list[dict[str, Any]]) -> None:
     missing = next((each.shortage for each in answer.sets if each.shortage is not None), None)
     if not answer.fits:
         placed = sum(each.placed for each in answer.sets)
-        console.print(f"{placed} of {len(documents)} would get a node", style="red", highlight=False)
+        console.print(f"{placed} of {len(documents)} would get a node", style="red")
         if missing is not None:
-            console.print(missing.message or missing.reason, highlight=False, markup=False)
+            console.print(missing.message or missing.reason, markup=False)
         raise typer.Exit(1)

@@ -78,7 +78,7 @@ def gpu(
     beside = compared(found, published, round(100 * ratio))
     write_report(out, outcomes, found, beside)
     _show(beside, asked)
-    console.print(f"{len(outcomes):,} runs; CSV files and pictures in {out}", highlight=False)
+    console.print(f"{len(outcomes):,} runs; CSV files and pictures in {out}")
 
 
 @app.command("repack")
@@ -138,4 +138,4 @@ def _show(beside: Sequence[Compared], asked: Sweep) -> None:
         rows.setdefault((each.summary.workload, each.summary.arrived_pct), {})[each.summary.policy] = cell
     lines = [[*key, *(cells.get(name) for name in asked.policies)] for key, cells in rows.items()]
     show_table(["workload", "arrived %", *asked.policies], lines)
-    console.print("allocated GPUs in percent, mean of the seeds (published)", highlight=False)
+    console.print("allocated GPUs in percent, mean of the seeds (published)")

@@ -20,6 +20,12 @@ FILE: Final = "published.csv"
 
 Published: TypeAlias = Mapping[tuple[str, str, int], float]
 """(workload, policy, arrived percent) -> allocation, in percent of the capacity."""
+_WIDTH, _HEIGHT = 860, 460
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 170, 40, 50
+_COLOURS: Final = ("#9e9e9e", "#b07aa1", "#4e79a7", "#59a14f", "#f28e2b", "#e15759", "#111111")
+_FIRST_ARRIVED, _FIRST_ALLOCATED = 80, 80
+_FONT: Final = 'font-family="sans-serif" font-size="12"'
+_CENTRED: Final = 'text-anchor="middle"'
 
 
 class Compared(NamedTuple):
@@ -61,14 +67,6 @@ def compared(found: Iterable[Summary], published: Published, last: int) -> list[
         for each in found
         if (each.workload, each.arrived_pct) in percentages or each.arrived_pct == last
     ]
-
-
-_WIDTH, _HEIGHT = 860, 460
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 170, 40, 50
-_COLOURS: Final = ("#9e9e9e", "#b07aa1", "#4e79a7", "#59a14f", "#f28e2b", "#e15759", "#111111")
-_FIRST_ARRIVED, _FIRST_ALLOCATED = 80, 80
-_FONT: Final = 'font-family="sans-serif" font-size="12"'
-_CENTRED: Final = 'text-anchor="middle"'
 
 
 def write_report(

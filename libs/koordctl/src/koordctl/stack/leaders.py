@@ -39,13 +39,14 @@ class Leading(NamedTuple):
 
 
 def judge_lease(service: str, record: LeaseRecord | None, holder_began_at: float | None, now: float) -> Leading:
-    """A service has a running leader if its lease has a holder, the holder's process runs and is not younger than the
-    lease, and the lease was renewed within the renew deadline.
+    """Whether a service has a running leader.
+
+    It has one if its lease has a holder, the holder's process runs and is not younger than the lease, and the lease was
+    renewed within the renew deadline.
 
     Args:
         record: The lease. None or a lease without a holder means that it was released or has expired.
-        holder_began_at: Unix seconds at which the process with the holder's name started, or None if no such process
-            runs.
+        holder_began_at: Unix seconds at which the process with the holder's name started; None if no such process runs.
         now: Host time in Unix seconds; leases use this clock.
     """
     if record is None or not record.holder:

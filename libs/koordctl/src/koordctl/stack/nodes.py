@@ -52,8 +52,7 @@ def host_manifest(name: str) -> Manifest:
 
 
 def simulated_nodes(text: str) -> list[Manifest]:
-    """The value of the option: a number of nodes `node-1`, `node-2` and so on, with 16 cores and 64 GiB each, or a
-    file.
+    """A number gives nodes `node-1`, `node-2` and so on, with 16 cores and 64 GiB each. Else the text is a file.
 
     If the file cannot be read or contains other kinds, the command ends with an error.
     """
@@ -140,8 +139,7 @@ def _key(manifest: Manifest) -> tuple[str, str]:
 
 
 async def submit(client: httpx.AsyncClient, documents: Sequence[Manifest], path: str = "/v1/apply") -> int:
-    """Apply documents, or with the path `/v1/delete` delete the objects that they name. Return the number of accepted
-    ones.
+    """Apply documents, or with the path `/v1/delete` delete those that they name. Return the number of accepted ones.
 
     The manager judges each document by itself. The call is repeated while no manager leads, the manager does not
     answer, or the log is unavailable.

@@ -29,9 +29,9 @@ def down(var: Var = None) -> None:
     """
     folder = (var or live_directory()).absolute()
     if asyncio.run(stop_stack(state_file(folder))):
-        console.print("stopped", highlight=False)
+        console.print("stopped")
     else:
-        console.print(f"nothing runs in {folder}", highlight=False)
+        console.print(f"nothing runs in {folder}")
 
 
 def status(var: Var = None) -> None:
@@ -67,14 +67,14 @@ def status(var: Var = None) -> None:
         rows.append([process.name, process.state.value, ready, pid, ports, process.restarts, process.log_file])
     show_table(["process", "state", "readiness", "pid", "ports", "restarts", "log"], rows)
     for sentence in endings(stack):
-        errors.print(sentence, highlight=False, markup=False)
+        errors.print(sentence, markup=False)
     for leading in _leaders(stack, folder):
         fine = fine and leading.leads
-        console.print(leading.sentence, highlight=False)
+        console.print(leading.sentence)
     if stack.find(API_SERVER) is not None:
-        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", highlight=False, soft_wrap=True)
+        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", soft_wrap=True)
     phase = Phase.DEGRADED if stack.phase is Phase.READY and not fine else stack.phase
-    console.print(f"{phase.value}; dashboard {dashboard(stack)}", highlight=False)
+    console.print(f"{phase.value}; dashboard {dashboard(stack)}")
     if not fine:
         raise typer.Exit(1)
 
@@ -88,7 +88,7 @@ def _status_elsewhere(instances: Mapping[str, str]) -> None:
     show_table(["process", "readiness"], [(name, told.get(why, f"not ready: {why}")) for name, why in troubles.items()])
     leaders = asyncio.run(leaders_elsewhere(time.time()))
     for leading in leaders:
-        console.print(leading.sentence, highlight=False)
+        console.print(leading.sentence)
     if any(why != "" for why in troubles.values()) or not all(leading.leads for leading in leaders):
         raise typer.Exit(1)
 

@@ -94,8 +94,7 @@ def up(
             given = ", ".join(ignored)
             fail(f"already running, but not with the given {given}: `koord down`, then `koord up` with these options")
         console.print(
-            f"already running, with the options of its start (`koord down` stops it); dashboard {dashboard(running)}",
-            highlight=False,
+            f"already running, with the options of its start (`koord down` stops it); dashboard {dashboard(running)}"
         )
         return
     if var is None and running_stack(demo_directory()) is not None:
@@ -116,10 +115,10 @@ def up(
         stack = asyncio.run(_started(tuple(argv), folder))
     except AlreadyRunningError as error:
         fail(str(error))
-    console.print(f"ready after {duration_text(time.monotonic() - began)}", highlight=False)
-    console.print(f"dashboard {dashboard(stack)}", highlight=False)
+    console.print(f"ready after {duration_text(time.monotonic() - began)}")
+    console.print(f"dashboard {dashboard(stack)}")
     if kubernetes:
-        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", highlight=False, soft_wrap=True)
+        console.print(f"kubeconfig {admin_kubeconfig(folder_of(folder))}", soft_wrap=True)
     ended = endings(stack)
     if ended:
         fail("; ".join(ended))
@@ -188,7 +187,7 @@ def _say_ready(stack: Stack, said: set[str]) -> None:
     for status in stack.processes:
         if status.state is ProcessState.READY and status.name not in said:
             said.add(status.name)
-            errors.print(f"  {status.name} is ready", highlight=False)
+            errors.print(f"  {status.name} is ready")
 
 
 async def _run(
@@ -250,4 +249,4 @@ def _control_plane(var: Path, programs: Programs, nodes: Sequence[Manifest]) -> 
 
 
 def _say(sentence: str) -> None:
-    errors.print(sentence, highlight=False)
+    errors.print(sentence)

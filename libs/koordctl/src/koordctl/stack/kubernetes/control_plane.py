@@ -130,9 +130,7 @@ def specs(plane: ControlPlane) -> list[ProcessSpec]:
 
 
 class Probe:
-    """A readiness check: sends a GET for a path to the API server. `holds`: condition on an answer with a status of
-    2xx.
-    """
+    """A readiness check: a GET to the API server. `holds`: condition on an answer with a status of 2xx."""
 
     def __init__(self, access: Access, path: str, holds: Callable[[httpx.Response], bool] = lambda _: True) -> None:
         self._access = access

@@ -11,6 +11,8 @@ ETCD: Final = "etcd"
 API_SERVER: Final = "kube-apiserver"
 CONTROLLERS: Final = "kube-controller-manager"
 ADMIN: Final = "admin"
+BUILT_FOLDER: Final = "kubernetes-tools"
+"""Folder below `var` into which `make test-kubernetes` builds the programs."""
 
 
 def folder_of(var: Path) -> Path:
@@ -20,10 +22,6 @@ def folder_of(var: Path) -> Path:
 
 def admin_kubeconfig(folder: Path) -> Path:
     return folder / f"{ADMIN}.kubeconfig"
-
-
-BUILT_FOLDER: Final = "kubernetes-tools"
-"""Folder below `var` into which `make test-kubernetes` builds the programs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
