@@ -108,9 +108,8 @@ class WrittenProfile(component_config.WireModel):
     """A profile as the user wrote it, before defaults are merged."""
 
     scheduler_name: component_config.Text | None = None  # Its scheduler name; None if it is not given
-    percentage_of_nodes_to_score: component_config.Percent | None = (
-        None  # 0..100; None stands for the value of the whole document
-    )
+    # 0..100; None stands for the value of the whole document.
+    percentage_of_nodes_to_score: component_config.Percent | None = None
     plugins: Plugins = Plugins()
     plugin_config: tuple[PluginArguments, ...] = ()
 

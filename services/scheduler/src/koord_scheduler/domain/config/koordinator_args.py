@@ -25,9 +25,8 @@ class CoschedulingArgs(component_config.WireModel):
     controller_workers: component_config.Positive = 1  # Accepted without effect: one task does this work
     skip_check_schedule_cycle: component_config.Bool = False
     enable_preemption: component_config.Bool = False  # Whether a gang may preempt other pods
-    aware_network_topology: component_config.Bool = (
-        False  # Whether gangs with a topology spec are placed by the network topology
-    )
+    # Whether gangs with a topology spec are placed by the network topology.
+    aware_network_topology: component_config.Bool = False
     # Match policy of a gang that does not state one.
     default_match_policy: Literal["once-satisfied", "only-waiting", "waiting-and-running"] = "once-satisfied"
 
@@ -265,9 +264,8 @@ class ReservationArgs(component_config.WireModel):
     # Whether the plugin may evict pods if a Reservation, or a pod that it concerns, finds no feasible node. If not, no
     # plugin evicts pods for a Reservation.
     enable_preemption: component_config.Bool = False
-    min_candidate_nodes_percentage: component_config.Percent = (
-        10  # Percentage of all nodes that such a preemption examines
-    )
+    # Percentage of all nodes that such a preemption examines.
+    min_candidate_nodes_percentage: component_config.Percent = 10
     min_candidate_nodes_absolute: component_config.NotNegative = 100  # Number of nodes that it examines at least
     controller_workers: component_config.Positive = 1  # Accepted without effect: one task does this work
     # How long an ended Reservation is kept. It is deleted earlier if its node is gone.
@@ -334,31 +332,30 @@ class LoadAwareSchedulingArgs(component_config.WireModel):
     # Whether the filter acts on a last report that is too old. If not, it uses it.
     filter_expired_node_metrics: component_config.Bool = True
     node_metric_expiration_seconds: component_config.Positive = 180  # Age at which a report is too old
-    enable_schedule_when_node_metrics_expired: component_config.Bool = (
-        False  # How it acts: True passes the node, False refuses it
-    )
+    # How it acts: True passes the node, False refuses it.
+    enable_schedule_when_node_metrics_expired: component_config.Bool = False
     dominant_resource_weight: component_config.Percent = 0  # Weight of the least score among all resources
     resource_weights: component_config.Weights = {}  # Weight of each resource in the score
-    usage_thresholds: component_config.Percents = {}  # Usage of a node, with the pod, above which the filter refuses the node
+    # Usage of a node, with the pod, above which the filter refuses the node.
+    usage_thresholds: component_config.Percents = {}
     # The same for koord-prod pods, compared with the usage of such pods alone. If empty, `usage_thresholds` apply to
     # them as well.
     prod_usage_thresholds: component_config.Percents = {}
-    prod_usage_include_sys: component_config.Bool = (
-        False  # Whether usage by the system counts as usage of koord-prod pods
-    )
+    # Whether usage by the system counts as usage of koord-prod pods.
+    prod_usage_include_sys: component_config.Bool = False
     # Whether nodes are scored for koord-prod pods by the usage of such pods alone.
     score_according_prod_usage: component_config.Bool = False
     # How the usage of a pod is estimated, one of `ESTIMATORS`.
     estimator: Annotated[component_config.Text, AfterValidator(_known_estimator)] = ""
-    estimated_scaling_factors: component_config.Weights = {}  # Estimated usage in percent of the larger one of request and limit
+    # Estimated usage in percent of the larger one of request and limit.
+    estimated_scaling_factors: component_config.Weights = {}
     # Length of the window after scheduling in which a pod's estimate always counts; None for no window.
     estimated_seconds_after_pod_scheduled: component_config.NotNegative | None = None
     # Length of the window after initialization, which replaces the other one once the pod is initialized; None to keep
     # the other one.
     estimated_seconds_after_initialized: component_config.NotNegative | None = None
-    allow_customize_estimation: component_config.Bool = (
-        False  # Whether annotations of a pod may override how it is estimated
-    )
+    # Whether annotations of a pod may override how it is estimated.
+    allow_customize_estimation: component_config.Bool = False
     # Resources that are considered besides those that other arguments name.
     supported_resources: tuple[component_config.Text, ...] = ()
     aggregated: AggregatedArgs | None = None  # Percentiles to use; None for averages only

@@ -100,9 +100,8 @@ class InterPodAffinityArgs(component_config.WireModel):
 
     # Score weight of a running pod's required affinity that matches the new pod, 0..100.
     hard_pod_affinity_weight: component_config.Percent = 1
-    ignore_preferred_terms_of_existing_pods: component_config.Bool = (
-        False  # Whether only the new pod's preferred terms count
-    )
+    # Whether only the new pod's preferred terms count.
+    ignore_preferred_terms_of_existing_pods: component_config.Bool = False
 
 
 class PodTopologySpreadArgs(component_config.WireModel):
