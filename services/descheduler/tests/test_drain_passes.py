@@ -7,7 +7,7 @@ from koord_descheduler.domain.drain import passes
 from koord_descheduler.domain.drain.passes import DrainPass, DrainPolicy, Look
 from koord_descheduler.domain.jobs.effects import FIRST_SECONDS, Refusals
 from koord_descheduler.domain.view.building import ViewBuilder
-from koordcore.events.descheduling.drain import (
+from koordcore.events.drain import (
     DrainAborted,
     DrainConfirmed,
     DrainForgotten,
@@ -20,9 +20,8 @@ from koordcore.events.descheduling.drain import (
     DrainWaiting,
 )
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
-from koordcore.protocol.drains.documents import NODE_GROUP
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
+from koordcore.protocol.drains import NODE_GROUP
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import ChangeNode, ChangeOutcome, ChangeResult, CreateObject, DeleteObject
 from koordcore.state.drains import DrainGroupState

@@ -5,10 +5,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from koordcore.events.envelope import AggregateRef, Draft, Event
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.mirror import NodeSpecAdded, PriorityClassObserved
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import ObjectMeta, PriorityClass, node_from_json
+from koordcore.events.objects import (
+    CustomObjectDeleted,
+    CustomObjectObserved,
+    NodeSpecAdded,
+    PriorityClassObserved,
+    custom_ref,
+)
+from koordcore.protocol.objects import KubeStruct, ObjectMeta, PriorityClass, node_from_json
 from koordcore.state import ClusterState
 from koordcore.state.index import (
     MOST_UNKNOWN_NODES,

@@ -11,13 +11,11 @@ from koordcore.bus.factory import Bus
 from koordcore.bus.folds.runner import FoldRunner
 from koordcore.ports.leadership import Leadership
 from koordcore.service.bus import leadership_of
-from koordcore.service.bus_component import add_bus
 from koordcore.service.clock import SystemClock
-from koordcore.service.component import serve_as_component
+from koordcore.service.component import add_bus, serve_as_component
 from koordcore.service.lifecycle import Component
 from koordcore.service.run import Shell
-from koordcore.service.web.profiling import PROFILING
-from koordcore.service.web.verbosity import VERBOSITY
+from koordcore.service.web.debugging import PROFILING, VERBOSITY
 from koordcore.state.index import priority_classes
 from starlette.requests import Request
 from starlette.responses import JSONResponse

@@ -14,7 +14,10 @@ from koord_descheduler.domain.jobs.viewing import all_jobs
 from koord_descheduler.domain.jobs.world import RETRY_SECONDS
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.view.building import ViewBuilder
-from koordcore.events.descheduling.migration import (
+from koordcore.events.envelope import AggregateRef, Event
+from koordcore.events.envelope import Draft as Written
+from koordcore.events.gateway import PodEvictionRequested
+from koordcore.events.migration import (
     SOFT_EVICTION_REFUSED,
     TOO_MANY_EVICTIONS,
     MigrationAdvanced,
@@ -23,11 +26,7 @@ from koordcore.events.descheduling.migration import (
     MigrationForgotten,
     MigrationHeld,
 )
-from koordcore.events.envelope import AggregateRef, Event
-from koordcore.events.envelope import Draft as Written
-from koordcore.events.objects.custom import CustomObjectDeleted, CustomObjectObserved, custom_ref
-from koordcore.events.objects.gateway import PodEvictionRequested
-from koordcore.events.objects.mirror import NodeSpecAdded, PodSpecAdded
+from koordcore.events.objects import CustomObjectDeleted, CustomObjectObserved, NodeSpecAdded, PodSpecAdded, custom_ref
 from koordcore.protocol import keys
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.requests.objects import ChangeOutcome, ChangeResult

@@ -6,9 +6,8 @@ Each one is kept current from the event that changes it. No change costs work th
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from koordcore.events.objects.custom import plural_of
-from koordcore.protocol.kube_struct import KubeStruct
-from koordcore.protocol.objects import object_from_json
+from koordcore.events.objects import plural_of
+from koordcore.protocol.objects import KubeStruct, object_from_json
 from koordcore.state.aggregates import CustomObjectState, NodeSpecState, PriorityClassState
 from koordcore.state.cluster import ClusterState
 from koordcore.values import codec

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordcore.events.descheduling.migration import MigrationEnded
 from koordcore.events.envelope import Draft
+from koordcore.events.migration import MigrationEnded
 from koordcore.ports.clock import Clock
 from koordcore.ports.leadership import Term
 from koordcore.requests.objects import ChangeOutcome, ChangeResult, DeleteObject, ObjectChange

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from koordcore.events.descheduling.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
+from koordcore.events.drain import DrainConfirmed, DrainForgotten, DrainGroupChanged, DrainGroupForgotten
 from koordcore.events.envelope import AggregateRef, Event, name_from_token, name_token
-from koordcore.protocol.drains.documents import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
+from koordcore.protocol.drains import CordonMode, CordonPolicy, DrainNode, DrainNodeGroup, DrainNodeSpec
 from koordcore.protocol.objects import ObjectMeta
 from koordcore.requests.objects import ChangeOutcome, CreateObject, DeleteObject, ObjectChange
 from koordcore.state.drains import DrainGroupState, DrainState

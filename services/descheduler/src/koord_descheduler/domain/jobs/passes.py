@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from koordcore.events.descheduling.inputs import Inputs
-from koordcore.events.descheduling.migration import SOFT_EVICTION_REFUSED, TOO_MANY_EVICTIONS, MigrationForgotten
-from koordcore.events.descheduling.repack import RepackEnded, RepackForgotten
+from koordcore.events.descheduling import Inputs
 from koordcore.events.envelope import AggregateRef, Draft, Event
+from koordcore.events.migration import (
+    SOFT_EVICTION_REFUSED,
+    TOO_MANY_EVICTIONS,
+    MigrationForgotten,
+    RepackEnded,
+    RepackForgotten,
+)
 from koordcore.protocol import keys
 from koordcore.requests.objects import ChangeOutcome, DeleteObject
 from koordcore.state import ClusterState
-from koordcore.state.migrations import MigrationState
-from koordcore.state.repacks import ROLLED_BACK, RepackState
+from koordcore.state.migrations import ROLLED_BACK, MigrationState, RepackState
 from koordcore.values.timestamps import unix_seconds
 
 from koord_descheduler.domain.jobs import recording

@@ -9,10 +9,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from koordcore.events.descheduling.decisions import ROUNDS, RoundMove
+from koordcore.events.descheduling import ROUNDS, RoundMove
+from koordcore.state.descheduling import RoundsState
 from koordcore.state.index import priority_classes
 from koordcore.state.migrations import MigrationState
-from koordcore.state.rounds import RoundsState
 from koordcore.values.timestamps import rfc3339
 
 from koord_descheduler.domain.config.arguments import selector_or_all

@@ -61,7 +61,7 @@ class Refused:
 
     @property
     def at_limit(self) -> set[str]:
-        """ "Kind namespace/name" of the controllers whose pods were refused by a limit of their workload."""
+        """The controllers, as "Kind namespace/name", whose pods were refused by a limit of their workload."""
         return {name for code in WORKLOAD_LIMITS for name in self.limits.get(code, ())}
 
     def note(self, pod: PodView, codes: Sequence[str]) -> None:

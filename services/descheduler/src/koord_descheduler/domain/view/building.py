@@ -12,20 +12,18 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from koordcore.events.agents.observation import NodeUsageReported
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token
-from koordcore.events.objects.custom import plural_of
-from koordcore.events.objects.gateway import PodEvicted
-from koordcore.events.objects.mirror import PodSpecAdded, PodSpecChanged, PodSpecDeleted
+from koordcore.events.gateway import PodEvicted
+from koordcore.events.objects import PodSpecAdded, PodSpecChanged, PodSpecDeleted, plural_of
+from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol.annotations.allocation import allocation_annotations
 from koordcore.protocol.objects import Node, Pod
 from koordcore.protocol.priority import priority_value
 from koordcore.protocol.scheduling_objects import PodDisruptionBudget
-from koordcore.protocol.storage.objects import PersistentVolumeClaim
+from koordcore.protocol.storage import PersistentVolumeClaim
 from koordcore.state import ClusterState, aggregates
-from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState
+from koordcore.state.aggregates import NodePolicyState, PodSpecState, PodState, policy_annotations, policy_resources
 from koordcore.state.index import CustomObjects, NewestReports, PodIndex, PodKeys, priority_classes
-from koordcore.state.node_policy import policy_annotations, policy_resources
 from koordcore.values.allocation import NOTHING
 from koordcore.values.invalid import InvalidInput
 

@@ -118,7 +118,7 @@ class Pass:
                 load.prod_usage[row] -= amounts
 
     def _over(self, row: int) -> Inputs:
-        """ "node" or "prod", and the name of a resource -> its usage and its threshold in percent."""
+        """By "node" or "prod", and the name of a resource: its usage and its threshold in percent."""
         load, prod = self.load, self.prod
         high = (self.pool.prod_high_thresholds if prod else self.pool.high_thresholds) or {}
         over = load.over_on(row, prod=prod)

@@ -6,8 +6,8 @@ Source:
 
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import NotNegative, Text
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import NotNegative, Text
 from pydantic import StrictBool, StrictInt
 
 from koord_descheduler.domain.config.arguments import (

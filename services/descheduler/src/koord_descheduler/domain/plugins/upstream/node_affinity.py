@@ -7,10 +7,10 @@ Source:
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Inputs, Number
-from koordcore.protocol.component_config.wire import Text
+from koordcore.events.descheduling import Inputs, Number
+from koordcore.protocol.component_config import Text
 from koordcore.protocol.objects import PreferredSchedulingTerm
-from koordcore.protocol.placement.node_terms import term_matches_one
+from koordcore.protocol.placement import term_matches_one
 from koordcore.values.invalid import InvalidInput
 
 from koord_descheduler.domain.config.arguments import (

@@ -7,9 +7,9 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.protocol.component_config.wire import Text
+from koordcore.protocol.component_config import Text
 from koordcore.protocol.objects import Taint
-from koordcore.protocol.placement.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
+from koordcore.protocol.placement import NO_SCHEDULE, PREFER_NO_SCHEDULE, is_tolerated
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool
 

@@ -7,8 +7,8 @@ Source:
 from collections.abc import Iterator
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Text
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Text
 from koordcore.values.invalid import InvalidInput
 from pydantic import StrictBool, StrictInt
 

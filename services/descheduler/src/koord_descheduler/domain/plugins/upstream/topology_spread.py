@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordcore.events.descheduling.inputs import Number
-from koordcore.protocol.component_config.wire import Text
+from koordcore.events.descheduling import Number
+from koordcore.protocol.component_config import Text
 from koordcore.protocol.objects import TopologySpreadConstraint
-from koordcore.protocol.placement.taints import first_untolerated
+from koordcore.protocol.placement import first_untolerated
 from koordcore.protocol.selectors import Operator, Requirement, Selector, compile_selector
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
