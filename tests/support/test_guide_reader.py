@@ -25,6 +25,6 @@ def test_a_command_that_follows_ends_by_ctrl_c_although_it_prints_more_than_a_te
 
 def test_commands_end_by_ctrl_c_although_a_script_runs_the_tests_in_the_background() -> None:
     ignore, ask = "signal.signal(signal.SIGINT, signal.SIG_IGN)", "print(signal.getsignal(signal.SIGINT).__name__)"
-    program = f"import runpy, signal; {ignore}; runpy.run_path('conftest.py'); {ask}"
+    program = f"import runpy, signal, sys; sys.path.append('tests'); {ignore}; runpy.run_path('conftest.py'); {ask}"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "default_int_handler\n"
