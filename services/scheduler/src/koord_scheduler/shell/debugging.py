@@ -37,7 +37,6 @@ class DebugFlags:
 
     @property
     def any(self) -> bool:
-        """Return whether any of these details is logged."""
         return self.top_scores > 0 or self.filters or self.diagnosis
 
 

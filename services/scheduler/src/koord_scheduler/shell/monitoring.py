@@ -15,8 +15,6 @@ from koord_scheduler.shell.observing import SchedulerMetrics
 
 @dataclass(slots=True)
 class _Watched:
-    """The placements of one append."""
-
     began: float  # Start of the append, in monotonic seconds
     placements: Sequence[Placement]
     is_told: bool = False  # Whether they were already reported as too slow

@@ -51,7 +51,6 @@ class Part:
     gang: NewEvent | None = None  # The gang's own event; None for the decisions on a single node
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return sum(len(node.pods) + 1 for node in self.nodes) + (self.gang is not None)
 
     def gang_id(self) -> str:

@@ -228,7 +228,6 @@ class Ledgers:
         return [uid for uid, holding in ledger.holdings.items() if holding.sources & Source.LOGGED]
 
     def pods(self, node: str) -> tuple[str, ...]:
-        """Return the uids of all pods that count on the node."""
         ledger = self._by_node.get(node)
         if ledger is None:
             return ()

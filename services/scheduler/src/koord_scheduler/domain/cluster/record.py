@@ -97,7 +97,6 @@ class PodRecord:
 
 
 def is_finished(pod: Pod) -> bool:
-    """Return whether the pod has succeeded or failed."""
     return pod.status.phase in _FINISHED
 
 

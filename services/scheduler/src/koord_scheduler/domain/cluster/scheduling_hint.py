@@ -12,8 +12,6 @@ from koordcore.values.invalid import InvalidInput
 
 
 class _Written(KubeStruct):
-    """The JSON of the annotation."""
-
     node_names: list[str] = []
     preferred_node_names: list[str] = []
     extensions: dict[str, object] = {}

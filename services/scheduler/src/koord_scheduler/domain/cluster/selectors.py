@@ -32,7 +32,6 @@ class OwnerSelectors:
             self.version += 1
 
     def drop_service(self, namespace: str, name: str) -> None:
-        """Remove a service."""
         services = self._services.get(namespace, {})
         if services.pop(name, None) is not None:
             self.version += 1

@@ -54,7 +54,6 @@ class UnofferedAmounts:
             del self._amounts[row]
 
     def of(self, resource: str, row: int) -> int:
-        """Return the amount of a resource on a node."""
         return self.on(row).get(resource, 0)
 
     def on(self, row: int) -> Mapping[str, int]:
@@ -69,7 +68,6 @@ class UnofferedAmounts:
         return found
 
     def leave(self, row: int) -> None:
-        """Remove all amounts on a node that is removed."""
         self._amounts.pop(row, None)
 
 
@@ -163,7 +161,6 @@ class NodeColumns:
         return self._shapes[row]
 
     def labels_of(self, name: str) -> Mapping[str, str]:
-        """Return the labels of an existing node."""
         return self._shapes[self._rows[name]].labels
 
     def node_names(self) -> Iterable[str]:

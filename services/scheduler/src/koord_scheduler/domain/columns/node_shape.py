@@ -65,7 +65,6 @@ class TaintSets:
         self._free: list[int] = []
 
     def take(self, taints: tuple[Taint, ...]) -> int:
-        """Count one more node with these taints, and return the id of the set."""
         if not taints:
             return NO_TAINTS
         key = _key(taints)

@@ -134,7 +134,6 @@ class Cells:
         self._update(rows)
 
     def _make(self) -> None:
-        """Evaluate all nodes."""
         self.made += 1
         self.cells.clear()
         self._ids.clear()

@@ -186,11 +186,9 @@ class Cluster:
             book.drop_pod(uid)
 
     def put_namespace(self, namespace: Namespace) -> None:
-        """Add or replace a namespace."""
         self.population.put_namespace(namespace.metadata.name, namespace.metadata.labels)
 
     def drop_namespace(self, name: str) -> None:
-        """Remove a namespace."""
         self.population.drop_namespace(name)
 
     def put_workload(self, workload: Workload) -> None:

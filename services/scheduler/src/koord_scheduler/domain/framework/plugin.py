@@ -102,7 +102,6 @@ def checked(plugin: Any) -> Plugin:
 
 
 def declares(plugin: Plugin, point: ExtensionPoint[Any]) -> bool:
-    """Return whether the plugin implements the extension point."""
     return point in plugin.extension_points
 
 

@@ -33,7 +33,6 @@ class DynamicResources(WakesItself):
     extension_points = (CONCERNS, PRE_FILTER, QUEUEING_HINTS)
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod has resource claims."""
         return bool(pod.spec.resource_claims)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:

@@ -72,8 +72,6 @@ class _Ledger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a snapshot."""
-
     position: int
     gone: dict[str, str]
     forgotten: dict[str, int]

@@ -24,7 +24,6 @@ class PodExplanation:
 
     @property
     def message(self) -> str:
-        """Return the message for the user of the pod."""
         return self.event.reason if isinstance(self.event, DecisionAbandoned) else self.event.message
 
     @property

@@ -91,7 +91,6 @@ def _node_changed(state: SchedulerState, ref_id: str, trigger: str) -> None:
 
 
 def put_namespace(state: SchedulerState, event: NamespaceObserved) -> None:
-    """Add or change a namespace."""
     state.mirror.namespaces[event.object.metadata.name] = event
     state.cluster.put_namespace(event.object)
 

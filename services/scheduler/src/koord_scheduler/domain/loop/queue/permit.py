@@ -34,7 +34,6 @@ class WaitingPods:
         return uid in self._held
 
     def uids(self) -> list[str]:
-        """Return the uids of all pods that wait at Permit."""
         return list(self._held)
 
     def hold(self, work: Placement, deadline: float) -> None:
@@ -97,7 +96,6 @@ class WaitingPods:
         return self._deadlines[0][0] if self._deadlines else None
 
     def on(self, node: str) -> list[str]:
-        """Return the uids of the pods that wait at Permit with this node."""
         return [uid for uid, held in self._held.items() if held.work.node == node]
 
     def on_nodes(self, uids: Iterable[str]) -> dict[str, int]:

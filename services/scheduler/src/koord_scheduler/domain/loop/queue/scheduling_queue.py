@@ -77,7 +77,6 @@ class SchedulingQueue:
         return self._pods.get(uid)
 
     def uids(self) -> list[str]:
-        """Return the uids of all pods in the queue."""
         return list(self._pods)
 
     def counts(self) -> dict[QueueState, int]:

@@ -41,7 +41,6 @@ class NodePorts:
         return host_ports(pod) or None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether pods of the class use host ports."""
         return self.name in pod_class.aspects
 
     def took(self, row: int, pod_info: PodInfo) -> None:

@@ -27,7 +27,6 @@ class SchedulingHint(WakesItself):
         self.args = args or SchedulingHintArgs()
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod has the annotation of a scheduling hint."""
         return scheduling_hint(pod.metadata.annotations) is not None
 
     def read(self, pod: Pod) -> Hashable:

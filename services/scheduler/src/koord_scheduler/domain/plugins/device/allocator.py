@@ -186,7 +186,6 @@ def _requested_types(inventory: Inventory, pod: PodDevices, terms: Terms) -> lis
 def _per_device(
     inventory: Inventory, type_: str, request: TypeRequest, hint: DeviceHint
 ) -> tuple[int, Mapping[str, int]] | Refusal:
-    """Return the number of devices and the amounts for each of them."""
     cards = inventory.cards.get(type_, ())
     if not any(card.total for card in cards):
         return insufficient(type_, is_resolvable=False)

@@ -220,8 +220,6 @@ REF: Final = AggregateRef("gpuworkload", "default")
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """A snapshot."""
-
     counts: list[tuple[int, list[tuple[GpuPod, int]]]]
     learned: TypicalPodsLearned | None
     due: float

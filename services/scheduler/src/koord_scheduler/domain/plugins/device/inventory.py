@@ -350,7 +350,6 @@ class Layouts:
         self._forgetting = Forgetting()
 
     def __len__(self) -> int:
-        """Return the number of known layouts."""
         return len(self._numbers)
 
     def of(self, row: int) -> int:

@@ -136,7 +136,6 @@ class DeviceShare:
         self.states.put_node(row, node.metadata.labels)
 
     def drop_node(self, row: int) -> None:
-        """Forget the devices of a deleted node."""
         self.states.drop_node(row)
 
     def _read_templates(self, data: Mapping[str, str]) -> list[str]:

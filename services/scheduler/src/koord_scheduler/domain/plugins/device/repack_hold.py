@@ -52,7 +52,6 @@ class GpuRepackHold:
         self._plans: dict[str, _Plan] = {}
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod requests GPUs."""
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         return any(not _GPUS.isdisjoint(each.resources.requests) for each in containers)
 

@@ -166,7 +166,6 @@ class Gang:
         self.put(member, member.state)
 
     def remove(self, member: Member) -> None:
-        """Remove a deleted pod from this gang."""
         self._leave(member)
         del self.known[member.uid]
         self.phases[member.pod_phase] -= 1

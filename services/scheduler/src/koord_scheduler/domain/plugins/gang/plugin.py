@@ -53,7 +53,6 @@ class Coscheduling(WakesItself):
             self.extension_points = (*self.extension_points, points.POST_FILTER)
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod belongs to a gang."""
         return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:

@@ -149,7 +149,6 @@ class TopologyCoscheduling(Coscheduling):
             self.peers.put(pod_info.uid, cast("str", selector), self.nodes.names[row])
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Forget the node of a pod."""
         self.peers.drop(pod_info.uid)
 
     def may_refuse(self, pod_class: PodClass) -> bool:

@@ -36,7 +36,6 @@ class Limits(NamedTuple):
 
     @property
     def is_set(self) -> bool:
-        """Return whether any resource has a threshold."""
         return any(percent > 0 for percent in self.percent)
 
 

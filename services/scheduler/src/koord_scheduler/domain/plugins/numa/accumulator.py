@@ -103,7 +103,6 @@ class _Accumulator:
         self._taken: CpuMask = 0
 
     def run(self) -> CpuMask:
-        """Return the chosen CPUs."""
         layout = self._layout
         is_full = self._policy is BindPolicy.FULL_PCPUS
         if is_full or layout.cpus_per_core == 1:

@@ -83,7 +83,6 @@ class NumaBooks:
         self.columns.clear(row)
 
     def put_topology(self, topology: NodeResourceTopology) -> None:
-        """Add or change the NodeResourceTopology of a node."""
         self._topologies[topology.metadata.name] = topology
         self._topology_changed(topology.metadata.name)
 

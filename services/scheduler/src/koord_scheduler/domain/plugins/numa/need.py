@@ -49,8 +49,6 @@ _POLICIES: Final = {policy.value: policy for policy in TopologyPolicy}
 
 
 class _NumaTopologySpec(msgspec.Struct, frozen=True):
-    """Annotation numa-topology-spec of a pod."""
-
     policy: str = msgspec.field(default="", name="numaTopologyPolicy")
     exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
 

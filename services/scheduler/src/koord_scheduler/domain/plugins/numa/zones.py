@@ -47,7 +47,6 @@ class NodeZones:
         return zones_of(self.allocatable)
 
     def reports(self, resource: str) -> bool:
-        """Return whether some zone has the resource."""
         return any(resource in amounts for amounts in self.allocatable.values())
 
     def candidates(self, binding: Binding) -> CpuMask:
@@ -201,7 +200,6 @@ def shortage(node: NodeZones, requests: Mapping[str, int], binding: Binding | No
 def _split(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, affinity: Zones
 ) -> dict[int, Amounts] | Shortage:
-    """Return the amounts of each zone of the affinity."""
     split: dict[int, Amounts] = {}
     reasons: list[str] = []
     for resource, amount in requests.items():

@@ -15,8 +15,6 @@ Amounts: TypeAlias = dict[str, int]
 
 @dataclass(slots=True, eq=False)
 class QuotaPod:
-    """A pod with the quota that counts it and the amounts that count."""
-
     facts: PodFacts  # The properties of the pod that ElasticQuota reads
     quota: "QuotaNode | None" = None  # The quota that counts it, or None if it has no quota
     # The pod's requests of resources in the quota's max; empty if the pod is ignored.

@@ -218,8 +218,6 @@ STATUS: Final = "elastic_quota_status"
 
 
 class QuotaGauge(NamedTuple):
-    """One value of a quota metric with its labels."""
-
     metric: str  # `SPEC` or `STATUS`
     name: str
     resource: str

@@ -120,7 +120,6 @@ class Membership:
 
     @property
     def specs(self) -> Mapping[str, QuotaSpec]:
-        """Return all quotas by name."""
         return self._specs
 
     def put(self, spec: QuotaSpec) -> set[str]:

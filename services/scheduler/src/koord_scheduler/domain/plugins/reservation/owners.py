@@ -29,7 +29,6 @@ class OwnerRule:
     selector: Selector | None  # Label selector; None if absent
 
     def matches(self, pod: Pod) -> bool:
-        """Return whether all present parts of the rule match the pod."""
         return (
             (self.object is None or _is_object(self.object, pod))
             and (self.controller is None or _is_controlled(self.controller, pod))
@@ -46,7 +45,6 @@ class Owners:
     rules: tuple[OwnerRule, ...]  # The rules. A pod must match one of them.
 
     def match(self, pod: Pod) -> bool:
-        """Return whether any of the owner rules matches the pod."""
         return any(rule.matches(pod) for rule in self.rules)
 
 

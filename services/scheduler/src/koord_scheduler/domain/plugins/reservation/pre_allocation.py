@@ -312,5 +312,4 @@ class SelectedAmounts(Mapping[int, Mapping[int, int]]):
         return iter(row_list(np.flatnonzero(found)))
 
     def __len__(self) -> int:
-        """Return the number of these nodes."""
         return sum(1 for _ in self)

@@ -56,8 +56,6 @@ _GIBIBYTE: Final = 1 << 30
 
 
 class ResourceGauge(NamedTuple):
-    """One value of the metrics about a Reservation's resources."""
-
     type: str  # "allocatable", "allocated" or "utilization"
     name: str
     resource: str

@@ -50,8 +50,6 @@ _MOST_REASONS: Final = 46
 
 
 class _Item(NamedTuple):
-    """One resource of the score."""
-
     column: int
     non_zero: int | None  # Row of `NodeColumns.non_zero`; None if real requests count
     amount: int  # What the pod requests of it
@@ -177,7 +175,6 @@ class NodeResourcesFit:
                 return resource_scores.requested_to_capacity_ratio(requested, capacity, weights, self._shape())
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node by the configured strategy."""
         items, strategy = self._items_of(pod, nodes), self.args.scoring_strategy.type
         if strategy == "RequestedToCapacityRatio":
 
@@ -255,7 +252,6 @@ class NodeResourcesFit:
         return ratio.shape
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
-        """Return each configured resource that counts for the pod."""
         items = self._items.get(pod)
         if items is None:
             items = self._items[pod] = tuple(self._make_items(pod.demand, nodes))

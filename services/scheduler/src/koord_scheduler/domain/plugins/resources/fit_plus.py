@@ -22,8 +22,6 @@ _NON_ZERO: Final = (CPU, MEMORY)
 
 
 class _Item(NamedTuple):
-    """One resource of the pod."""
-
     column: int
     non_zero: int | None  # Row of `NodeColumns.non_zero`; None if real requests count
     amount: int  # What the pod requests of it

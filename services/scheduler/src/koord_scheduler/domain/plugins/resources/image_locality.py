@@ -66,7 +66,6 @@ class ImageLocality:
                 self._stale.update(self._users.get(image, ()))
 
     def drop_node(self, row: int) -> None:
-        """Forget the images of a deleted node."""
         for image in self._of_row.pop(row, {}):
             self._take_off(row, image)
 

@@ -42,7 +42,6 @@ class Attachments:
         self._columns: dict[str, IntArray] = {}
 
     def put(self, found: VolumeAttachment) -> None:
-        """Add or change an attachment."""
         name = found.metadata.name
         self.drop(name)
         self._known[name] = found

@@ -102,7 +102,6 @@ class VolumeBooks:
         self.changes += 1
 
     def put_volume(self, found: storage.PersistentVolume) -> None:
-        """Add or change a PersistentVolume."""
         volume = objects.volume_from(found)
         self.drop_volume(volume.name)
         self.volumes[volume.name] = volume
@@ -136,7 +135,6 @@ class VolumeBooks:
         return volume.is_available and volume.name not in self._takers
 
     def put_class(self, found: storage.StorageClass) -> None:
-        """Add or change a StorageClass."""
         self.matching.put_class(objects.class_from(found))
         self._class_changed(found.metadata.name)
 
@@ -184,7 +182,6 @@ class VolumeBooks:
         self.changes += 1
 
     def put_attachment(self, found: storage.VolumeAttachment) -> None:
-        """Add or change a VolumeAttachment."""
         self.drop_attachment(found.metadata.name)
         self.attachments.put(found)
 

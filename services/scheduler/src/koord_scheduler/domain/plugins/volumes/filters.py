@@ -39,7 +39,6 @@ class VolumeZone:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:
@@ -120,7 +119,6 @@ class VolumeRestrictions:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:
@@ -183,7 +181,6 @@ class NodeVolumeLimits:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def version(self) -> int:

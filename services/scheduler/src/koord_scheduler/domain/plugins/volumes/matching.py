@@ -58,7 +58,6 @@ class ByNodeLabel(Generic[T]):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the index has no thing."""
         return not (self.by_label or self.others)
 
     def add(self, thing: T) -> None:
@@ -217,7 +216,6 @@ class Matching:
         self._touch(volume)
 
     def remove_volume(self, volume: Volume) -> None:
-        """Remove a volume that was added."""
         available = self._available[volume.storage_class]
         available.remove(volume)
         if available.is_empty:

@@ -44,8 +44,6 @@ Wants: TypeAlias = tuple[Wanted, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A PersistentVolumeClaim."""
-
     key: ClaimKey
     uid: str
     wanted: Wanted
@@ -60,8 +58,6 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A PersistentVolume."""
-
     name: str
     storage_class: str
     capacity_bytes: int
@@ -104,8 +100,6 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Class:
-    """A StorageClass."""
-
     name: str
     provisioner: str  # Name of the provisioner; for CSI drivers that of the driver
     waits: bool  # Whether a claim is bound only when a pod uses it (WaitForFirstConsumer)

@@ -66,7 +66,6 @@ class VolumeBinding(WakesItself):
         self._bind_timeout_seconds = bind_timeout_seconds
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod uses volumes by claims."""
         return has_claims(pod)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:

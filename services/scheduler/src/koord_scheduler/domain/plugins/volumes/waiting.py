@@ -62,7 +62,6 @@ class HelpedStorage:
         self._helps_all = False
 
     def __bool__(self) -> bool:
-        """Return whether anything has changed."""
         return bool(self._helps_all or self._claims or self._classes or self._drivers)
 
     def claim(self, key: ClaimKey) -> None:
