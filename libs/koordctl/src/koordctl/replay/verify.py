@@ -13,7 +13,7 @@ first event (or a snapshot of the archive), and from its own newest snapshot, fr
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 import httpx
 import typer
@@ -57,6 +57,9 @@ class SchedulerFoldState(Foldable, Protocol):
     def newest(self) -> int:
         """Return the position of the newest fact in it. A snapshot may be ahead of its position."""
         ...
+
+
+S = TypeVar("S", bound=SchedulerFoldState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,7 @@ async def verify_now(
     manager: str,
     seconds: float,
     whole: bool = True,
-    scheduler: FoldSource[SchedulerFoldState] | None = None,
+    scheduler: FoldSource[S] | None = None,
 ) -> Verification:
     """Compare the states of the services with states rebuilt from the log.
 
@@ -136,9 +139,7 @@ async def verify_now(
     return Verification(live=live, projector=rows, folded=folded, scheduler=compared)
 
 
-async def _verify_scheduler(
-    bus: "Bus", source: FoldSource[SchedulerFoldState], seconds: float, *, whole: bool
-) -> SchedulerVerification:
+async def _verify_scheduler(bus: "Bus", source: FoldSource[S], seconds: float, *, whole: bool) -> SchedulerVerification:
     live = await _scheduler_position(bus, seconds)
     upto, version = live.position, source.fingerprint
     archived = None
@@ -152,7 +153,7 @@ async def _verify_scheduler(
     return SchedulerVerification(live=live, folds=tuple(folds))
 
 
-async def _own_snapshot(store: SnapshotStore, source: FoldSource[SchedulerFoldState], upto: int) -> Snapshot | None:
+async def _own_snapshot(store: SnapshotStore, source: FoldSource[S], upto: int) -> Snapshot | None:
     """Return the newest snapshot of the scheduler that has no fact behind `upto`; None if there is none to compare.
 
     Those of a scheduler with other plugins, or of another version, do not count.
@@ -170,7 +171,7 @@ async def _own_snapshot(store: SnapshotStore, source: FoldSource[SchedulerFoldSt
     return None
 
 
-async def _scheduler_hash(bus: "Bus", source: FoldSource[SchedulerFoldState], begin: Snapshot | None, upto: int) -> str:
+async def _scheduler_hash(bus: "Bus", source: FoldSource[S], begin: Snapshot | None, upto: int) -> str:
     """Return the hash of the state that folding from a snapshot gives; None: from the first event.
 
     Raises:
