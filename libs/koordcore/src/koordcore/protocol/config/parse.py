@@ -96,6 +96,8 @@ def parse_value(field: Field, value: JsonValue, path: str, faults: Faults = None
     """
     kind = field.kind
     match kind:
+        case Kind.OBJECT:
+            return parse_object(field.part, _object(value, path), path, faults)
         case Kind.BOOL if isinstance(value, bool):
             return value
         case Kind.INT | Kind.INT32 | Kind.RATE if isinstance(value, int) and not isinstance(value, bool):
@@ -120,8 +122,6 @@ def parse_value(field: Field, value: JsonValue, path: str, faults: Faults = None
             return _parse_map(field.item or _TEXT, _object(value, path), path)
         case Kind.LIST:
             return _parse_list(field.item or _TEXT, value, path)
-        case Kind.OBJECT:
-            return parse_object(field.part, _object(value, path), path, faults)
         case _:
             pass
     raise InvalidInput(kind.value, value, path)
