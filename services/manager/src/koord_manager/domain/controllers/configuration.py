@@ -16,9 +16,9 @@ from koordcore.events.nodepolicy import ConfigWarned
 from koordcore.events.observation import NodeUsageReported
 from koordcore.protocol import keys
 from koordcore.protocol.config.config_map import NodeStrategies, SloControllerConfig, default_config, read_config_map
-from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.fields import typed
+from koordcore.protocol.config.sections import ColocationStrategy, SectionName
 from koordcore.protocol.config.strategy import Strategy
-from koordcore.protocol.config.typed import ColocationStrategy, colocation_strategy
 from koordcore.protocol.objects import Node
 from koordcore.state.aggregates import ConfigState, NodeHealth, NodePolicyState
 
@@ -111,7 +111,7 @@ class NodePolicies:
         """
         found = self._strategies.colocation(node.metadata.labels, node.metadata.annotations)
         if found is None:
-            found = colocation_strategy(_DEFAULT_COLOCATION)
+            found = typed(ColocationStrategy, _DEFAULT_COLOCATION)
         if found.enable and not self._strategies.cluster_colocation_enabled:
             return msgspec.structs.replace(found, enable=False)
         return found
