@@ -233,7 +233,7 @@ COMMANDS = (
     Entry(
         "verify",
         LOG,
-        "Check that the manager, the projector and a state rebuilt from the log are equal. Works under load.",
+        "Check that the services and a state rebuilt from the log are equal. Works under load.",
         "koordctl.replay.verify",
         "verify",
     ),
