@@ -16,12 +16,12 @@ import numpy as np
 from koord_descheduler.domain.config.document import DeschedulerConfiguration
 from koord_descheduler.domain.config.effective import profile_args
 from koord_descheduler.domain.config.profiles import proving_profiles
+from koord_descheduler.domain.framework.eviction import INITIATOR
 from koord_descheduler.domain.plugins.low_node_load import plugin as low_node_load
 from koord_descheduler.domain.plugins.low_node_load.arguments import LowNodeLoadArgs, NodePoolArgs
 from koord_descheduler.domain.plugins.low_node_load.load import measured
 from koord_descheduler.domain.plugins.registry import BUILT_IN
 from koord_descheduler.domain.rounds.dry_run import is_created
-from koord_descheduler.domain.rounds.effects import INITIATOR
 from koord_descheduler.domain.rounds.moves import Move, moved, staying
 from koord_descheduler.domain.rounds.player import RoundPlayer, Start, later_round, start_of_round
 from koord_descheduler.domain.rounds.proving import Judged, judge

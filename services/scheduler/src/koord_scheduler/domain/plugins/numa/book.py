@@ -29,7 +29,7 @@ class NumaBook(Book):
     def put_object(self, plural: str, document: object) -> Sequence[str]:
         if isinstance(document, dict):
             self.books.share_texts(cast("dict[str, Any]", document))
-        self.books.put_topology(object_from_json(document, NodeResourceTopology))
+        self.books.put_topology(object_from_json(cast("Any", document), NodeResourceTopology))
         self._tell()
         return ()
 
