@@ -30,9 +30,12 @@ def examples(deep: int) -> int:
             return min(deep, 25)
 
 
-def repeats(deep: int) -> int:
-    """The rounds of a loop over random inputs, which `make check` leaves out."""
-    return deep if depth() == "deep" else max(1, deep // 10)
+def repeats(deep: int, few: int | None = None) -> int:
+    """The rounds of a loop over random inputs, which `make check` leaves out, or a count that outcomes must reach.
+
+    `few`: for `make test`; None for a tenth. Rare outcomes of few rounds need some room.
+    """
+    return deep if depth() == "deep" else max(1, deep // 10 if few is None else few)
 
 
 def seeds(deep: int, *, few: int = 2) -> list[Any]:
