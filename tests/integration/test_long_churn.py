@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from koord_descheduler.domain.view.building import ViewBuilder
-from koord_manager.domain.cluster import view as manager_view
 from koord_manager.domain.cluster.view import AGAIN_SECONDS, ManagerView
 from koord_projector.fold.projection import Projection
 from koord_scheduler.domain.cluster import equivalence_classes, forgetting
@@ -46,6 +45,7 @@ from koordcore.events.recommendation import RecommendationComputed, Recommendati
 from koordcore.events.reservation import ReservationDeleted, ReservationSucceeded
 from koordcore.protocol.objects import Namespace, Node, ObjectMeta, PodTemplate, Taint, Workload
 from koordcore.protocol.pod_resources import pod_requests
+from koordcore.state import index
 from koordcore.state.cluster import decode_state
 from support.histories.objects import node, pod
 from support.histories.recording import Recorder, stored
@@ -333,7 +333,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         (forgetting, "_FEWEST"),
         (equivalence_classes, "_REMEMBERED"),
         (helped, "_MOST_KEPT"),
-        (manager_view, "MAX_UNKNOWN_NODES"),
+        (index, "MOST_UNKNOWN_NODES"),
     ):
         monkeypatch.setattr(module, name, KEPT)
 

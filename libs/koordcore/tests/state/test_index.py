@@ -44,8 +44,8 @@ def test_pods_are_found_by_their_present_keys(changes: list[tuple[str, PodKeys |
     index, pods = PodIndex(), dict[str, PodKeys]()
     last_of_name: dict[str, str] = {}
     for uid, keys in changes:
-        index.change(uid, pods.get(uid), keys)
         before = pods.pop(uid, None)
+        assert index.change(uid, keys) == before
         if before is not None and last_of_name.get(before.name) == uid and before != keys:
             del last_of_name[before.name]
         if keys is not None:
@@ -53,6 +53,7 @@ def test_pods_are_found_by_their_present_keys(changes: list[tuple[str, PodKeys |
             last_of_name[keys.name] = uid
     for name in ("a", "b"):
         assert index.named("d", name) == last_of_name.get(name)
+    assert [index.node_of(uid) for uid in UIDS] == [pods[uid].node if uid in pods else "" for uid in UIDS]
     for node in ("n", "m"):
         assert set(index.on_node(node)) == {uid for uid, keys in pods.items() if keys.node == node}
     for owner in ("r", "s"):
@@ -62,8 +63,8 @@ def test_pods_are_found_by_their_present_keys(changes: list[tuple[str, PodKeys |
 
 def test_pods_that_are_gone_leave_nothing_behind() -> None:
     index, keys = PodIndex(), PodKeys("d", "a", "n", ("r",))
-    index.change("u", None, keys)
-    index.change("u", keys, None)
+    index.change("u", keys)
+    index.change("u", None)
     assert vars(index) == vars(PodIndex())
 
 

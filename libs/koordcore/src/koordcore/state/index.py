@@ -3,7 +3,7 @@
 Each one is kept current from the event that changes it. No change costs work that grows with the cluster.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from koordcore.events.objects import plural_of
@@ -30,21 +30,20 @@ class PodKeys(NamedTuple):
 
 
 class PodIndex:
-    """Uids of pods by name, by node and by owner.
-
-    The caller gives the keys before a change, because it has the pod before it. So the index has no keys of its own.
-    """
+    """Uids of pods by name, by node and by owner."""
 
     def __init__(self) -> None:
+        self._keys: dict[str, PodKeys] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._on_node: dict[str, dict[str, None]] = {}
         self._of_owner: dict[str, dict[str, None]] = {}
 
-    def change(self, uid: str, before: PodKeys | None, after: PodKeys | None) -> None:
-        """Move a pod. None: it did not exist before, or does not exist any more.
+    def change(self, uid: str, after: PodKeys | None) -> PodKeys | None:
+        """Add or move a pod, or remove it with None. Return its keys before, None if it was not there.
 
         Of two pods with one name, the one that changed last is found by it.
         """
+        before = self._keys.pop(uid, None)
         if before is not None and before != after:
             _drop(self._on_node, before.node, uid)
             for owner in before.owners:
@@ -52,23 +51,30 @@ class PodIndex:
             if self._by_name.get((before.namespace, before.name)) == uid:
                 del self._by_name[before.namespace, before.name]
         if after is not None:
+            self._keys[uid] = after
             self._by_name[after.namespace, after.name] = uid
             if before != after:
                 if after.node:
                     self._on_node.setdefault(after.node, {})[uid] = None
                 for owner in after.owners:
                     self._of_owner.setdefault(owner, {})[uid] = None
+        return before
+
+    def node_of(self, uid: str) -> str:
+        """ "" for a pod without a node, and for no pod."""
+        keys = self._keys.get(uid)
+        return "" if keys is None else keys.node
 
     def named(self, namespace: str, name: str) -> str | None:
         return self._by_name.get((namespace, name))
 
-    def on_node(self, node: str) -> Collection[str]:
+    def on_node(self, node: str) -> KeysView[str]:
         return self._on_node.get(node, _NONE).keys()
 
-    def of_owner(self, owner: str) -> Collection[str]:
+    def of_owner(self, owner: str) -> KeysView[str]:
         return self._of_owner.get(owner, _NONE).keys()
 
-    def owners(self) -> Collection[str]:
+    def owners(self) -> KeysView[str]:
         """Return the uids of all objects that own at least one pod."""
         return self._of_owner.keys()
 
@@ -107,7 +113,7 @@ class CustomObjects:
         """Return a number that grows with each change of an object of a kind, so that caches can be checked."""
         return self._versions.get(plural, self._loaded_at)
 
-    def ids(self, plural: str) -> Collection[str]:
+    def ids(self, plural: str) -> KeysView[str]:
         return self._ids.get(plural, _NONE).keys()
 
     def documents(self, plural: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -291,7 +291,7 @@ class ViewBuilder:
         before = self._pods.pop(uid, None)
         if view is not None:
             self._pods[uid] = view
-        self._index.change(uid, _keys(before), _keys(view))
+        self._index.change(uid, None if view is None else _keys(view))
         self._order.change(before, view)
 
     def _pod(self, uid: str, spec: aggregates.PodSpecState, placed: aggregates.PodState | None) -> PodView | None:
@@ -326,9 +326,7 @@ class ViewBuilder:
         return frozenset() if agent is None else frozenset(agent.running)
 
 
-def _keys(pod: PodView | None) -> PodKeys | None:
-    if pod is None:
-        return None
+def _keys(pod: PodView) -> PodKeys:
     return PodKeys(pod.namespace, pod.name, pod.node, tuple(owner.uid for owner in pod.owners))
 
 

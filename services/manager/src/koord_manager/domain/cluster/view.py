@@ -4,7 +4,7 @@ Each index is updated from the event that changes it, at a cost that does not gr
 add the keys of the objects they concern to the work queue. The *token* of a node is its name with `_` for `.`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from koordcore.events.envelope import AggregateRef, Event, StoredEvent, name_from_token, name_token, namespaced_token
@@ -59,7 +59,7 @@ from koordcore.state.aggregates import (
     PodState,
     WorkloadState,
 )
-from koordcore.state.pod_index import PodIndex
+from koordcore.state.index import CustomObjects, NewestReports, PodIndex, PodKeys
 
 from koord_manager.domain.admission.context.facts import ADMISSION_KINDS, ConfigNames, Recommend, facts_of, fold_fact
 from koord_manager.domain.cluster.amounts import PodFacts, pod_facts
@@ -121,10 +121,9 @@ class ChangedUids:
 
 TOPOLOGIES = "noderesourcetopologies"
 DEVICES = "devices"
-MAX_UNKNOWN_NODES = 1024
-"""Maximum number of nodes to remember that are not known yet."""
 AGAIN_SECONDS = 60.0
 """Time after the answer to an eviction until the request of a node's agent is repeated if its pod still exists."""
+_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class ManagerView:
@@ -140,8 +139,7 @@ class ManagerView:
         self._config_names = config_names or ConfigNames()
         self._recommend: Recommend | None = None
         self.queue = WorkQueue()  # Keys of changed objects, for the controllers
-        # Node token -> newest usage report. A missing one means that none was received; reports may be lost.
-        self.reports: dict[str, NodeUsageReported] = {}
+        self._reports = NewestReports[NodeUsageReported]()
         self.obs_position = 0  # Position of the last usage report in the stream of observations
         self.node_version = 0  # Number that grows with each change of a node object
         self.load(state if state is not None else ClusterState())
@@ -161,15 +159,11 @@ class ManagerView:
         self._pod_facts: dict[str, tuple[Pod, PodFacts]] = {}
         self._topologies: dict[str, NodeResourceTopology | None] = {}
         self._devices: dict[str, Device | None] = {}
-        self._customs: dict[str, set[str]] = {}
-        self._custom_versions: dict[str, int] = {}
-        self._loaded_at = state.position
-        for id_ in state.of_kind(CustomObjectState):
-            self._customs.setdefault(plural_of(id_), set()).add(id_)
+        self._customs = CustomObjects(state, {})
         self.admission = facts_of(state, self._config_names)
         self.admission.recommend = self._recommend
         for uid, spec in state.of_kind(PodSpecState).items():
-            self._pods.put(uid, spec.object)
+            self._pods.change(uid, _keys(spec.object))
         for uid, workload in state.of_kind(WorkloadState).items():
             meta = workload.object.metadata
             key = (workload.object.kind, meta.namespace, meta.name)
@@ -196,11 +190,14 @@ class ManagerView:
             fold_fact(self.admission, ref, event)
         match event:
             case PodSpecAdded() | PodSpecChanged() | PodBound() if spec := self.state.of_kind(PodSpecState).get(ref.id):
-                for node in self._pods.put(ref.id, spec.object):
-                    self._queue_inputs(node)
+                after = _keys(spec.object)
+                before = self._pods.change(ref.id, after)
+                if before is None or before.node != after.node:
+                    self._queue_inputs(before.node if before is not None else "")
+                    self._queue_inputs(after.node)
                 self._queue_inputs(self._placed_on(ref.id))
             case PodSpecDeleted():
-                self._drop_pod(ref.id, event)
+                self._drop_pod(ref.id)
             case NodeResourcesTaken() | NodeResourcesReturned():
                 self._queue_inputs(ref.id)
                 self.queue.add_all(VOLUME_CLAIM, users_of_unbound_claims(event))
@@ -211,8 +208,9 @@ class ManagerView:
                 if isinstance(event, NodeSpecAdded):
                     self.queue.add(HEALTH_RESET, ref.id)
                 elif isinstance(event, NodeSpecDeleted):
-                    for known in (self.reports, self._topologies, self._devices):
-                        known.pop(ref.id, None)
+                    self._reports.forget(ref.id)
+                    self._topologies.pop(ref.id, None)
+                    self._devices.pop(ref.id, None)
             case NodeSloRendered() | NodeOvercommitComputed() | NodeMetricPolicyRendered() | NodeDevicesComputed():
                 self.queue.add(DESIRED_STATE, ref.id)
                 if isinstance(event, NodeOvercommitComputed) and event.zones:
@@ -230,7 +228,7 @@ class ManagerView:
             case PodsEvictedByAgent():
                 self.queue.add(AGENT_EVICTION, ref.id)
             case CustomObjectObserved() | CustomObjectDeleted():
-                self._custom_changed(ref, is_gone=isinstance(event, CustomObjectDeleted))
+                self._custom_changed(ref)
                 if plural_of(ref.id) in ADMISSION_KINDS:
                     self.queue.retry_now(WORKLOAD)
             case ScheduleExplanationComputed():
@@ -267,19 +265,15 @@ class ManagerView:
         is_behind, self.obs_position = position < self.obs_position, max(self.obs_position, position)
         if is_deleted(self.state, node):
             return
-        nodes, known = self.state.of_kind(NodeSpecState), self.reports.get(node)
-        if len(self.reports) > len(nodes) + MAX_UNKNOWN_NODES:
-            self.reports = {token: kept for token, kept in self.reports.items() if token in nodes}
+        known = self.reports.get(node)
         if is_behind and known is not None and known.updated_at > report.updated_at:
             return  # after a restart, the follower delivers reports older than the newest one, which was read first
-        self.reports[node] = report
+        self._reports.put(node, report, self.state)
         self.queue.add(OVERCOMMIT, node)
 
-    def _custom_changed(self, ref: AggregateRef, *, is_gone: bool) -> None:
+    def _custom_changed(self, ref: AggregateRef) -> None:
         plural, id_ = plural_of(ref.id), ref.id.partition("=")[2]
-        known = self._customs.setdefault(plural, set())
-        (known.discard if is_gone else known.add)(ref.id)
-        self._custom_versions[plural] = self.state.position
+        self._customs.changed(ref.id)
         if plural in (TOPOLOGIES, DEVICES):
             self._topologies.pop(id_, None)
             self._devices.pop(id_, None)
@@ -288,12 +282,14 @@ class ManagerView:
         for controller in CONTROLLERS_OF_KIND.get(plural, ()):
             self.queue.add(controller, id_)
 
-    def _drop_pod(self, uid: str, event: PodSpecDeleted) -> None:
+    def _drop_pod(self, uid: str) -> None:
         self._pod_facts.pop(uid, None)
-        node, owners = self._pods.drop(uid, event.namespace, event.name)
-        self._queue_inputs(node)
+        keys = self._pods.change(uid, None)
+        if keys is None:
+            return
+        self._queue_inputs(keys.node)
         workloads = self.state.of_kind(WorkloadState)
-        for owner in owners:
+        for owner in keys.owners:
             if owner in workloads:  # an owner that is not mirrored as a workload keeps its pods itself
                 self.queue.add(WORKLOAD, owner)
 
@@ -307,7 +303,7 @@ class ManagerView:
         return name_token(placed.node) if placed is not None and placed.node else ""
 
     def _queue_agent_eviction(self, uid: str) -> None:
-        if node := self._placed_on(uid) or self._pods.node(uid):
+        if node := self._placed_on(uid) or self._pods.node_of(uid):
             self.queue.add_after(AGENT_EVICTION, node, self.queue.now + AGAIN_SECONDS)
 
     def _queue_inputs(self, node: str) -> None:
@@ -322,9 +318,14 @@ class ManagerView:
 
     # -- looking up -------------------------------------------------------------------------------------------------
 
+    @property
+    def reports(self) -> Mapping[str, NodeUsageReported]:
+        """Node token -> newest usage report. A missing one means that none was received; reports may be lost."""
+        return self._reports.of_node
+
     def pod(self, namespace: str, name: str) -> tuple[str, PodSpecState] | None:
         """Return uid and folded state of a pod by name, or None if no such pod exists."""
-        uid = self._pods.uid(namespace, name)
+        uid = self._pods.named(namespace, name)
         spec = self.state.of_kind(PodSpecState).get(uid) if uid else None
         return (uid, spec) if uid and spec else None
 
@@ -359,14 +360,14 @@ class ManagerView:
         """Yield uid and object of the pods on a node that are not in its ledger: others bound them. Order: uid."""
         specs, ledger = self.state.of_kind(PodSpecState), self.ledger(token)
         ours = ledger.pods if ledger is not None else {}
-        bound = sorted(self._pods.bound_on(token))
+        bound = sorted(self._pods.on_node(token))
         yield from ((uid, specs[uid].object) for uid in bound if uid in specs and uid not in ours)
 
-    def _uids_on(self, token: str) -> set[str]:
+    def _uids_on(self, token: str) -> Iterable[str]:
         """Return the uids of all pods on a node: those in its ledger, and those that others bound."""
         ledger = self.ledger(token)
-        bound = self._pods.bound_on(token)
-        return bound.union(ledger.pods) if ledger is not None else bound
+        bound = self._pods.on_node(token)
+        return bound | ledger.pods.keys() if ledger is not None else bound
 
     def pods_with_facts(self, token: str) -> Iterator[tuple[Pod, PodFacts]]:
         """Yield all pods of a node in any order, each with its `PodFacts`, from which overcommit is computed."""
@@ -386,11 +387,11 @@ class ManagerView:
     def customs(self, plural: str) -> list[tuple[str, CustomObjectState]]:
         """Return id (`<namespace>=<name>` or `<name>`) and state of the existing custom resources of a kind, by id."""
         states = self.state.of_kind(CustomObjectState)
-        return [(id_.partition("=")[2], states[id_]) for id_ in sorted(self._customs.get(plural, ())) if id_ in states]
+        return [(id_.partition("=")[2], states[id_]) for id_ in sorted(self._customs.ids(plural))]
 
     def custom_version(self, plural: str) -> int:
         """Return a number that grows with each change of a custom resource of a kind, so that caches can be checked."""
-        return self._custom_versions.get(plural, self._loaded_at)
+        return self._customs.version(plural)
 
     def topology(self, token: str) -> NodeResourceTopology | None:
         """Return NUMA zones and processor of a node as its agent, or else an object, reports them; None for neither."""
@@ -428,3 +429,10 @@ class ManagerView:
     def config(self, namespace: str, name: str) -> ConfigState | None:
         """Return the state of a ConfigMap, or None if it was never observed."""
         return self.state.of_kind(ConfigState).get(namespaced_token(namespace, name))
+
+
+def _keys(pod: Pod) -> PodKeys:
+    """Node: where the API server bound the pod, "" once it has finished. Owners: those that control it."""
+    node = name_token(pod.spec.node_name) if pod.status.phase not in _FINISHED else ""
+    owners = tuple(owner.uid for owner in pod.metadata.owner_references if owner.controller)
+    return PodKeys(pod.metadata.namespace, pod.metadata.name, node, owners)
