@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_VALIDITY: Final = datetime.timedelta(days=3650)
@@ -118,9 +118,9 @@ def _authority(files: TlsFiles, now: datetime.datetime) -> _Authority | None:
 
 def _make_authority(files: TlsFiles, now: datetime.datetime) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("Koordstream CA")
+    name = x509_name("Koordstream CA")
     ca = (
-        _builder(name, name, key.public_key(), now, CA_VALIDITY)
+        certificate_builder(name, name, key.public_key(), now, now + CA_VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
@@ -146,11 +146,13 @@ def _ensure_pair(
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     certificate = (
-        _builder(_name(common_name), authority.certificate.subject, key.public_key(), now, VALIDITY)
+        certificate_builder(
+            x509_name(common_name), authority.certificate.subject, key.public_key(), now, now + VALIDITY
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(issuer, critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
     _write(key_file, _pem_key(key), mode=key_mode)
@@ -166,15 +168,15 @@ def _is_usable(certificate_file: Path, hosts: Sequence[str], now: datetime.datet
     except (InvalidSignature, ValueError):  # by an earlier authority
         return False
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return certificate.not_valid_after_utc - now > RENEW_BEFORE and set(map(_general_name, hosts)) <= set(names)
+    return certificate.not_valid_after_utc - now > RENEW_BEFORE and set(map(general_name, hosts)) <= set(names)
 
 
-def _builder(
+def certificate_builder(
     subject: x509.Name,
     issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
+    public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
     now: datetime.datetime,
-    validity: datetime.timedelta,
+    end: datetime.datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -183,15 +185,16 @@ def _builder(
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + validity)
+        .not_valid_after(end)
     )
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def x509_name(common_name: str) -> x509.Name:
+    # a common name holds 64 characters; clients go by the alternative names
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

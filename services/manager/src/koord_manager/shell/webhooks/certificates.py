@@ -9,7 +9,6 @@ Source:
 """
 
 import datetime
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from koordcore.bus.setup.tls_files import certificate_builder, general_name, x509_name
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.webhooks import Address
@@ -27,7 +27,6 @@ from koord_manager.domain.admission.webhooks import Address
 VALIDITY: Final = datetime.timedelta(days=3650)
 RENEW_BEFORE: Final = datetime.timedelta(days=183)
 CA_REUSED_WITH: Final = datetime.timedelta(days=365)
-CLOCK_SKEW: Final = datetime.timedelta(minutes=5)
 CA_NAME: Final = "webhook-cert-ca"
 KEY_BITS: Final = 2048
 
@@ -116,7 +115,7 @@ def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = Non
     key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     end = min(now + VALIDITY, ca.not_valid_after_utc)
     cert = (
-        _builder(_name(host), ca.subject, key.public_key(), now, end)
+        certificate_builder(x509_name(host), ca.subject, key.public_key(), now, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(
             x509.KeyUsage(
@@ -134,7 +133,7 @@ def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = Non
         )
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host), x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(host), x509.DNSName("localhost")]), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     return Bundle(ca_key=_pem_key(ca_key), ca_cert=_pem(ca), key=_pem_key(key), cert=_pem(cert))
@@ -142,9 +141,9 @@ def make_bundle(host: str, now: datetime.datetime, previous: Bundle | None = Non
 
 def _make_authority(now: datetime.datetime) -> tuple[rsa.RSAPrivateKey, x509.Certificate]:
     key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
-    name = _name(CA_NAME)
+    name = x509_name(CA_NAME)
     ca = (
-        _builder(name, name, key.public_key(), now, now + VALIDITY)
+        certificate_builder(name, name, key.public_key(), now, now + VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.KeyUsage(
@@ -180,24 +179,6 @@ def _reusable(previous: Bundle | None, now: datetime.datetime) -> tuple[rsa.RSAP
     return (key, ca) if lives else None
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public_key: rsa.RSAPublicKey,
-    now: datetime.datetime,
-    end: datetime.datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(end)
-    )
-
-
 def _is_signed_by(cert: x509.Certificate, ca: x509.Certificate) -> bool:
     public = ca.public_key()
     if cert.issuer != ca.subject or not isinstance(public, rsa.RSAPublicKey):
@@ -215,19 +196,7 @@ def _covers(cert: x509.Certificate, host: str) -> bool:
         names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
-    return _general_name(host) in list(names)
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _name(common_name: str) -> x509.Name:
-    # a common name holds 64 characters; clients go by the alternative names
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+    return general_name(host) in list(names)
 
 
 def _public(key: object) -> bytes:
