@@ -7,7 +7,6 @@ Source:
     event-bus spec, 3.2, 8
 """
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -108,16 +107,7 @@ class Commands:
             async with contextlib.AsyncExitStack() as stack:
                 for worker in self._workers():
                     await stack.enter_async_context(worker)
-                serving = asyncio.ensure_future(server.run())
-                lost = asyncio.ensure_future(self._leading.lost(term))
-                try:
-                    await asyncio.wait({serving, lost}, return_when=asyncio.FIRST_COMPLETED)
-                    if serving.done():
-                        serving.result()
-                finally:
-                    lost.cancel()
-                    serving.cancel()
-                    await asyncio.wait({serving})
+                await server.run_until(self._leading.lost(term))
 
     def _workers(self) -> list[Worker]:
         letters = DeadLetters(self._connection, self._names)

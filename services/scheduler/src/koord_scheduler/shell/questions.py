@@ -88,16 +88,7 @@ class Questions:
             server.serve(SCHEDULER_FIT, self.answer, as_standby=not leads)
             if leads:
                 server.serve(SCHEDULER_STATE_HASH, self.state_hash)
-            serving = asyncio.ensure_future(server.run())
-            changed = asyncio.ensure_future(self._role_changed.wait())
-            try:
-                await asyncio.wait({serving, changed}, return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()
-            finally:
-                changed.cancel()
-                serving.cancel()
-                await asyncio.wait({serving})
+            await server.run_until(self._role_changed.wait())
 
     async def answer(self, request: FitRequest) -> FitAnswer:
         """Return where the pods of a question would be placed. The live state does not change.

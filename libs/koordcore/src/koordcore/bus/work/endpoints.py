@@ -121,6 +121,18 @@ class EndpointServer:
         finally:
             await self._broker.stop()
 
+    async def run_until(self, end: Awaitable[object]) -> None:
+        """Answer until the end, for example until the leadership is lost, or until the task is cancelled."""
+        serving, ended = asyncio.ensure_future(self.run()), asyncio.ensure_future(end)
+        try:
+            await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        finally:
+            ended.cancel()
+            serving.cancel()
+            await asyncio.wait({serving})
+
     async def _once(
         self, endpoint: Endpoint[Q, A], handler: Callable[[Q], Awaitable[A]], message: NatsMessage
     ) -> _Reply:

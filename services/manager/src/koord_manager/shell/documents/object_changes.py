@@ -5,7 +5,6 @@ it, and becomes a fact when the watch reports it. A repeated change is a no-op, 
 after a lost answer.
 """
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -65,16 +64,7 @@ class ObjectChanges:
             term = await self._leadership.acquired()
             server = EndpointServer(connection, names, audit=audit)
             server.serve(MANAGER_CHANGE_OBJECTS, self.change)
-            serving = asyncio.ensure_future(server.run())
-            lost = asyncio.ensure_future(self._leadership.lost(term))
-            try:
-                await asyncio.wait({serving, lost}, return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()
-            finally:
-                lost.cancel()
-                serving.cancel()
-                await asyncio.wait({serving})
+            await server.run_until(self._leadership.lost(term))
 
     async def change(self, request: ChangeRequest) -> ChangeAnswer:
         """Make the changes of a request, and return one outcome for each.
