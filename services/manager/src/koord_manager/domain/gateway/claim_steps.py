@@ -106,13 +106,8 @@ def step_of_claim(
     Raises:
         DecodeError: The body is not a claim.
     """
-    match meaning_of(status):
-        case Meaning.DONE:
-            pass
-        case Meaning.GONE:
-            return failed(f'persistentvolumeclaim "{wanted.claim}" not found')
-        case _:
-            return Later()
+    if (unread := _unread(status, f'persistentvolumeclaim "{wanted.claim}" not found')) is not None:
+        return unread
     claim = object_from_json(codec.decode(body, object), PersistentVolumeClaim)
     if is_fully_bound(claim):
         return _outcome(view, binding, claim) or Later()
@@ -149,13 +144,8 @@ def step_of_volume(
     Raises:
         DecodeError: The body is not a volume.
     """
-    match meaning_of(status):
-        case Meaning.DONE:
-            pass
-        case Meaning.GONE:
-            return failed(f'pv "{wanted.volume}" does not exist')
-        case _:
-            return Later()
+    if (unread := _unread(status, f'pv "{wanted.volume}" does not exist')) is not None:
+        return unread
     volume = object_from_json(codec.decode(body, object), PersistentVolume)
     reference, uid = volume.spec.claim_ref, claim.metadata.uid
     is_ours = reference is not None and (reference.namespace, reference.name) == (wanted.namespace, wanted.claim)
@@ -216,3 +206,14 @@ def claim_path(namespace: str, name: str) -> str:
 
 def volume_path(name: str) -> str:
     return f"/api/v1/{VOLUMES}/{name}"
+
+
+def _unread(status: int, gone: str) -> Settled | Later | None:
+    """The step after an object was not read; None if it was. `gone`: why the pod cannot be bound without it."""
+    match meaning_of(status):
+        case Meaning.DONE:
+            return None
+        case Meaning.GONE:
+            return failed(gone)
+        case _:
+            return Later()
