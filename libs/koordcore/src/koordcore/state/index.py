@@ -13,11 +13,45 @@ from koordcore.state.cluster import ClusterState
 from koordcore.values import codec
 from koordcore.values.invalid import InvalidInput
 
+K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T")
 MOST_UNKNOWN_NODES: Final = 1024
 """Largest number of nodes that do not exist whose usage reports are kept."""
 _NONE: Final[dict[str, None]] = {}
+
+
+class IdsByKey(Generic[K]):
+    """Ids by their keys. An id may have several, and one without keys is not kept."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, tuple[K, ...]] = {}
+        self._ids: dict[K, dict[str, None]] = {}
+
+    def put(self, id_: str, *keys: K) -> None:
+        """Replace the keys of an id. No keys: forget the id."""
+        before = self._keys.pop(id_, ())
+        if keys:
+            self._keys[id_] = keys
+        if keys != before:
+            for key in before:
+                group = self._ids.get(key)
+                if group is not None:
+                    group.pop(id_, None)
+                    if not group:
+                        del self._ids[key]
+            for key in keys:
+                self._ids.setdefault(key, {})[id_] = None
+
+    def keys_of(self, id_: str) -> tuple[K, ...]:
+        return self._keys.get(id_, ())
+
+    def of(self, key: K) -> KeysView[str]:
+        return self._ids.get(key, _NONE).keys()
+
+    def keys(self) -> KeysView[K]:
+        """The keys that have at least one id."""
+        return self._ids.keys()
 
 
 class PodKeys(NamedTuple):
@@ -35,8 +69,8 @@ class PodIndex:
     def __init__(self) -> None:
         self._keys: dict[str, PodKeys] = {}
         self._by_name: dict[tuple[str, str], str] = {}
-        self._on_node: dict[str, dict[str, None]] = {}
-        self._of_owner: dict[str, dict[str, None]] = {}
+        self._on_node = IdsByKey[str]()
+        self._of_owner = IdsByKey[str]()
 
     def change(self, uid: str, after: PodKeys | None) -> PodKeys | None:
         """Add or move a pod, or remove it with None. Return its keys before, None if it was not there.
@@ -44,20 +78,16 @@ class PodIndex:
         Of two pods with one name, the one that changed last is found by it.
         """
         before = self._keys.pop(uid, None)
-        if before is not None and before != after:
-            _drop(self._on_node, before.node, uid)
-            for owner in before.owners:
-                _drop(self._of_owner, owner, uid)
-            if self._by_name.get((before.namespace, before.name)) == uid:
-                del self._by_name[before.namespace, before.name]
-        if after is not None:
+        if before is not None and self._by_name.get((before.namespace, before.name)) == uid:
+            del self._by_name[before.namespace, before.name]
+        if after is None:
+            self._on_node.put(uid)
+            self._of_owner.put(uid)
+        else:
             self._keys[uid] = after
             self._by_name[after.namespace, after.name] = uid
-            if before != after:
-                if after.node:
-                    self._on_node.setdefault(after.node, {})[uid] = None
-                for owner in after.owners:
-                    self._of_owner.setdefault(owner, {})[uid] = None
+            self._on_node.put(uid, *([after.node] if after.node else []))
+            self._of_owner.put(uid, *after.owners)
         return before
 
     def node_of(self, uid: str) -> str:
@@ -69,10 +99,10 @@ class PodIndex:
         return self._by_name.get((namespace, name))
 
     def on_node(self, node: str) -> KeysView[str]:
-        return self._on_node.get(node, _NONE).keys()
+        return self._on_node.of(node)
 
     def of_owner(self, owner: str) -> KeysView[str]:
-        return self._of_owner.get(owner, _NONE).keys()
+        return self._of_owner.of(owner)
 
     def owners(self) -> KeysView[str]:
         """Return the uids of all objects that own at least one pod."""
@@ -90,13 +120,13 @@ class CustomObjects:
     def __init__(self, state: ClusterState, unreadable: dict[str, str]) -> None:
         self._state = state
         self._unreadable = unreadable
-        self._ids: dict[str, dict[str, None]] = {}
+        self._ids = IdsByKey[str]()
         self._decoded: dict[str, tuple[object, object]] = {}
         """Id -> its last object as JSON, and the decoded object; None: it is not valid."""
         self._versions: dict[str, int] = {}
         self._loaded_at = state.position
         for id_ in state.of_kind(CustomObjectState):
-            self._ids.setdefault(plural_of(id_), {})[id_] = None
+            self._ids.put(id_, plural_of(id_))
 
     def changed(self, id_: str) -> None:
         """Note that an event about a custom resource was applied."""
@@ -104,17 +134,14 @@ class CustomObjects:
         self._decoded.pop(id_, None)
         self._unreadable.pop(f"customspec.{id_}", None)
         self._versions[plural] = self._state.position
-        if id_ in self._state.of_kind(CustomObjectState):
-            self._ids.setdefault(plural, {})[id_] = None
-        else:
-            _drop(self._ids, plural, id_)
+        self._ids.put(id_, *([plural] if id_ in self._state.of_kind(CustomObjectState) else []))
 
     def version(self, plural: str) -> int:
         """Return a number that grows with each change of an object of a kind, so that caches can be checked."""
         return self._versions.get(plural, self._loaded_at)
 
     def ids(self, plural: str) -> KeysView[str]:
-        return self._ids.get(plural, _NONE).keys()
+        return self._ids.of(plural)
 
     def documents(self, plural: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield id and object of the custom resources of a kind, as JSON."""
@@ -177,12 +204,3 @@ class NewestReports(Generic[R]):
 def priority_classes(state: ClusterState) -> dict[str, int]:
     """Return name of a PriorityClass -> its value."""
     return {each.object.metadata.name: each.object.value for each in state.of_kind(PriorityClassState).values()}
-
-
-def _drop(ids: dict[str, dict[str, None]], key: str, id_: str) -> None:
-    """Remove an id from its group, and the group once it is empty."""
-    group = ids.get(key)
-    if group is not None:
-        group.pop(id_, None)
-        if not group:
-            del ids[key]

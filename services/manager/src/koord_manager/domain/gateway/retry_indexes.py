@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from koordcore.events.envelope import AggregateRef
 from koordcore.state.aggregates import PodSpecState, PodState, QuotaProfileState
+from koordcore.state.index import IdsByKey
 from koordcore.values.allocation import ClaimBinding
 
 from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
@@ -21,16 +22,15 @@ class ProfilesByQuota:
     """The aggregates of the existing profiles, by the root quota that each one rendered last."""
 
     def __init__(self, view: ManagerView | None = None) -> None:
-        self._profiles: dict[Quota, dict[AggregateRef, None]] = {}
-        self._quota_of: dict[AggregateRef, Quota] = {}
+        self._ids = IdsByKey[Quota]()
         if view is not None:
             rendered = view.state.of_kind(QuotaProfileState)  # also of profiles that are deleted
             for id_, _ in view.customs(QUOTA_PROFILES):
                 if (profile := rendered.get(id_)) is not None:
-                    self.rendered(AggregateRef("quotaprofile", id_), profile.quota_namespace, profile.quota_name)
+                    self._ids.put(id_, (profile.quota_namespace, profile.quota_name))
 
     def of(self, namespace: str, name: str) -> Iterable[AggregateRef]:
-        return tuple(self._profiles.get((namespace, name), ()))
+        return tuple(AggregateRef("quotaprofile", id_) for id_ in self._ids.of((namespace, name)))
 
     def rendered(self, profile: AggregateRef, namespace: str, name: str) -> None:
         """Record the root quota that a profile rendered. It replaces the one that the profile rendered before.
@@ -38,30 +38,18 @@ class ProfilesByQuota:
         Args:
             profile: Aggregate `quotaprofile.<namespace>=<name>` of the profile.
         """
-        if self._quota_of.get(profile) != (namespace, name):
-            self._forget(profile)
-            self._quota_of[profile] = namespace, name
-            self._profiles.setdefault((namespace, name), {})[profile] = None
+        self._ids.put(profile.id, (namespace, name))
 
     def deleted(self, id_: str) -> None:
         """Forget a deleted profile. `id_`: id of its custom resource, `elasticquotaprofiles=<namespace>=<name>`."""
-        self._forget(AggregateRef("quotaprofile", id_.partition("=")[2]))
-
-    def _forget(self, profile: AggregateRef) -> None:
-        quota = self._quota_of.pop(profile, None)
-        if quota is not None:
-            profiles = self._profiles[quota]
-            del profiles[profile]
-            if not profiles:
-                del self._profiles[quota]
+        self._ids.put(id_.partition("=")[2])
 
 
 class PodsByClaim:
     """Claim -> uids of the placed pods that wait for it."""
 
     def __init__(self, view: ManagerView | None = None) -> None:
-        self._waiting: dict[tuple[str, str], dict[str, None]] = {}
-        self._claims: dict[str, tuple[ClaimBinding, ...]] = {}
+        self._uids = IdsByKey[tuple[str, str]]()
         if view is not None:
             specs = view.state.of_kind(PodSpecState)
             for uid, placed in view.state.of_kind(PodState).items():
@@ -73,18 +61,11 @@ class PodsByClaim:
     def placed(self, uid: str, claims: tuple[ClaimBinding, ...]) -> None:
         """Record that a pod was placed with these unbound claims; no-op if there are none."""
         if claims:
-            self.ended(uid)
-            self._claims[uid] = claims
-            for each in claims:
-                self._waiting.setdefault((each.namespace, each.claim), {})[uid] = None
+            self._uids.put(uid, *((each.namespace, each.claim) for each in claims))
 
     def ended(self, uid: str) -> None:
         """Forget a pod, because its binding has an outcome or its placement ended. No-op if it does not wait."""
-        for each in self._claims.pop(uid, ()):
-            waiting = self._waiting[each.namespace, each.claim]
-            waiting.pop(uid, None)
-            if not waiting:
-                del self._waiting[each.namespace, each.claim]
+        self._uids.put(uid)
 
     def of(self, namespace: str, claim: str) -> Iterable[str]:
-        return self._waiting.get((namespace, claim), ())
+        return self._uids.of((namespace, claim))

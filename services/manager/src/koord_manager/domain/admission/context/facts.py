@@ -19,6 +19,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.config.admission import NodeLabels
 from koordcore.protocol.objects import Pod, PriorityClass
 from koordcore.state import ClusterState, aggregates
+from koordcore.state.index import IdsByKey
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.admission.config_maps import SLO_CONFIG_NAME, SLO_CONFIG_NAMESPACE
@@ -80,10 +81,8 @@ class Facts:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._priority_classes: dict[str, PriorityClass] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
-        self._pods_of_namespace: dict[str, int] = {}
-        self._pods_of_quota: dict[str, int] = {}
-        self._pod_quota: dict[str, str] = {}
-        self._pod_namespace: dict[str, str] = {}
+        self._pods_by_namespace = IdsByKey[str]()
+        self._pods_by_quota = IdsByKey[str]()
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
@@ -162,23 +161,14 @@ class Facts:
 
     def pod_observed(self, uid: str, pod: Pod) -> None:
         """Count a new or changed pod in the numbers of pods of its namespace and of the quota that its label names."""
-        self.pod_gone(uid)
-        namespace = pod.metadata.namespace
-        self._pod_namespace[uid] = namespace
-        self._pods_of_namespace[namespace] = self._pods_of_namespace.get(namespace, 0) + 1
+        self._pods_by_namespace.put(uid, pod.metadata.namespace)
         quota = pod.metadata.labels.get(keys.QUOTA_NAME)
-        if quota:
-            self._pod_quota[uid] = quota
-            self._pods_of_quota[quota] = self._pods_of_quota.get(quota, 0) + 1
+        self._pods_by_quota.put(uid, *([quota] if quota else []))
 
     def pod_gone(self, uid: str) -> None:
         """Remove a deleted pod from the numbers of pods of its namespace and quota; no-op if it was never counted."""
-        namespace = self._pod_namespace.pop(uid, None)
-        if namespace is not None:
-            _decrement(self._pods_of_namespace, namespace)
-        quota = self._pod_quota.pop(uid, None)
-        if quota is not None:
-            _decrement(self._pods_of_quota, quota)
+        self._pods_by_namespace.put(uid)
+        self._pods_by_quota.put(uid)
 
     def with_profiles(self, index: ProfileIndex) -> "Facts":
         """Return a copy with other colocation profiles. It shares all else and is valid until the original changes."""
@@ -214,18 +204,10 @@ class Facts:
 
     def pods_of_quota(self, name: str) -> int:
         """Return the number of pods whose quota label has this name."""
-        return self._pods_of_quota.get(name, 0)
+        return len(self._pods_by_quota.of(name))
 
     def pods_of_namespace(self, name: str) -> int:
-        return self._pods_of_namespace.get(name, 0)
-
-
-def _decrement(counts: dict[str, int], key: str) -> None:
-    left = counts[key] - 1
-    if left:
-        counts[key] = left
-    else:
-        del counts[key]
+        return len(self._pods_by_namespace.of(name))
 
 
 def facts_of(state: ClusterState, names: ConfigNames) -> Facts:

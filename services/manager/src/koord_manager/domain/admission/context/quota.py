@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final, Protocol, cast
 
 from koordcore.protocol import keys, lenient_json
+from koordcore.state.index import IdsByKey
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.resources import ResourceList, parse_resources
 
@@ -161,8 +162,8 @@ class Quotas:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Quota] = {}
-        self._children: dict[str, set[str]] = {}
-        self._of_namespace: dict[str, set[str]] = {}
+        self._by_parent = IdsByKey[str]()
+        self._by_namespace = IdsByKey[str]()
 
     def put(self, quota: Quota) -> None:
         """Add or replace a quota.
@@ -170,25 +171,17 @@ class Quotas:
         If two quotas of different namespaces have the same name, the one added later replaces the other. Admission
         prevents this case.
         """
-        self._drop(quota.name)
         self._by_name[quota.name] = quota
-        self._children.setdefault(quota.parent, set()).add(quota.name)
-        for namespace in quota.namespaces:
-            self._of_namespace.setdefault(namespace, set()).add(quota.name)
+        self._by_parent.put(quota.name, quota.parent)
+        self._by_namespace.put(quota.name, *quota.namespaces)
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a quota; no-op if the name is unknown or if the quota of this name is in another namespace."""
         known = self._by_name.get(name)
         if known is not None and known.namespace == namespace:
-            self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        known = self._by_name.pop(name, None)
-        if known is None:
-            return
-        _discard(self._children, known.parent, name)
-        for bound in known.namespaces:
-            _discard(self._of_namespace, bound, name)
+            del self._by_name[name]
+            self._by_parent.put(name)
+            self._by_namespace.put(name)
 
     def get(self, name: str) -> Quota | None:
         """Return the quota of a name, or None if there is none; names are unique in the cluster.
@@ -198,26 +191,18 @@ class Quotas:
         return self._by_name.get(name)
 
     def children(self, name: str) -> list[Quota]:
-        return [self._by_name[child] for child in sorted(self._children.get(name, ()))]
+        return [self._by_name[child] for child in sorted(self._by_parent.of(name))]
 
     def of_namespace(self, namespace: str) -> Quota | None:
         """Return the quota whose annotation `namespaces` contains a namespace, or None if there is none.
 
         See `QuotaTree.of_namespace`.
         """
-        names = self._of_namespace.get(namespace)
+        names = self._by_namespace.of(namespace)
         return self._by_name[min(names)] if names else None
 
     def all(self) -> list[Quota]:
         return [self._by_name[name] for name in sorted(self._by_name)]
-
-
-def _discard(names: dict[str, set[str]], key: str, name: str) -> None:
-    """Remove a quota's name from the set under `key`, and the set if it is empty. No-op if the name is not in it."""
-    left = names.get(key, set())
-    left.discard(name)
-    if not left:
-        names.pop(key, None)
 
 
 class QuotasWithPending:

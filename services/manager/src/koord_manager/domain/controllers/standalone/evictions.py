@@ -15,6 +15,7 @@ Source:
     scheduler-core spec, 6 (step 3), 10.8; event-bus spec, 2.1; Kubernetes' disruption controller
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ from koordcore.state.aggregates import (
     PodState,
     WorkloadState,
 )
+from koordcore.state.index import IdsByKey
 from koordcore.values.invalid import InvalidInput
 
 from koord_manager.domain.cluster.mirrored_kinds import BUDGETS
@@ -69,39 +71,22 @@ class _Pods:
     """The pods that have not ended, by namespace and by owner."""
 
     def __init__(self) -> None:
-        self._in: dict[str, set[str]] = {}
-        self._owned: dict[str, set[str]] = {}
-        self._known: dict[str, tuple[str, list[str]]] = {}
+        self._in = IdsByKey[str]()
+        self._owned = IdsByKey[str]()
 
     def put(self, uid: str, pod: Pod | None) -> None:
-        if uid in self._known:
-            namespace, owners = self._known.pop(uid)
-            _discard(self._in, namespace, uid)
-            for owner in owners:
-                _discard(self._owned, owner, uid)
-        if pod is not None:
-            namespace, owners = pod.metadata.namespace, [owner.uid for owner in pod.metadata.owner_references]
-            self._known[uid] = (namespace, owners)
-            self._in.setdefault(namespace, set()).add(uid)
-            for owner in owners:
-                self._owned.setdefault(owner, set()).add(uid)
+        meta = pod.metadata if pod is not None else None
+        self._in.put(uid, *([meta.namespace] if meta is not None else []))
+        self._owned.put(uid, *(owner.uid for owner in (meta.owner_references if meta is not None else [])))
 
     def namespace(self, uid: str) -> str | None:
-        return self._known[uid][0] if uid in self._known else None
+        return next(iter(self._in.keys_of(uid)), None)
 
-    def of_namespace(self, namespace: str) -> set[str]:
-        return self._in.get(namespace, set())
+    def of_namespace(self, namespace: str) -> Iterable[str]:
+        return self._in.of(namespace)
 
-    def of_owner(self, owner: str) -> set[str]:
-        return self._owned.get(owner, set())
-
-
-def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:
-    known = index.get(key)
-    if known is not None:
-        known.discard(uid)
-        if not known:
-            del index[key]
+    def of_owner(self, owner: str) -> Iterable[str]:
+        return self._owned.of(owner)
 
 
 @dataclass(slots=True)
