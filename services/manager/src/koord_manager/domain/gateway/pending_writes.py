@@ -37,6 +37,7 @@ from koordcore.protocol import keys
 from koordcore.protocol.config.sections import SECTIONS
 from koordcore.protocol.objects import Pod
 from koordcore.state.aggregates import EvictionState, NodeSpecState, PodSpecState, PodState
+from koordcore.state.index import IdsByKey
 from koordcore.stories.modifications import DESCHEDULER
 
 from koord_manager.domain.admission.context.facts import QUOTA_PROFILES
@@ -100,8 +101,7 @@ class PendingWrites:
         # Kubernetes events to record, at most `MAX_EVENTS`; if there are more, the oldest are dropped.
         self.events: deque[KubernetesEvent] = deque(maxlen=MAX_EVENTS)
         self._profiles = ProfilesByQuota()
-        self._held: dict[str, dict[str, None]] = {}  # by namespace: evictions that a disruption budget refused
-        self._held_in: dict[str, str] = {}  # namespace of each of them
+        self._held = IdsByKey[str]()  # by namespace: evictions that a disruption budget refused
         self._reservations = ReservationNames()
         self._by_claim = PodsByClaim()
         self._drains = DrainEvents()
@@ -129,7 +129,7 @@ class PendingWrites:
             self._add_status(reservation_ref(name))
         self.events.clear()
         self.events.extend(_recently_bound(view, now - RECENT))
-        self._held, self._held_in = {}, {}
+        self._held = IdsByKey[str]()
         self._by_claim = PodsByClaim(view)
         self._drains = DrainEvents(view)
         self._profiles = ProfilesByQuota(view)
@@ -177,7 +177,7 @@ class PendingWrites:
                 if event.initiator != DESCHEDULER:
                     self.events.append(_eviction_event(ref.id, event))
             case PodEvicted() | PodEvictionFailed():
-                self._note_end_of_eviction(ref.id)
+                self._held.put(ref.id)
             case PodDeviceUnhealthy():
                 self.events.append(device_health(ref.id, event.namespace, event.name, event.devices, event.node))
             case PodNominated(node=node):
@@ -219,12 +219,10 @@ class PendingWrites:
 
         The first call for a pod also queues the Kubernetes event `EvictionBlocked`.
         """
-        held = self._held.setdefault(event.namespace, {})
-        if uid not in held:
+        if uid not in self._held.of(event.namespace):
             about = about_pod(uid, event.namespace, event.name)
             self.events.append(KubernetesEvent(about, "EvictionBlocked", why[:1024], "Warning", MANAGER))
-        held[uid] = None
-        self._held_in[uid] = event.namespace
+        self._held.put(uid, event.namespace)
 
     def answered(self, uid: str, request: PodEvictionRequested, answer: Evicted | GivenUp | Waits) -> None:
         """Queue the Kubernetes event about the API server's answer to an eviction, if the descheduler requested it."""
@@ -234,18 +232,10 @@ class PendingWrites:
 
     def _note_budget(self, ref: AggregateRef) -> None:
         namespace = namespaced_from_token(ref.id.partition("=")[2])[0]
-        self.queue.add_all(EVICTION, self._held.get(namespace, ()))
+        self.queue.add_all(EVICTION, self._held.of(namespace))
 
     def _note_claim(self, ref: AggregateRef) -> None:
         self.queue.add_all(BINDING, self._by_claim.of(*namespaced_from_token(ref.id.partition("=")[2])))
-
-    def _note_end_of_eviction(self, uid: str) -> None:
-        namespace = self._held_in.pop(uid, None)
-        if namespace is not None:
-            held = self._held[namespace]
-            del held[uid]
-            if not held:
-                del self._held[namespace]
 
     def _note_used_reservations(self, view: ManagerView, pods: Iterable[PodOnNode]) -> None:
         """Add the keys of the pods that act as the Reservations of these pods."""
