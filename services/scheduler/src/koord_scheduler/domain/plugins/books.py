@@ -1,6 +1,5 @@
-"""The books of the built-in features. With `registry`, the only modules that name all of them.
-
-The loop reads the books of features that the cycle itself knows: gangs, quotas, Reservations, volumes, hardware.
+"""The books of the built-in features. With `registry`, the only modules that name all of them. The loop reads the books
+of features that the cycle itself knows: gangs, quotas, Reservations, volumes, hardware.
 """
 
 from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs, ElasticQuotaArgs

@@ -11,9 +11,8 @@ from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemptio
 
 
 class DefaultPreemption:
-    """The plugin DefaultPreemption: evicts pods of lower priority for a pod that finds no node.
-
-    No label protects a pod.
+    """The plugin DefaultPreemption: evicts pods of lower priority for a pod that finds no node. No label protects a
+    pod.
     """
 
     name = "DefaultPreemption"
@@ -25,22 +24,18 @@ class DefaultPreemption:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search one node on which evicting pods of lower priority makes room.
-
-        None if a plugin rejected the pod, because then free nodes do not help.
+        """Search one node on which evicting pods of lower priority makes room. None if a plugin rejected the pod,
+        because then free nodes do not help.
         """
         return search.on_one_node(self) if rejection is None else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return False: every pod may evict pods of lower priority."""
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """Return True: every pod of lower priority may be evicted. See `VictimRules.may_preempt`."""
         return True
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return None: the pod must fit no limit besides the nodes. See `VictimRules.room_for`."""
         return None
 
     def most_candidates(self, nodes: int) -> int:

@@ -21,7 +21,6 @@ class SchedulingGates:
         return bool(pod.spec.scheduling_gates)
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return the names of the gates that the pod waits for; None without gates."""
         gates = [gate.name for gate in pod.pod.spec.scheduling_gates] if pod.pod is not None else []
         return f"waiting for scheduling gates: {', '.join(gates)}" if gates else None
 

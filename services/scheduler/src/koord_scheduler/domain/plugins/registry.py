@@ -1,6 +1,5 @@
-"""The built-in plugins by name. This is the only module that imports them.
-
-They are made like installed plugins, from the facts of the cluster and the arguments of a profile.
+"""The built-in plugins by name. This is the only module that imports them. They are made like installed plugins, from
+the facts of the cluster and the arguments of a profile.
 """
 
 from collections.abc import Callable, Mapping

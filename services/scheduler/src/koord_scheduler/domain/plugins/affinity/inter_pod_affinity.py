@@ -55,13 +55,11 @@ class InterPodAffinity:
         self.args = args
 
     def version(self) -> int:
-        """Return a number that grows when the affinity terms of running pods, or labels of namespaces, change."""
         return self.population.terms_version + self.population.namespaces_version
 
     def filter_for(self, subject: Subject) -> "InterPodFilter | None":
-        """Return the filter for a pod.
-
-        None if the pod has no required terms and no running pod's anti-affinity selects it.
+        """Return the filter for a pod. None if the pod has no required terms and no running pod's anti-affinity selects
+        it.
         """
         against = [owned for owned in self.population.anti_affinity.values() if self._is_about(owned.term, subject)]
         terms = subject.kind.terms
@@ -70,10 +68,9 @@ class InterPodAffinity:
         return InterPodFilter(self, subject, [(owned.term, self._of(owned.owners, owned.term)) for owned in against])
 
     def score_for(self, subject: Subject) -> "InterPodScore | None":
-        """Return the score for a pod.
-
-        None if the pod has no preferred terms and no term of a running pod selects it. With the argument
-        `ignorePreferredTermsOfExistingPods`, terms of running pods give no score to pods without preferred terms.
+        """Return the score for a pod. None if the pod has no preferred terms and no term of a running pod selects it.
+        With the argument `ignorePreferredTermsOfExistingPods`, terms of running pods give no score to pods without
+        preferred terms.
         """
         preferred = subject.kind.terms.preferred
         if self.args.ignore_preferred_terms_of_existing_pods and not preferred:
@@ -103,11 +100,8 @@ class InterPodAffinity:
 
 
 class InterPodFilter:
-    """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind.
-
-    Args:
-        against: Required anti-affinity terms of running pods that select these pods, with the number of the running
-            pods by topology domain.
+    """Refuses nodes by required affinity and anti-affinity, for pods with equal class and kind. `against`: Required
+    anti-affinity terms of running pods that select these pods, with the number of the running pods by topology domain.
     """
 
     def __init__(self, plugin: InterPodAffinity, subject: Subject, against: list[tuple[Term, DomainSums]]) -> None:
@@ -143,7 +137,6 @@ class InterPodFilter:
         return has_keys if not found_anywhere and self._matches_itself else has_keys & near
 
     def reason(self, code: int) -> str:
-        """Return which terms refused the node: affinity, anti-affinity, or the anti-affinity of a running pod."""
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -151,7 +144,6 @@ class InterPodFilter:
         return code == AFFINITY
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Describe up to five refused domains, each with one pod that the new pod must not run near."""
         if reason == _REASONS[AFFINITY]:
             found = self._lacking(rows)
         elif reason == _REASONS[ANTI_AFFINITY]:
@@ -194,7 +186,6 @@ class InterPodScore:
 
     def scores(self, feasible: Rows) -> IntArray | None:
         """Return the weighted number of matching pods in each node's domains, scaled to 0..100 over the feasible nodes.
-
         None if no pod was counted in any domain. All scores are 0 if the numbers of all nodes are equal.
         """
         raw = np.zeros(len(feasible), np.int64)

@@ -1,7 +1,6 @@
-"""NodeAffinity: node selector and required affinity refuse nodes, preferred affinity scores them.
-
-A requirement is evaluated once per distinct value of its label instead of once per node. NodeName: if the pod names a
-node, refuses all other nodes.
+"""NodeAffinity: node selector and required affinity refuse nodes, preferred affinity scores them. A requirement is
+evaluated once per distinct value of its label instead of once per node. NodeName: if the pod names a node, refuses all
+other nodes.
 
 Source: scheduler-core spec, 5.5
 """
@@ -54,9 +53,8 @@ def _met_by_field(requirement: LabelSelectorRequirement, nodes: NodeColumns, row
 
 
 def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> BoolArray:
-    """Return for each node at `rows` whether it meets every expression of the term, bool (K,).
-
-    An empty term matches none.
+    """Return for each node at `rows` whether it meets every expression of the term, bool (K,). An empty term matches
+    none.
     """
     if not term.match_expressions and not term.match_fields:
         return np.zeros(len(rows), np.bool_)
@@ -70,9 +68,7 @@ def term_matches(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Bool
 
 class NodeAffinity:
     """The plugin NodeAffinity: filters by nodeSelector and required affinity, and scores by preferred affinity.
-
-    Args:
-        added: Affinity that applies to every pod besides its own (NodeAffinityArgs.addedAffinity).
+    `added`: Affinity that applies to every pod besides its own (NodeAffinityArgs.addedAffinity).
     """
 
     name = "NodeAffinity"
@@ -85,7 +81,6 @@ class NodeAffinity:
         self._added = added
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes that do not match every nodeSelector pair, and one required term if there are any."""
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
         if not pod.node_selector and not required:
             return None
@@ -100,7 +95,6 @@ class NodeAffinity:
         return (~matches).astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if the pods require nothing of nodes."""
         selector = pod.node_selector
         required = [each.required for each in (pod.node_affinity, self._added) if each is not None and each.required]
 
@@ -120,7 +114,6 @@ class NodeAffinity:
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the only reason: the node did not match the pod's node affinity or selector."""
         return ("node(s) didn't match Pod's node affinity/selector",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
@@ -134,7 +127,6 @@ class NodeAffinity:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the score for one node; None if the class has no preferred terms."""
         wishes = [wish for each in (pod.node_affinity, self._added) if each is not None for wish in each.preferred]
 
         def score(row: int) -> int:
@@ -144,7 +136,6 @@ class NodeAffinity:
         return score if wishes else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return scores within 0..100: 100 * raw // high, or 0 if `high`, the greatest raw score, is 0."""
         if high <= 0:
             return np.zeros_like(raw)
         return 100 * raw // high
@@ -170,5 +161,4 @@ class NodeName:
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the only reason: the node is not the one that the pod requests by name."""
         return ("node(s) didn't match the requested node name",)

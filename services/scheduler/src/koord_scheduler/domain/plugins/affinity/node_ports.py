@@ -37,7 +37,6 @@ class NodePorts:
         reservations.lenders[self.name] = self
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the host ports of the pod; None if it has none."""
         return host_ports(pod) or None
 
     def may_refuse(self, pod_class: PodClass) -> bool:
@@ -51,15 +50,13 @@ class NodePorts:
                 self._reserved[row, pod_info.uid] = pod_info.pod_class
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the host ports of a pod that leaves its node."""
         if pod_info.pod_class is not None:
             self._count(row, pod_info.pod_class, -1)
             self._reserved.pop((row, pod_info.uid), None)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes where another pod uses one of the pod's host ports on an overlapping address.
-
-        Nodes with a Reservation that the pod may use pass here. Their ports are checked once the Reservation is lent.
+        """Refuse nodes where another pod uses one of the pod's host ports on an overlapping address. Nodes with a
+        Reservation that the pod may use pass here. Their ports are checked once the Reservation is lent.
         """
         codes: IntArray | None = None
         for port in self._ports(pod):
@@ -75,16 +72,14 @@ class NodePorts:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if the class has no host ports."""
         if not self._ports(pod):
             return None
         code, own = self._code(pod), self._reservations.rows_of(pod)
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return a state that is equal for all classes without host ports, so that they share results.
-
-        None for other classes.
+        """Return a state that is equal for all classes without host ports, so that they share results. None for other
+        classes.
         """
         return None if self._ports(pod) else RowStates()
 
@@ -103,7 +98,6 @@ class NodePorts:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
-        """Count the ports of the Reservation as free inside the context, except ports that another owner uses."""
         reserved = self._reserved.get((row, uid))
         if reserved is not None:
             self._count(row, reserved, -1)
@@ -114,15 +108,12 @@ class NodePorts:
                 self._count(row, reserved, 1)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """Return 0: host ports of a Reservation have no score. See `Lender.reservation_score`."""
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the node has no free host ports for pods of the class; empty if it has."""
         return (NO_PORTS,) if self._code(pod_class)(row) else ()
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the only reason: the node has no free ports for the requested ones."""
         return (NO_PORTS,)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:

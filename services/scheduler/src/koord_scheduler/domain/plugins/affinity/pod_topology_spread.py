@@ -77,17 +77,14 @@ class PodTopologySpread:
         self.args = args
 
     def version(self) -> int:
-        """Return a number that grows when selectors of services or controllers change (default constraints)."""
         return self.owners.version
 
     def filter_for(self, subject: Subject) -> "SpreadFilter | None":
-        """Return the filter of DoNotSchedule constraints, or None if the pods have none."""
         constraints, _ = self._constraints(subject)
         hard = tuple(constraint for constraint in constraints if constraint.is_hard)
         return SpreadFilter(self, subject.pod_class, hard) if hard else None
 
     def score_for(self, subject: Subject) -> "SpreadScore | None":
-        """Return the score of ScheduleAnyway constraints, or None if the pods have none."""
         constraints, requires_all_keys = self._constraints(subject)
         soft = tuple(constraint for constraint in constraints if not constraint.is_hard)
         return SpreadScore(self, subject.pod_class, soft, requires_all_keys=requires_all_keys) if soft else None
@@ -200,11 +197,8 @@ class _Domains:
         return self._codes
 
     def details(self, mask: BoolArray, values: Rows, code: int) -> Iterator[Detail]:
-        """Yield a detail about each of these domains that the constraint refuses.
-
-        Args:
-            mask: Eligible nodes, bool (N,).
-            values: Ids of the label's values, intp (V,).
+        """Yield a detail about each of these domains that the constraint refuses. `mask`: eligible nodes, bool (N,).
+        `values`: ids of the label's values, intp (V,).
         """
         constraint, key = self.constraint, self.constraint.key
         counts, texts = self.sums.refresh(mask), self.sums.column.texts
@@ -235,7 +229,6 @@ class SpreadFilter:
         ]
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Refuse nodes in domains that would exceed the maximum skew, and nodes without the label of a constraint."""
         found: IntArray | None = None
         for domains, mask in zip(self._domains, self._masks.current(), strict=True):
             codes = domains.codes(mask)
@@ -255,7 +248,6 @@ class SpreadFilter:
         return self._domains[0].codes(self._masks.current()[0])
 
     def reason(self, code: int) -> str:
-        """Return whether the skew or a missing label refused the node."""
         return _REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -263,7 +255,6 @@ class SpreadFilter:
         return code == MISSING_LABEL
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Describe up to five refused domains, each by the first constraint that refuses it."""
         code = next(code for code, text in _REASONS.items() if text == reason)
         return list(islice(self._all_details(rows, code), MOST_DETAILS))
 
@@ -300,7 +291,6 @@ class SpreadScore:
         self._present: Rows = self._rows
 
     def scores(self, feasible: Rows) -> IntArray | None:
-        """Return higher scores the fewer matching pods a node's domains have; 0 for nodes without a topology label."""
         ignored = self._ignored(feasible)
         if ignored is None and len(self._constraints) == 1 and self._constraints[0].key != HOSTNAME:
             return self._by_domain(feasible)

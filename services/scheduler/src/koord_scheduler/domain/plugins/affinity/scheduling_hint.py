@@ -30,13 +30,11 @@ class SchedulingHint(WakesItself):
         return scheduling_hint(pod.metadata.annotations) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the parsed hint of the pod; None without the annotation."""
         return scheduling_hint(pod.metadata.annotations)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """Restrict the pod to the required nodes of its hint, and let the preferred nodes be tried first.
-
-        Reject the pod if the annotation is invalid.
+        """Restrict the pod to the required nodes of its hint, and let the preferred nodes be tried first. Reject the
+        pod if the annotation is invalid.
         """
         hint = cast("Hint | None", pod.subject.pod_class.aspects.get(self.name)) if pod.subject is not None else None
         if hint is None:

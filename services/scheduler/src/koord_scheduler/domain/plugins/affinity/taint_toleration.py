@@ -1,7 +1,6 @@
-"""TaintToleration: taints NoSchedule and NoExecute refuse nodes, PreferNoSchedule lowers their score.
-
-NodeUnschedulable refuses cordoned nodes, as if they had a taint.
-Nodes share few distinct sets of taints (`NodeColumns.taint_sets`). Each set is evaluated once per pod class.
+"""TaintToleration: taints NoSchedule and NoExecute refuse nodes, PreferNoSchedule lowers their score. NodeUnschedulable
+refuses cordoned nodes, as if they had a taint. Nodes share few distinct sets of taints (`NodeColumns.taint_sets`). Each
+set is evaluated once per pod class.
 
 Source: scheduler-core spec, 5.4, 5.5
 """
@@ -21,9 +20,8 @@ _TAINT_BITS: Final = 16
 
 
 class TaintToleration:
-    """The plugin TaintToleration: refuses nodes with untolerated taints, and scores by PreferNoSchedule taints.
-
-    A filter code combines the id of the set of taints and the index of the taint.
+    """The plugin TaintToleration: refuses nodes with untolerated taints, and scores by PreferNoSchedule taints. A
+    filter code combines the id of the set of taints and the index of the taint.
     """
 
     name = "TaintToleration"
@@ -33,9 +31,8 @@ class TaintToleration:
     normalizes = True
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate.
-
-        The code identifies the taint.
+        """Refuse nodes with a NoSchedule or NoExecute taint that the pod does not tolerate. The code identifies the
+        taint.
         """
         sets = nodes.taint_set[rows].astype(np.intp)
         codes = np.zeros(len(nodes.taint_sets.sets), np.int64)
@@ -50,12 +47,10 @@ class TaintToleration:
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the taint that a code identifies as text, with key and value."""
         taint = nodes.taint_sets.sets[code >> _TAINT_BITS][code & ((1 << _TAINT_BITS) - 1)]
         return (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return the number of PreferNoSchedule taints that the pod does not tolerate; None if there are none."""
         sets = nodes.taint_set[rows].astype(np.intp)
         counts = np.zeros(len(nodes.taint_sets.sets), np.int64)
         for set_id in set(row_list(sets)):
@@ -63,7 +58,6 @@ class TaintToleration:
         return counts[sets] if counts.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that counts the PreferNoSchedule taints of one node that the pod does not tolerate."""
 
         def score(row: int) -> int:
             return intolerable_preferences(nodes.taint_sets.sets[nodes.taint_set.item(row)], pod.tolerations)
@@ -71,9 +65,8 @@ class TaintToleration:
         return score
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return scores within 0..100: 100 - 100 * raw // high, so that the fewest taints score best.
-
-        100 if `high` is 0.
+        """Return scores within 0..100: 100 - 100 * raw // high, so that the fewest taints score best. 100 if `high` is
+        0.
         """
         if high == 0:
             return np.full_like(raw, 100)
@@ -84,9 +77,8 @@ _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedul
 
 
 class NodeUnschedulable:
-    """The plugin NodeUnschedulable: refuses cordoned nodes.
-
-    Pods that tolerate `node.kubernetes.io/unschedulable:NoSchedule` pass.
+    """The plugin NodeUnschedulable: refuses cordoned nodes. Pods that tolerate
+    `node.kubernetes.io/unschedulable:NoSchedule` pass.
     """
 
     name = "NodeUnschedulable"
@@ -105,5 +97,4 @@ class NodeUnschedulable:
         return np.ones(len(rows), np.bool_)
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the only reason: the node is unschedulable."""
         return ("node(s) were unschedulable",)

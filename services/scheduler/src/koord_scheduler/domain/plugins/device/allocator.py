@@ -51,12 +51,9 @@ from koord_scheduler.domain.plugins.device.usage import DeviceUse
 def designated_devices(
     inventory: Inventory, use: DeviceUse, pod: PodDevices, zones: Collection[int] | None, reserved: Reserved
 ) -> tuple[AllocatedDevice, ...] | Refusal:
-    """Return the designated devices of a pod with the ids of the node's cards, or why the node cannot give them.
-
-    Args:
-        use: Amounts of the devices that pods hold.
-        pod: Devices that the pod requests; some are designated.
-        zones: NUMA nodes from which devices must come; None: any.
+    """Return the designated devices of a pod with the ids of the node's cards, or why the node cannot give them. `use`:
+    amounts of the devices that pods hold. `pod`: devices that the pod requests; some are designated. `zones`: NUMA
+    nodes from which devices must come; None: any.
     """
     for type_, request in pod.requests.items():
         for name, amount in request.total.items():
@@ -120,13 +117,8 @@ class Terms:
 
 
 def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-    """Choose devices of a node for a pod. The node's free amounts do not change.
-
-    Args:
-        pod: Devices that the pod requests. The requests must be valid.
-
-    Returns:
-        The devices, ascending by type and minor number, or why the pod cannot get them.
+    """Choose devices of a node for a pod. The node's free amounts do not change. `pod`: devices that the pod requests.
+    The requests must be valid. Result: the devices, ascending by type and minor number, or why the pod cannot get them.
     """
     types = _requested_types(node.inventory, pod, terms)
     counts: dict[str, tuple[int, Mapping[str, int]]] = {}
@@ -169,7 +161,6 @@ def allocate(node: NodeDevices, pod: PodDevices, terms: Terms) -> tuple[Allocate
 
 def trusts_secondary(inventory: Inventory, pod: PodDevices) -> bool:
     """Return whether the pod's secondary devices are assumed to fit on this node, and are allocated only at Reserve.
-
     That is so if the node's secondary devices are well planned, and the pod has a joint rule and requests whole GPUs.
     """
     gpu = pod.gpu
@@ -332,10 +323,8 @@ def _allocated(
 
 
 def template_of(node: NodeDevices, pod: PodDevices) -> str | None:
-    """Return the name of the shared-resource template that the pod uses on the node.
-
-    Empty: the pod needs no template, or several fit. None: the pod needs one that the node does not have.
-
+    """Return the name of the shared-resource template that the pod uses on the node. Empty: the pod needs no template,
+    or several fit. None: the pod needs one that the node does not have.
     Source: scheduler-fine-grained spec, 2.13.
     """
     gpu = pod.gpu

@@ -1,7 +1,6 @@
-"""Free amounts of every card of every node in arrays, so that a filter checks all nodes at once.
-
-They are computed from `DeviceUse`. When a pod comes or leaves, only the lists of its cards are updated. The arrays are
-updated when they are read.
+"""Free amounts of every card of every node in arrays, so that a filter checks all nodes at once. They are computed from
+`DeviceUse`. When a pod comes or leaves, only the lists of its cards are updated. The arrays are updated when they are
+read.
 
 Source: scheduler-fine-grained spec, 2.1, 2.5.
 """
@@ -67,11 +66,8 @@ class OnNode:
         self._room: Room | None = None
 
     def put(self, place: int, left: tuple[int, ...]) -> None:
-        """Replace the free amounts of one device.
-
-        Args:
-            place: Index of the device in `left`.
-            left: Its free amounts, in the form of an element of the attribute `left`.
+        """Replace the free amounts of one device. `place`: index of the device in `left`. `left`: its free amounts, in
+        the form of an element of the attribute `left`.
         """
         before = self.left[place]
         self.left[place] = left
@@ -89,10 +85,8 @@ class OnNode:
                     most[index] = max([each[index] for each in self.left])
 
     def most(self, index: int) -> int:
-        """Return the free amount of a resource on the device of the node that has the most of it.
-
-        Args:
-            index: Index of the resource in an element of `left`.
+        """Return the free amount of a resource on the device of the node that has the most of it. `index`: index of the
+        resource in an element of `left`.
         """
         if not self._most:
             self._most = [max(amounts) for amounts in zip(*self.left, strict=True)] or [ABSENT] * (len(self.total) + 1)
@@ -110,9 +104,8 @@ class OnNode:
 
 
 class TypeColumns:
-    """The free amounts of all devices of one type on all nodes, as arrays.
-
-    G is the greatest number of devices of a node.
+    """The free amounts of all devices of one type on all nodes, as arrays. G is the greatest number of devices of a
+    node.
     """
 
     def __init__(self, type_: str, capacity: int) -> None:
@@ -129,9 +122,8 @@ class TypeColumns:
 
     @property
     def left(self) -> IntArray:
-        """Return the free amount of each device, int64 (K, N, G).
-
-        `ABSENT` without a device, `UNLIMITED` if the device lacks the resource.
+        """Return the free amount of each device, int64 (K, N, G). `ABSENT` without a device, `UNLIMITED` if the device
+        lacks the resource.
         """
         self._freshen()
         return self._left
@@ -169,11 +161,7 @@ class TypeColumns:
         self.on_node += [OnNode(self.names, ())] * (rows_after - rows)
 
     def put(self, row: int, cards: Iterable[Card], use: DeviceUse) -> None:
-        """Replace the devices of the node at position `row`.
-
-        Args:
-            use: Amounts of the devices that pods hold.
-        """
+        """Replace the devices of the node at position `row`. `use`: amounts of the devices that pods hold."""
         cards = list(cards)
         self.grow(row + 1, len(cards))
         if not cards and not self.on_node[row].places:  # most nodes have no device of most types
@@ -188,10 +176,8 @@ class TypeColumns:
         self.total[:, row] = node.total
 
     def update(self, row: int, card: Card, use: DeviceUse) -> None:
-        """Write the free amounts of one device again, because a pod that holds a part of it came or left.
-
-        Args:
-            use: Amounts that pods on the node hold now.
+        """Write the free amounts of one device again, because a pod that holds a part of it came or left. `use`:
+        amounts that pods on the node hold now.
         """
         self._write(row, self.on_node[row].places[card.minor], card, use)
 
@@ -218,11 +204,8 @@ class TypeColumns:
         return min(left[_RATIO], ((left[_MEMORY] + 1) * WHOLE - 1) // memory)
 
     def fitting(self, per_device: Mapping[str, int], rows: Rows) -> IntArray:
-        """Return for each node the number of devices that each have the amounts free, int64 (K,).
-
-        Args:
-            per_device: Resource -> amount that each device must have free.
-            rows: Positions of the nodes, shape (K,).
+        """Return for each node the number of devices that each have the amounts free, int64 (K,). `per_device`:
+        resource -> amount that each device must have free. `rows`: positions of the nodes, shape (K,).
         """
         needs = self._needs(per_device)
         fits: BoolArray = np.ones((len(rows), self.left.shape[2]), np.bool_)
@@ -242,9 +225,7 @@ class TypeColumns:
 
     def room_function(self, per_device: Mapping[str, int], count: int) -> Callable[[int], bool]:
         """Return a function that takes a node's position and returns whether enough devices have the amounts free.
-
-        Args:
-            per_device: Resource -> amount that each device must have free.
+        `per_device`: resource -> amount that each device must have free.
         """
         needs, on_node = self.needs_of_one(per_device), self.on_node
         memory, ratio = per_device.get(GPU_MEMORY), per_device.get(GPU_MEMORY_RATIO)
@@ -274,14 +255,9 @@ class TypeColumns:
         return has_room
 
     def single_amount(self, per_device: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return (index, amount) if a device fits the request as soon as it has this amount of one resource free.
-
-        None if several resources decide, or if GPU memory is requested in bytes only.
-
-        The index is that of an element of `OnNode.left`.
-
-        Args:
-            per_device: Resource -> amount that each device must have free.
+        """Return (index, amount) if a device fits the request as soon as it has this amount of one resource free. None
+        if several resources decide, or if GPU memory is requested in bytes only. The index is that of an element of
+        `OnNode.left`. `per_device`: resource -> amount that each device must have free.
         """
         needs = self.needs_of_one(per_device)
         is_filled = GPU_MEMORY in per_device and GPU_MEMORY_RATIO not in per_device

@@ -25,9 +25,8 @@ _SINGULARS = {"gpu": "GPU", "rdma": "RDMA device", "fpga": "FPGA"}
 
 
 def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
-    """Return one line about the devices that the pod needs and the devices that the node has free.
-
-    Empty if the counts of devices do not explain the refusal.
+    """Return one line about the devices that the pod needs and the devices that the node has free. Empty if the counts
+    of devices do not explain the refusal.
     """
     gpu = pod.gpu
     level = pod.hint(GPU_TYPE).scope_level
@@ -44,10 +43,8 @@ def shortage(node: NodeDevices, pod: PodDevices, reason: str) -> str:
 
 
 def shortages(nodes: Iterable[tuple[str, NodeDevices | None]], pod: PodDevices, reason: str) -> list[str]:
-    """Return one line per node: its name and the text of `shortage`. Nodes without such a text are left out.
-
-    Args:
-        nodes: (name, devices) of each node; None: it has no Device object.
+    """Return one line per node: its name and the text of `shortage`. Nodes without such a text are left out. `nodes`:
+    (name, devices) of each node; None: it has no Device object.
     """
     found = [(name, shortage(node, pod, reason)) for name, node in nodes if node is not None]
     return [f"{name}: {text}" for name, text in found if text]
@@ -137,10 +134,7 @@ def _list(free: Mapping[str, int]) -> str:
 
 
 def describe_devices(node: NodeDevices) -> dict[str, object]:
-    """Return the debug page of a node's devices as JSON values: sums by type, each device, and what each pod holds.
-
-    Source: scheduler-fine-grained spec, 2.12.
-    """
+    """Return the debug page of a node's devices as JSON values: sums by type, each device, and what each pod holds."""
     inventory, use = node.inventory, node.use
     sums: dict[str, dict[str, dict[str, int]]] = {"total": {}, "free": {}, "used": {}}
     for type_, cards in inventory.cards.items():
@@ -184,9 +178,8 @@ def _sum(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def device_pages(nodes: NodeColumns, states: NodeStates) -> Mapping[str, PageAnswer]:
-    """Return the HTTP pages about devices: path below `/apis/v1/plugins/DeviceShare/` -> function that answers.
-
-    One page has all nodes with devices, the other one node: {} if it is unknown or has no devices.
+    """Return the HTTP pages about devices: path below `/apis/v1/plugins/DeviceShare/` -> function that answers. One
+    page has all nodes with devices, the other one node: {} if it is unknown or has no devices.
     """
 
     def devices_of(name: str) -> NodeDevices | None:

@@ -1,9 +1,6 @@
-"""Scores of nodes and GPUs by GPU fragmentation, as part of DeviceShare's score.
-
-`koordcore.fragmentation` computes the scores from arrays; this module fills the arrays from the devices.
-
-Typical pods are learned from the pods that were created in a window of time. The counts and the result are folds of
-the log, so a replay gives the same scores.
+"""Scores of nodes and GPUs by GPU fragmentation, as part of DeviceShare's score. `koordcore.fragmentation` computes the
+scores from arrays; this module fills the arrays from the devices. Typical pods are learned from the pods that were
+created in a window of time. The counts and the result are folds of the log, so a replay gives the same scores.
 
 Source: gpu-fragmentation spec, 3 and 6
 """
@@ -42,11 +39,9 @@ _RATIO = NAMES[GPU_TYPE].index(GPU_MEMORY_RATIO)
 
 
 class FragmentationScores:
-    """Scores nodes and GPUs by how much GPU capacity stays usable for typical pods after the placement.
-
-    Args:
-        typical: Typical requests of pods and their frequency. If empty, every score is 50.
-        weight: Weight of the fragmentation score in `combined`; the score of the scoring strategy has weight 1.
+    """Scores nodes and GPUs by how much GPU capacity stays usable for typical pods after the placement. `typical`:
+    typical requests of pods and their frequency. If empty, every score is 50. `weight`: weight of the fragmentation
+    score in `combined`; the score of the scoring strategy has weight 1.
     """
 
     def __init__(
@@ -67,25 +62,17 @@ class FragmentationScores:
         self._nodes.judge_anew()
 
     def combined(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
-        """Return a score 0..100 for each node, int64 (K,): the weighted mean of two scores.
-
-        The two are the score by GPU fragmentation and the score by the free amounts of devices.
-
-        Args:
-            milli_cpu: Milli-cores that the pod requests.
-            asked: Devices that the pod requests; None: no devices.
-            rows: Positions of the nodes, shape (K,).
+        """Return a score 0..100 for each node, int64 (K,): the weighted mean of two scores. The two are the score by
+        GPU fragmentation and the score by the free amounts of devices. `milli_cpu`: milli-cores that the pod requests.
+        `asked`: devices that the pod requests; None: no devices. `rows`: positions of the nodes, shape (K,).
         """
         strategy = np.zeros(len(rows), np.int64) if asked is None else device_scores(self._states, asked, rows)
         return (strategy + self._weight * self.node_scores(milli_cpu, asked, rows)) // (1 + self._weight)
 
     def node_scores(self, milli_cpu: int, asked: PodDevices | None, rows: Rows) -> IntArray:
-        """Return a score for each node by fragmentation alone, int64 (K,) within 0..100.
-
-        Args:
-            milli_cpu: Milli-cores that the pod requests.
-            asked: Devices that the pod requests; None: no devices.
-            rows: Positions of the nodes, shape (K,).
+        """Return a score for each node by fragmentation alone, int64 (K,) within 0..100. `milli_cpu`: milli-cores that
+        the pod requests. `asked`: devices that the pod requests; None: no devices. `rows`: positions of the nodes,
+        shape (K,).
         """
         scores = np.full(len(rows), NO_SCORE, np.int64)
         if not self.typical:
@@ -125,10 +112,7 @@ class FragmentationScores:
 
     def card_scores(self, milli_cpu: int, asked: PodDevices, row: int) -> dict[int, int]:
         """Return minor number -> score of each GPU of a node, for a pod that shares one GPU; empty for any other pod.
-
-        Args:
-            milli_cpu: Milli-cores that the pod requests.
-            asked: Devices that the pod requests.
+        `milli_cpu`: milli-cores that the pod requests. `asked`: devices that the pod requests.
         """
         gpu, devices = asked.gpu, self._states.devices_of(row)
         if gpu is None or devices is None or not self.typical or not gpu.is_shared or gpu.count != 1:
@@ -150,9 +134,8 @@ class FragmentationScores:
         cards: Mapping[int, int],
         otherwise: int,
     ) -> int:
-        """Return the score of the cards that the allocator would choose on a node; `otherwise` if it refuses.
-
-        `cards` has the score of each card for a share of one GPU.
+        """Return the score of the cards that the allocator would choose on a node; `otherwise` if it refuses. `cards`
+        has the score of each card for a share of one GPU.
         """
         found = self._states.allocate(asked, row, Terms(scoring=self._states.scoring, card_scores=cards))
         if isinstance(found, Refusal):
@@ -201,10 +184,8 @@ class FragmentationScores:
 
 
 def fragmentation_scores(nodes: NodeColumns, states: NodeStates, args: GpuFragmentation) -> FragmentationScores | None:
-    """Return the scores by fragmentation that DeviceShare's arguments configure; None if they are not enabled.
-
-    Args:
-        args: The part `gpuFragmentation` of the arguments.
+    """Return the scores by fragmentation that DeviceShare's arguments configure; None if they are not enabled. `args`:
+    the part `gpuFragmentation` of the arguments.
     """
     if not args.enabled:
         return None
@@ -227,12 +208,10 @@ class _Facts(msgspec.Struct, frozen=True):
 
 class LearnedPods:
     """Counts the requests of created pods by time, and keeps the typical pods that were published last.
-
-    Args:
-        window_seconds: Pods older than this do not count. It is a multiple of the interval, or rounded up to one.
-        interval_seconds: Seconds between two calculations of the typical pods. Pods are counted per interval.
-        threshold_percent: The typical pods are the most frequent requests that together cover this percentage of the
-            pods.
+    `window_seconds`: Pods older than this do not count. It is a multiple of the interval, or rounded up to one.
+    `interval_seconds`: seconds between two calculations of the typical pods. Pods are counted per interval.
+    `threshold_percent`: the typical pods are the most frequent requests that together cover this percentage of the
+    pods.
     """
 
     def __init__(self, window_seconds: float, interval_seconds: float, threshold_percent: float) -> None:
@@ -253,10 +232,8 @@ class LearnedPods:
         ]
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Count the pod of a `PodSpecAdded` event, or store the typical pods of a `TypicalPodsLearned` event.
-
-        Returns:
-            Whether the typical pods have changed.
+        """Count the pod of a `PodSpecAdded` event, or store the typical pods of a `TypicalPodsLearned` event. Result:
+        whether the typical pods have changed.
         """
         match event:
             case PodSpecAdded(object=pod):
@@ -274,19 +251,12 @@ class LearnedPods:
         return False
 
     def due(self) -> float | None:
-        """Return when typical pods are to be learned again, in Unix seconds.
-
-        None if no pod is counted.
-        """
+        """Return when typical pods are to be learned again, in Unix seconds. None if no pod is counted."""
         return self._due if self._counts else None
 
     def learn(self, now: float) -> TypicalPodsLearned | None:
-        """Return an event with the typical pods of the window that ends at `now`; None if they have not changed.
-
-        Older counts are dropped. `typical` changes only when `apply` gets the event.
-
-        Args:
-            now: Present time in Unix seconds.
+        """Return an event with the typical pods of the window that ends at `now`; None if they have not changed. Older
+        counts are dropped. `typical` changes only when `apply` gets the event. `now`: present time in Unix seconds.
         """
         self._due = now + self._interval
         first = int((now - self._window) // self._interval)
@@ -310,12 +280,10 @@ class LearnedPods:
         return TypicalPodsLearned(pods=counts.total(), window_seconds=int(self._window), typical_pods=found)
 
     def facts(self) -> bytes:
-        """Return the counts and the published typical pods as bytes, for a snapshot."""
         counts = [(interval, sorted(counter.items())) for interval, counter in sorted(self._counts.items())]
         return codec.encode(_Facts(counts, self._learned, self._due))
 
     def restore(self, facts: bytes) -> None:
-        """Replace the learned state by the one in `facts`, the bytes that the method `facts` returned earlier."""
         found = codec.decode(facts, _Facts)
         self._counts = {interval: Counter(dict(counts)) for interval, counts in found.counts}
         self._learned = found.learned
@@ -328,9 +296,7 @@ def _seconds(occurred_at: str) -> float:
 
 def learned_from(args: GpuFragmentation) -> LearnedPods | None:
     """Return a new learner of typical pods; None if scores by fragmentation are off or typical pods are configured.
-
-    Args:
-        args: The part `gpuFragmentation` of DeviceShare's arguments.
+    `args`: the part `gpuFragmentation` of DeviceShare's arguments.
     """
     if not args.enabled or args.typical_pods:
         return None

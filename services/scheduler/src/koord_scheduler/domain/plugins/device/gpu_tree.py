@@ -1,7 +1,6 @@
-"""Choice of GPUs by the topology tree of a node: the node, its NUMA nodes, their PCIe switches.
-
-The GPUs come from the smallest scope (switch, NUMA node or node) that has enough of them. Among equal scopes, one is
-taken that lies below the most scopes with GPUs in use.
+"""Choice of GPUs by the topology tree of a node: the node, its NUMA nodes, their PCIe switches. The GPUs come from the
+smallest scope (switch, NUMA node or node) that has enough of them. Among equal scopes, one is taken that lies below the
+most scopes with GPUs in use.
 
 Source: scheduler-fine-grained spec, 2.6.
 """
@@ -45,7 +44,6 @@ class GpuSearch:
 
 def search_tree(zones: Sequence[Zone], search: GpuSearch) -> tuple[int, ...] | None:
     """Return the minor numbers of the GPUs in the smallest scope that has room, ascending; None if no scope has room.
-
     If the scope `Device` is required, only a search for one GPU can succeed.
     """
     if search.level >= _DEVICE and search.count > 1:
@@ -99,14 +97,9 @@ def _inside(
 
 
 def free_in_scopes(zones: Sequence[Zone], level: int, is_free: Callable[[int], bool]) -> tuple[str, Mapping[str, int]]:
-    """Return a phrase and the number of free GPUs in each scope of the required kind, for an explanation.
-
-    Args:
-        level: Number of the required scope, see `GpuSearch.level`.
-        is_free: Takes a minor number, and returns whether the GPU is free.
-
-    Returns:
-        (phrase such as "under one PCIe switch: switches have", scope -> number of free GPUs in it).
+    """Return a phrase and the number of free GPUs in each scope of the required kind, for an explanation. `level`:
+    number of the required scope, see `GpuSearch.level`. `is_free`: takes a minor number, and returns whether the GPU is
+    free. Result: (phrase such as "under one PCIe switch: switches have", scope -> number of free GPUs in it).
     """
     if level >= _PCIE:
         counted = {each.pcie: sum(map(is_free, each.minors)) for zone in zones for each in zone.switches}

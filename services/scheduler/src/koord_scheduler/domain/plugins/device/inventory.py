@@ -1,5 +1,4 @@
 """Inventory of a node: its devices as the Device object states them, resolved once for each version of the object.
-
 Inventories are independent of the Node objects: a Device object may arrive before its node, and outlive it. Equal
 layouts have equal numbers, so that nodes share answers.
 
@@ -89,11 +88,9 @@ class Inventory:
 
 
 def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple[Inventory, list[str]]:
-    """Return the inventory of a node with these devices, and a sentence for each annotation that is ignored.
-
-    Args:
-        cards: The devices; of two with the same type and minor number the first one counts.
-        meta: Labels and annotations of the Device object; None: it has none.
+    """Return the inventory of a node with these devices, and a sentence for each annotation that is ignored. `cards`:
+    the devices; of two with the same type and minor number the first one counts. `meta`: labels and annotations of the
+    Device object; None: it has none.
     """
     problems: list[str] = []
     by_minor: dict[str, dict[int, Card]] = {}
@@ -129,11 +126,8 @@ def inventory_of(cards: Sequence[Card], meta: ObjectMeta | None = None) -> tuple
 
 
 def read_device(document: object) -> tuple[str, Inventory, list[str]]:
-    """Return (node name, devices, sentences about ignored entries) of a Device object.
-
-    Raises:
-        codec.DecodeError: A field of `metadata` has a wrong type.
-        InvalidInput: The document is not a JSON object, or has no name.
+    """Return (node name, devices, sentences about ignored entries) of a Device object. Raises codec.DecodeError: a
+    field of `metadata` has a wrong type. Raises InvalidInput: the document is not a JSON object, or has no name.
     """
     if not isinstance(document, dict):
         raise InvalidInput("an object", document)
@@ -204,13 +198,9 @@ _BUILT_IN_TABLE: Final[GpuPartitionTable] = {
 
 
 def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tuple[GpuPartitionTable | None, bool]:
-    """Return the GPU partition table of a node, and whether its GPUs must be allocated by a table.
-
-    The table of the Device object comes first, then a built-in table for the GPU model in the node's labels.
-
-    Returns:
-        (table, must allocate by a table). The table is None if there is none.
-
+    """Return the GPU partition table of a node, and whether its GPUs must be allocated by a table. The table of the
+    Device object comes first, then a built-in table for the GPU model in the node's labels. Result: (table, must
+    allocate by a table). The table is None if there is none.
     Source: scheduler-fine-grained spec, 2.7.
     """
     if inventory.partitions is not None:
@@ -222,10 +212,8 @@ def partition_table(inventory: Inventory, node_labels: Mapping[str, str]) -> tup
 
 
 class Inventories:
-    """The devices of every node, as the Device objects state them.
-
-    Args:
-        has_node: Returns whether a node with this name exists.
+    """The devices of every node, as the Device objects state them. `has_node`: returns whether a node with this name
+    exists.
     """
 
     def __init__(self, has_node: Callable[[str], bool] = lambda _: True) -> None:
@@ -267,10 +255,7 @@ class Inventories:
         return [f"Device {node}: {problem}" for problem in problems]
 
     def drop(self, node: str) -> None:
-        """Mark all devices of the node as unhealthy, because its Device object was deleted.
-
-        Source: scheduler-fine-grained spec, 2.1.
-        """
+        """Mark all devices of the node as unhealthy, because its Device object was deleted."""
         known = self.by_node.get(node)
         if known is not None:
             cards = [_unhealthy(card) for of_type in known.cards.values() for card in of_type]
@@ -308,10 +293,8 @@ class Inventories:
             self.to_tell[node] = None
 
     def tell_holders(self, node: str, devices: Iterable[AllocatedDevice]) -> None:
-        """Add the node to `to_tell` if one of the devices that its pods hold is unhealthy or missing.
-
-        Args:
-            devices: Devices that pods on the node hold.
+        """Add the node to `to_tell` if one of the devices that its pods hold is unhealthy or missing. `devices`:
+        devices that pods on the node hold.
         """
         known = self.by_node.get(node)
         if known is None:
@@ -337,10 +320,9 @@ def _devices(inventory: Inventory) -> set[tuple[str, int]]:
 
 
 class Layouts:
-    """A number for each layout: nodes have equal numbers if their devices differ at most in their ids.
-
-    A number is not used again. Layouts that no node has any more, such as those of devices that were unhealthy for a
-    while, are forgotten when there are many.
+    """A number for each layout: nodes have equal numbers if their devices differ at most in their ids. A number is not
+    used again. Layouts that no node has any more, such as those of devices that were unhealthy for a while, are
+    forgotten when there are many.
     """
 
     def __init__(self) -> None:
@@ -353,11 +335,7 @@ class Layouts:
         return len(self._numbers)
 
     def of(self, row: int) -> int:
-        """Return the number of the layout of the node at position `row`.
-
-        Raises:
-            KeyError: The node has no devices.
-        """
+        """Return the number of the layout of the node at position `row`. Raises KeyError: the node has no devices."""
         return self._of_row[row]
 
     def put(self, row: int, layout: object) -> None:

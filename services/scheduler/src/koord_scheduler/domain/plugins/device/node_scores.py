@@ -1,7 +1,6 @@
-"""Scores of nodes by the free amounts of their devices: for many nodes at once, for single ones, and by state.
-
-Most pods that share GPUs differ only in the size of their part. So a node is evaluated once for all of them: what pods
-of all sizes share is separate from what follows from the size.
+"""Scores of nodes by the free amounts of their devices: for many nodes at once, for single ones, and by state. Most
+pods that share GPUs differ only in the size of their part. So a node is evaluated once for all of them: what pods of
+all sizes share is separate from what follows from the size.
 
 Source: scheduler-fine-grained spec, 2.5, 2.6, 2.11
 """
@@ -26,10 +25,8 @@ from koord_scheduler.domain.plugins.device.refusal import insufficient
 
 
 def device_scores(states: NodeStates, pod: PodDevices, rows: Rows) -> IntArray:
-    """Return a score for each node, int64 (K,) within 0..100; 0 without a Device object.
-
-    Args:
-        rows: Positions of the nodes, shape (K,).
+    """Return a score for each node, int64 (K,) within 0..100; 0 without a Device object. `rows`: positions of the
+    nodes, shape (K,).
     """
     found = node_scores(_requested(states, pod), _total(pod), states.scoring, rows)
     return np.where(states.has_devices[rows], found, 0)
@@ -74,13 +71,9 @@ def _total(pod: PodDevices) -> dict[str, int]:
 def node_scores(
     types: Iterable[TypeColumns], request: Mapping[str, int], scoring: DeviceScoring, rows: Rows
 ) -> IntArray:
-    """Return a score for each node, int64 (K,) within 0..100, from the sums of capacity and use over its devices.
-
-    A node whose devices have none of the weighted resources gets 0.
-
-    Args:
-        request: What the pod requests in all, by resource name.
-        rows: Positions of the nodes, shape (K,).
+    """Return a score for each node, int64 (K,) within 0..100, from the sums of capacity and use over its devices. A
+    node whose devices have none of the weighted resources gets 0. `request`: what the pod requests in all, by resource
+    name. `rows`: positions of the nodes, shape (K,).
     """
     columns = list(types)
     sum_: IntArray = np.zeros(len(rows), np.int64)
@@ -130,9 +123,7 @@ def room_score_function(
     column: TypeColumns, request: Mapping[str, int], scoring: DeviceScoring
 ) -> Callable[[Room], int]:
     """Return a function from the `Room` of a node to the score that `node_scores` gives it for this type alone.
-
-    Args:
-        request: What the pod requests in all, by resource name.
+    `request`: what the pod requests in all, by resource name.
     """
     items = [
         (weight, column.names.index(name), request.get(name, 0))
@@ -162,12 +153,11 @@ def _part(capacity: int, left: int, is_least: bool) -> int:
 
 
 def shared_states(states: NodeStates, pod: PodDevices) -> RowStates | None:
-    """Return how filter codes and scores of a pod follow from the free amounts of a node's GPUs.
-
-    The results equal those of `NodeStates.code_function` and `device_row_score`. Nodes with equal free amounts share
-    them. None if the free amounts of single GPUs do not suffice to decide: the pod requests anything but a part of one
-    GPU, has hints, requests GPU memory only in bytes, or names an isolation provider. None also if the configuration
-    lists GPU models that must not be shared.
+    """Return how filter codes and scores of a pod follow from the free amounts of a node's GPUs. The results equal
+    those of `NodeStates.code_function` and `device_row_score`. Nodes with equal free amounts share them. None if the
+    free amounts of single GPUs do not suffice to decide: the pod requests anything but a part of one GPU, has hints,
+    requests GPU memory only in bytes, or names an isolation provider. None also if the configuration lists GPU models
+    that must not be shared.
     """
     gpu = part_of_one_gpu(pod)
     if gpu is None or states.unsupported or pod.isolation_provider:

@@ -1,7 +1,6 @@
-"""Devices of all nodes: inventories, their use by pods, and which nodes have room for a pod.
-
-For most pods, counting free devices in the columns decides. Where hints, partitions or the joint rule matter, the
-exact procedure runs once for each distinct state of devices, not once for each node.
+"""Devices of all nodes: inventories, their use by pods, and which nodes have room for a pod. For most pods, counting
+free devices in the columns decides. Where hints, partitions or the joint rule matter, the exact procedure runs once for
+each distinct state of devices, not once for each node.
 
 Source: scheduler-fine-grained spec, 2.3, 2.5, 6.
 """
@@ -77,7 +76,6 @@ class NodeStates:
     # --- what is followed --------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, labels: Mapping[str, str]) -> None:
-        """Record the labels of a new or changed node at position `row`."""
         self._labels[row] = labels
         self._refresh(row)
 
@@ -88,9 +86,8 @@ class NodeStates:
         self._refresh(row)
 
     def inventory_changed(self, node: str) -> None:
-        """Read the devices of a node again, because its Device object changed.
-
-        No-op if the node is not in the columns.
+        """Read the devices of a node again, because its Device object changed. No-op if the node is not in the
+        columns.
         """
         row = self._nodes.row(node)
         if row is not None and row in self._labels:
@@ -104,19 +101,15 @@ class NodeStates:
         self._nodes.judge_anew()
 
     def take(self, row: int, uid: str, devices: tuple[AllocatedDevice, ...], reservation: str = "") -> None:
-        """Count the devices that a pod holds on the node at position `row`.
-
-        Args:
-            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; empty for none.
+        """Count the devices that a pod holds on the node at position `row`. `reservation`: uid of the Reservation that
+        it uses; its own uid if it is a Reservation; empty for none.
         """
         use = self._use(row)
         self._count(row, use, use.rests.came(uid, reservation, devices))
 
     def give(self, row: int, uid: str, reservation: str = "") -> None:
         """Stop counting the devices of a pod, which `take` counted. No-op if the pod holds none on the node.
-
-        Args:
-            reservation: Uid of the Reservation that was passed to `take`.
+        `reservation`: uid of the Reservation that was passed to `take`.
         """
         use = self._uses.get(row)
         if use is not None:
@@ -134,10 +127,8 @@ class NodeStates:
 
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
-        """Count the unused devices of a Reservation as free inside this context, to try one of its owners.
-
-        Args:
-            limits: Resources that the owner may take only from the Reservation; None: it ignores Reservations.
+        """Count the unused devices of a Reservation as free inside this context, to try one of its owners. `limits`:
+        resources that the owner may take only from the Reservation; None: it ignores Reservations.
         """
         use = self._use(row)
         devices = use.give(uid)
@@ -215,9 +206,7 @@ class NodeStates:
 
     def codes(self, pod: PodDevices, rows: Rows) -> IntArray:
         """Return a filter code for each node, int64 (K,). 0 passes; `codes_of` has the reason of each other code.
-
-        Args:
-            rows: Positions of the nodes, shape (K,).
+        `rows`: positions of the nodes, shape (K,).
         """
         codes = np.zeros(len(rows), np.int64)
         if pod.error:
@@ -307,10 +296,8 @@ class NodeStates:
         return int(self.codes(pod, np.array([row], np.intp))[0])
 
     def refused_within(self, pod: PodDevices, row: int, zones: frozenset[int] | None) -> str | None:
-        """Return why the node cannot give the pod devices on these NUMA nodes; None if it can.
-
-        Args:
-            zones: The NUMA nodes; None: any.
+        """Return why the node cannot give the pod devices on these NUMA nodes; None if it can. `zones`: the NUMA nodes;
+        None: any.
         """
         if row not in self._devices:
             return NO_DEVICE_OBJECT.reason if pod.needs_device else None
@@ -335,10 +322,9 @@ class NodeStates:
         return code
 
     def allocate(self, pod: PodDevices, row: int, terms: Terms) -> tuple[AllocatedDevice, ...] | Refusal:
-        """Return the devices that the function `allocate` chooses on the node, or its refusal.
-
-        The result is cached for all nodes in the same state, unless the free amounts of cards decide (`Shares`). It is
-        not cached if the pod uses a Reservation, or if cards have scores: these depend on the node's CPU as well.
+        """Return the devices that the function `allocate` chooses on the node, or its refusal. The result is cached for
+        all nodes in the same state, unless the free amounts of cards decide (`Shares`). It is not cached if the pod
+        uses a Reservation, or if cards have scores: these depend on the node's CPU as well.
         """
         node = self._devices[row]
         is_plain = terms.zones is None and terms.reserved is NOT_RESERVED
@@ -359,9 +345,8 @@ class NodeStates:
         return tuple([msgspec.structs.replace(each, id=by_minor[each.type][each.minor].id) for each in found])
 
     def state_of(self, row: int) -> int:
-        """Return a number for the state of a node's devices.
-
-        Nodes have equal numbers if their devices differ at most in their ids, and pods hold equal amounts of them.
+        """Return a number for the state of a node's devices. Nodes have equal numbers if their devices differ at most
+        in their ids, and pods hold equal amounts of them.
         """
         state = self._state_of.get(row)
         if state is None:

@@ -24,15 +24,10 @@ _MOST_NUMA_NODES: Final = 8
 def device_hints(
     node: NodeDevices, pod: PodDevices, scoring: DeviceScoring, reserved: Reserved = NOT_RESERVED
 ) -> Hints | Refusal:
-    """Return on which sets of NUMA nodes the pod's devices can be allocated, as hints for each device type.
-
-    Args:
-        reserved: Devices that the pod's Reservations hold for it.
-
-    Returns:
-        Device type -> hints, equal for all types. The smallest sets are preferred. Of more than 8 NUMA nodes, only all
-        together are a hint. `NO_HINTS` if no device of the node states a NUMA node. The refusal of the node if all NUMA
-        nodes together do not suffice.
+    """Return on which sets of NUMA nodes the pod's devices can be allocated, as hints for each device type. `reserved`:
+    devices that the pod's Reservations hold for it. Result: Device type -> hints, equal for all types. The smallest
+    sets are preferred. Of more than 8 NUMA nodes, only all together are a hint. `NO_HINTS` if no device of the node
+    states a NUMA node. The refusal of the node if all NUMA nodes together do not suffice.
     """
     numa_nodes = node.inventory.numa_nodes
     if not numa_nodes:

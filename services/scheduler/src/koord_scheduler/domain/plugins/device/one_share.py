@@ -1,7 +1,6 @@
-"""The card for a pod that requests a part of one GPU and nothing else of devices.
-
-This is a shortcut for `allocator.allocate`, which works for every pod. Most pods that share GPUs have no hint, no
-partition and no Reservation. For them, the free amounts of a node's cards suffice to find the same card faster.
+"""The card for a pod that requests a part of one GPU and nothing else of devices. This is a shortcut for
+`allocator.allocate`, which works for every pod. Most pods that share GPUs have no hint, no partition and no
+Reservation. For them, the free amounts of a node's cards suffice to find the same card faster.
 
 Source: scheduler-fine-grained spec, 2.5, 2.6.
 """
@@ -27,10 +26,9 @@ _MOST_KNOWN: Final = 4096
 
 
 def part_of_one_gpu(pod: PodDevices) -> TypeRequest | None:
-    """Return the GPU request of a pod for which the free amounts of single cards decide; None for other pods.
-
-    The pod must request a part of one GPU and no other device, and have no hint. It must request memory by
-    `gpu-memory-ratio`, not only in bytes.
+    """Return the GPU request of a pod for which the free amounts of single cards decide; None for other pods. The pod
+    must request a part of one GPU and no other device, and have no hint. It must request memory by `gpu-memory-ratio`,
+    not only in bytes.
     """
     gpu = pod.gpu
     if gpu is None or len(pod.requests) > 1 or pod.error or not pod.is_simple or not gpu.is_shared or gpu.count > 1:
@@ -39,10 +37,8 @@ def part_of_one_gpu(pod: PodDevices) -> TypeRequest | None:
 
 
 class Shares:
-    """Chooses cards for pods that request a part of one GPU.
-
-    Args:
-        column: The free amounts of all GPUs. Their values at the time of a choice count.
+    """Chooses cards for pods that request a part of one GPU. `column`: the free amounts of all GPUs. Their values at
+    the time of a choice count.
     """
 
     def __init__(self, column: TypeColumns, scoring: DeviceScoring) -> None:
@@ -53,13 +49,10 @@ class Shares:
     def card(
         self, pod: PodDevices, inventory: Inventory, use: DeviceUse, row: int, scores: Mapping[int, int]
     ) -> tuple[AllocatedDevice, ...] | None:
-        """Return the card that `allocate` chooses for a pod that no Reservation or NUMA affinity concerns.
-
-        None if the pod requests other devices, or if the node refuses it. Then the caller must use `allocate`.
-
-        Args:
-            use: Amounts of the devices that pods hold; the columns must agree with it.
-            scores: Minor number -> score that replaces the score of the strategy.
+        """Return the card that `allocate` chooses for a pod that no Reservation or NUMA affinity concerns. None if the
+        pod requests other devices, or if the node refuses it. Then the caller must use `allocate`. `use`: amounts of
+        the devices that pods hold; the columns must agree with it. `scores`: Minor number -> score that replaces the
+        score of the strategy.
         """
         if pod not in self._known:
             if len(self._known) >= _MOST_KNOWN:
@@ -71,11 +64,8 @@ class Shares:
 
 
 class _OneShare:
-    """Chooses the card for pods that request equal parts of one GPU.
-
-    Args:
-        column: The free amounts of all GPUs. The chooser reads their present values.
-        gpu: The request, for which `part_of_one_gpu` does not return None.
+    """Chooses the card for pods that request equal parts of one GPU. `column`: the free amounts of all GPUs. The
+    chooser reads their present values. `gpu`: the request, for which `part_of_one_gpu` does not return None.
     """
 
     def __init__(self, column: TypeColumns, gpu: TypeRequest, scoring: DeviceScoring) -> None:
@@ -93,11 +83,9 @@ class _OneShare:
     def card(
         self, inventory: Inventory, use: DeviceUse, row: int, scores: Mapping[int, int]
     ) -> tuple[AllocatedDevice, ...] | None:
-        """Return the card that `allocate` chooses, with the pod's part of it; None if `allocate` refuses.
-
-        Args:
-            use: What pods hold of them, which the columns contain.
-            scores: Minor number -> score that replaces the score of the strategy.
+        """Return the card that `allocate` chooses, with the pod's part of it; None if `allocate` refuses. `use`: what
+        pods hold of them, which the columns contain. `scores`: Minor number -> score that replaces the score of the
+        strategy.
         """
         by_minor = inventory.by_minor.get(GPU_TYPE)
         if by_minor is None:
@@ -120,10 +108,9 @@ class _OneShare:
         by_minor: Mapping[int, Card],
         scores: Mapping[int, int],
     ) -> int:
-        """Return the minor number of the best card; `_NOWHERE` if none has enough free.
-
-        In the topology tree, cards in crowded scopes come first: below a switch with a card in use, in a zone with
-        one. Then the score decides, then the order of zones and switches, then the minor number.
+        """Return the minor number of the best card; `_NOWHERE` if none has enough free. In the topology tree, cards in
+        crowded scopes come first: below a switch with a card in use, in a zone with one. Then the score decides, then
+        the order of zones and switches, then the minor number.
         """
         zones = inventory.zones
         if not zones:

@@ -29,12 +29,11 @@ def choose_partition(
     candidates: Collection[int],
     spec: GpuPartitionSpec | None,
 ) -> tuple[int, ...] | Refusal:
-    """Return the minor numbers of the best feasible GPU partition, ascending, or why there is none.
-
-    A partition is a set of GPUs that may be allocated together. It is feasible if the pod may use all of them and none
-    is in use, and if its ring bandwidth is at least that of `spec`. The highest score wins. Among equals, it is the
-    partition that leaves most large partitions intact. If `spec` has the policy Restricted, only partitions of `count`
-    GPUs with the highest score are considered, whether or not they are feasible.
+    """Return the minor numbers of the best feasible GPU partition, ascending, or why there is none. A partition is a
+    set of GPUs that may be allocated together. It is feasible if the pod may use all of them and none is in use, and if
+    its ring bandwidth is at least that of `spec`. The highest score wins. Among equals, it is the partition that leaves
+    most large partitions intact. If `spec` has the policy Restricted, only partitions of `count` GPUs with the highest
+    score are considered, whether or not they are feasible.
 
     Args:
         table: Partition table of the node; None if it has none.

@@ -36,11 +36,8 @@ NO_SCORING: Final = DeviceScoring()
 def device_score(
     request: Mapping[str, int], total: Mapping[str, int], free: Mapping[str, int], scoring: DeviceScoring
 ) -> int:
-    """Return the score within 0..100 of one device, or of sums over devices, for a request.
-
-    Args:
-        request: Amounts by resource name; a missing name counts as 0.
-        total: Capacity; resources without capacity do not count.
+    """Return the score within 0..100 of one device, or of sums over devices, for a request. `request`: amounts by
+    resource name; a missing name counts as 0. `total`: Capacity; resources without capacity do not count.
     """
     sum_, weights = 0, 0
     for name, weight in scoring.weights:
@@ -82,11 +79,9 @@ NOT_RESERVED = Reserved()
 
 
 def reserved_of(devices: Sequence[AllocatedDevice], limits: frozenset[str]) -> Reserved:
-    """Return the effect of a Reservation for its owners: they take its devices first, or only its devices.
-
-    Args:
-        devices: Devices of the Reservation with the amounts that no owner holds.
-        limits: Resources that an owner may take only from the Reservation.
+    """Return the effect of a Reservation for its owners: they take its devices first, or only its devices. `devices`:
+    devices of the Reservation with the amounts that no owner holds. `limits`: resources that an owner may take only
+    from the Reservation.
     """
     preferred: dict[str, frozenset[int]] = {}
     required: dict[str, dict[int, Mapping[str, int]]] = {}
@@ -123,11 +118,8 @@ def candidates_of(
     zones: Collection[int] | None,
     reserved: Reserved,
 ) -> Candidates:
-    """Return the devices of one type on a node that the pod may use.
-
-    Args:
-        use: Amounts of the devices that pods hold.
-        zones: NUMA nodes from which devices must come; None: any.
+    """Return the devices of one type on a node that the pod may use. `use`: amounts of the devices that pods hold.
+    `zones`: NUMA nodes from which devices must come; None: any.
     """
     cards = inventory.cards.get(type_, ())
     selector = pod.hint(type_).selector
@@ -178,20 +170,16 @@ def _is_returned(used: Mapping[str, int], preemptible: Mapping[str, int]) -> boo
 
 
 def request_for(card: Card, per_device: Mapping[str, int]) -> Mapping[str, int]:
-    """Return resource -> amount that the pod takes of this device, if it requests `per_device` of each device.
-
-    For GPUs, memory is given in bytes and in percent: the missing one is computed from the GPU's memory.
+    """Return resource -> amount that the pod takes of this device, if it requests `per_device` of each device. For
+    GPUs, memory is given in bytes and in percent: the missing one is computed from the GPU's memory.
     """
     return with_both_memory_units(per_device, card.total.get(GPU_MEMORY, 0)) if card.type == GPU_TYPE else per_device
 
 
 def is_fitting(card: Card, free: Mapping[str, int], per_device: Mapping[str, int]) -> bool:
-    """Return whether the device has the amounts free. Resources that the device does not have are not compared.
-
-    False if the device is used up: all its free amounts are 0.
-
-    Args:
-        per_device: The amounts that the pod requests of each device.
+    """Return whether the device has the amounts free. Resources that the device does not have are not compared. False
+    if the device is used up: all its free amounts are 0. `per_device`: the amounts that the pod requests of each
+    device.
     """
     if not any(free.values()):
         return False

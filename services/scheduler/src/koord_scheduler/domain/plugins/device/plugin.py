@@ -105,9 +105,8 @@ class DeviceShare:
     # --- what is read of pods ----------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod requests devices, or another scheduler gave it some.
-
-        Scores by fragmentation concern every pod, because pods without GPUs take the CPUs beside them.
+        """Return whether the pod requests devices, or another scheduler gave it some. Scores by fragmentation concern
+        every pod, because pods without GPUs take the CPUs beside them.
         """
         if keys.DEVICE_ALLOCATED in pod.metadata.annotations or self._fragmentation is not None:
             return True
@@ -117,7 +116,6 @@ class DeviceShare:
         )
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the devices that the pod requests, with its hints; None if it requests none and nothing is invalid."""
         try:
             amounts = at_most_max(pod_requests(pod))
         except InvalidInput:
@@ -132,7 +130,6 @@ class DeviceShare:
     # --- what is followed --------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """Record the labels of a new or changed node, which describe its devices."""
         self.states.put_node(row, node.metadata.labels)
 
     def drop_node(self, row: int) -> None:
@@ -148,7 +145,6 @@ class DeviceShare:
         return self._asked(pod_class) is not None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the devices of a pod's allocation on the node; for a guest (on trial), those that it would get."""
         devices = pod_info.allocation.devices
         if pod_info.is_guest and not devices and pod_info.pod_class is not None:
             devices = self._would_give(row, pod_info.pod_class)
@@ -157,7 +153,6 @@ class DeviceShare:
             self.states.take(row, pod_info.uid, devices, "" if used is None else used.uid)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Return the devices of the pod to the node, or to the Reservation that it used."""
         used = pod_info.allocation.reservation
         self.states.give(row, pod_info.uid, "" if used is None else used.uid)
 
@@ -171,7 +166,6 @@ class DeviceShare:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject a pod whose device requests or hints are invalid, or match no partition template of any card."""
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
         if asked is None:
             return None
@@ -181,9 +175,8 @@ class DeviceShare:
         return Rejection(plugin=self.name, message=error, key=error) if error else None
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return codes that refuse nodes with too few free devices.
-
-        Nodes with a Reservation for the pod are checked later.
+        """Return codes that refuse nodes with too few free devices. Nodes with a Reservation for the pod are checked
+        later.
         """
         asked = self._asked(pod)
         if asked is None:
@@ -194,7 +187,6 @@ class DeviceShare:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node; None if the class requests no devices."""
         asked = self._asked(pod)
         if asked is None:
             return None
@@ -204,16 +196,13 @@ class DeviceShare:
     # --- Reservations ------------------------------------------------------------------------------------------------
 
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
-        """Count devices of a Reservation that no owner uses as free, inside the context. See `Lender.lent`."""
         return self.states.lent(row, uid, limits)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """Return a score for the devices that a Reservation holds on a node. See `Lender.reservation_score`."""
         asked = self._asked(pod_class)
         return 0 if asked is None else score_of_reservation(self.states, asked, row, uid)
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the node's free devices do not suffice for the class; empty if they do. See `Lender.refused`."""
         asked = self._asked(pod_class)
         code = 0 if asked is None else self.states.code_on(asked, row)
         if not code and asked is not None and self.states.reserved_on(row).required:
@@ -224,38 +213,32 @@ class DeviceShare:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the reason that a filter code stands for, such as too few devices of a type."""
         return (self.states.codes_of.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return True if the node's devices could not serve the class even if all were free: preemption cannot help."""
         asked = self._asked(pod)
         if asked is None:
             return np.zeros(len(rows), np.bool_)
         return self.states.codes_of.never(self.states.codes(asked, rows))
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes which devices each lacks, one line with numbers for each."""
         asked, names = self._asked(pod), nodes.names
         found = [(names[row], self.states.devices_of(row)) for row in row_list(rows[:MOST_DETAILS])]
         return [] if asked is None or asked.error else shortages(found, asked, reason)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return scores by how well the free devices suit the class, or by how little the pod fragments GPUs."""
         asked = self._asked(pod)
         if self._fragmentation is not None:
             return self._fragmentation.combined(pod.requests.get(CPU, 0), asked, rows)
         return None if asked is None else device_scores(self.states, asked, rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node, without fragmentation; None without device requests."""
         asked = self._asked(pod)
         return None if asked is None else device_row_score(self.states, asked)
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return state and results that classes share if they differ only in parts of GPUs.
-
-        None if they share nothing.
+        """Return state and results that classes share if they differ only in parts of GPUs. None if they share
+        nothing.
         """
         asked = self._asked(pod)
         if self._fragmentation is not None or self._reservations.rows_of(pod) is not NO_ROWS:
@@ -267,7 +250,6 @@ class DeviceShare:
         return raw if high in (0, MAX_SCORE) else raw * MAX_SCORE // high
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Choose devices on the node, inside the NUMA affinity of the pod if it has one, or reject the pod."""
         row = self._nodes.row(node)
         asked = self._asked(pod.subject.pod_class) if pod.subject is not None else None
         devices = self.states.devices_of(row) if row is not None else None
@@ -307,10 +289,7 @@ class DeviceShare:
         return ()
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return the annotations that device plugins of vendors read. Empty without the gate DevicePluginAdaption.
-
-        Source: scheduler-fine-grained spec, 2.14.
-        """
+        """Return the annotations that device plugins of vendors read. Empty without the gate DevicePluginAdaption."""
         row = self._nodes.row(node)
         devices = self.states.devices_of(row) if self._adapts and row is not None else None
         if devices is None or pod.pod is None:
@@ -326,11 +305,9 @@ class DeviceShare:
     # --- alignment to NUMA nodes -------------------------------------------------------------------------------------
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Return whether pods of this class request devices whose NUMA node matters."""
         return self._is_aligned and self._asked(pod) is not None
 
     def topology_hints(self, pod: PodClass, row: int) -> Hints | str:
-        """Return the sets of NUMA zones whose devices can serve the class, `NO_HINTS` for any, or why none can."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or not self._is_aligned:
             return NO_HINTS
@@ -342,7 +319,6 @@ class DeviceShare:
         return found.reason if isinstance(found, Refusal) else found
 
     def refused_within(self, pod: PodClass, row: int, zones: Zones | None) -> str | None:
-        """Return why the devices in NUMA zones (None: all devices) do not suffice for the class; None if they do."""
         asked, node = self._asked(pod), self.states.devices_of(row)
         if asked is None or asked.error:
             return None if asked is None else asked.error
@@ -350,14 +326,12 @@ class DeviceShare:
         return self.states.refused_within(asked, row, frozenset(ids_of(zones)) if is_restricted and zones else None)
 
     def state_of(self, row: int) -> Hashable:
-        """Return a value that changes with the free devices of the node; None for a node without devices."""
         return self.states.state_of(row) if self.states.devices_of(row) is not None else None
 
     # --- typical pods, learned ---------------------------------------------------------------------------------------
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Return the kinds of events from which typical pods are learned; empty if they are not learned."""
         return fragmentation.KINDS if self._learned is not None else frozenset()
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
@@ -367,7 +341,6 @@ class DeviceShare:
         return False
 
     def facts(self) -> bytes:
-        """Return the learned typical pods for a snapshot; empty if they are not learned."""
         return self._learned.facts() if self._learned is not None else b""
 
     def restore(self, facts: bytes) -> None:
@@ -386,5 +359,4 @@ class DeviceShare:
         return [] if event is None else [Status(fragmentation.REF, event)]
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path -> function that answers, for pages with the devices of all nodes or of one, and the holders."""
         return device_pages(self._nodes, self.states)

@@ -1,7 +1,6 @@
-"""All that a pod requests of devices: amounts, hints, the joint rule, and GPU partitions.
-
-The joint rule (annotation `scheduling.koordinator.sh/device-joint-allocate`) lists device types whose devices shall be
-near each other. The first type is the primary one, the others are secondary.
+"""All that a pod requests of devices: amounts, hints, the joint rule, and GPU partitions. The joint rule (annotation
+`scheduling.koordinator.sh/device-joint-allocate`) lists device types whose devices shall be near each other. The first
+type is the primary one, the others are secondary.
 
 Source: scheduler-fine-grained spec, 2.2, 2.3, 2.4.
 """
@@ -132,10 +131,8 @@ class PodDevices:
 
     @property
     def is_simple(self) -> bool:
-        """Return whether counting free devices decides if a node suits the pod.
-
-        False if the pod has a hint, a GPU partition request, a joint rule with a required scope, or needs a template,
-        or if its devices are designated.
+        """Return whether counting free devices decides if a node suits the pod. False if the pod has a hint, a GPU
+        partition request, a joint rule with a required scope, or needs a template, or if its devices are designated.
         """
         hints = [self.hint(type_) for type_ in self.requests]
         return (

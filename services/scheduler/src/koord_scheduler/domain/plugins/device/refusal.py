@@ -28,9 +28,8 @@ def unsupported_model(labels: Mapping[str, str]) -> Refusal:
 
 
 class RefusalCodes:
-    """Maps device refusals to filter codes and back.
-
-    The code of a refusal is 2 * (its index + 1), plus 1 if evicting pods cannot help.
+    """Maps device refusals to filter codes and back. The code of a refusal is 2 * (its index + 1), plus 1 if evicting
+    pods cannot help.
     """
 
     def __init__(self) -> None:
@@ -46,7 +45,6 @@ class RefusalCodes:
         return code
 
     def reason(self, code: int) -> str:
-        """Return the phrase for users that belongs to a filter code other than 0."""
         return self._reasons[(code >> 1) - 1]
 
     @staticmethod

@@ -1,7 +1,6 @@
-"""GpuRepackHold: holds the GPUs on the nodes of a repack plan for the gang of the plan, until the plan ends.
-
-The descheduler moves pods so that a gang finds whole GPUs (`koordcore.events.migration`). Without this
-plugin, another pod could take the freed GPUs before the gang is attempted.
+"""GpuRepackHold: holds the GPUs on the nodes of a repack plan for the gang of the plan, until the plan ends. The
+descheduler moves pods so that a gang finds whole GPUs (`koordcore.events.migration`). Without this plugin, another pod
+could take the freed GPUs before the gang is attempted.
 """
 
 from typing import Final
@@ -37,9 +36,8 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class GpuRepackHold:
-    """The plugin GpuRepackHold: keeps other pods with GPUs of at most the gang's priority away from the plan's nodes.
-
-    A pod may use the GPUs of its own Reservation on these nodes, because the plan does not count on them.
+    """The plugin GpuRepackHold: keeps other pods with GPUs of at most the gang's priority away from the plan's nodes. A
+    pod may use the GPUs of its own Reservation on these nodes, because the plan does not count on them.
     """
 
     name = "GpuRepackHold"
@@ -56,7 +54,6 @@ class GpuRepackHold:
         return any(not _GPUS.isdisjoint(each.resources.requests) for each in containers)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Candidates | None:
-        """Exclude the nodes whose GPUs a plan holds for another gang; None if no plan holds GPUs against the pod."""
         if not self._plans or pod.pod is None or pod.subject is None:
             return None
         gang, own = gang_id_of(pod.pod), self._reservations.rows_of(pod.subject.pod_class)
@@ -68,9 +65,8 @@ class GpuRepackHold:
         return Candidates(without=nodes - {self._nodes.names[row] for row in own}, reason=", ".join(texts))
 
     def apply(self, event: Event, stored: StoredEvent) -> bool:
-        """Hold the GPUs of a new plan, or release the GPUs of a plan that has ended.
-
-        Return True if a plan has ended.
+        """Hold the GPUs of a new plan, or release the GPUs of a plan that has ended. Return True if a plan has
+        ended.
         """
         match event:
             case RepackPlanned():
@@ -83,9 +79,7 @@ class GpuRepackHold:
         return False
 
     def facts(self) -> bytes:
-        """Return the plans under way for a snapshot."""
         return codec.encode_canonical(self._plans)
 
     def restore(self, facts: bytes) -> None:
-        """Replace the plans by bytes that `facts` returned earlier."""
         self._plans = codec.decode(facts, dict[str, _Plan])

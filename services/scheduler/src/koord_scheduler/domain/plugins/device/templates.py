@@ -21,11 +21,8 @@ NO_TEMPLATES: Final[Templates] = {}
 
 
 class GpuTemplates:
-    """The shared-resource templates of all GPU models.
-
-    Args:
-        matched_resources: If a pod that shares a GPU requests one of these resources, its request must equal a
-            template.
+    """The shared-resource templates of all GPU models. `matched_resources`: if a pod that shares a GPU requests one of
+    these resources, its request must equal a template.
     """
 
     def __init__(self, matched_resources: Collection[str] = ()) -> None:
@@ -33,10 +30,8 @@ class GpuTemplates:
         self._by_model: dict[str, Templates] = {}
 
     def read(self, data: Mapping[str, str]) -> list[str]:
-        """Replace all templates by those of a ConfigMap. Return a sentence for each entry that is ignored.
-
-        Args:
-            data: Data of the ConfigMap; empty if it was deleted.
+        """Replace all templates by those of a ConfigMap. Return a sentence for each entry that is ignored. `data`: Data
+        of the ConfigMap; empty if it was deleted.
         """
         problems: list[str] = []
         listed: dict[str, object] = {}

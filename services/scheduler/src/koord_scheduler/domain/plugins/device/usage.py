@@ -1,7 +1,6 @@
-"""Use of a node's devices: the amounts of each device that pods hold.
-
-The work for a pod that comes or leaves does not grow with the number of pods. Allocations of several schedulers may
-overlap. Then the sums exceed the capacity, and the free amount is 0.
+"""Use of a node's devices: the amounts of each device that pods hold. The work for a pod that comes or leaves does not
+grow with the number of pods. Allocations of several schedulers may overlap. Then the sums exceed the capacity, and the
+free amount is 0.
 
 Source: scheduler-fine-grained spec, 2.1, 2.8, 6.
 """
@@ -18,13 +17,9 @@ from koord_scheduler.domain.plugins.reservation.lending import Rests
 def without(
     devices: tuple[AllocatedDevice, ...], owners: Iterable[tuple[AllocatedDevice, ...]]
 ) -> tuple[AllocatedDevice, ...]:
-    """Return the devices of a Reservation without the amounts that its owners hold. Amounts may become 0.
-
-    Virtual functions that an owner holds are removed.
-
-    Args:
-        devices: Devices that the Reservation holds.
-        owners: Devices that each owner of the Reservation holds, whether or not they belong to it.
+    """Return the devices of a Reservation without the amounts that its owners hold. Amounts may become 0. Virtual
+    functions that an owner holds are removed. `devices`: devices that the Reservation holds. `owners`: devices that
+    each owner of the Reservation holds, whether or not they belong to it.
     """
     taken: dict[tuple[str, int], tuple[dict[str, int], set[str]]] = {}
     for owner in owners:

@@ -49,10 +49,8 @@ _NOTHING: Final = GangFacts(said=[], said_topology=None, gangs=[], satisfied=[])
 
 
 class GangBook(Book):
-    """All gangs, and the tree of the network.
-
-    A gang's status counts as published when the log has stored it, the network's before; if the log refuses it, no
-    longer.
+    """All gangs, and the tree of the network. A gang's status counts as published when the log has stored it, the
+    network's before; if the log refuses it, no longer.
     """
 
     name = "Coscheduling"

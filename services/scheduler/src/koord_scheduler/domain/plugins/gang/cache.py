@@ -1,8 +1,7 @@
-"""Coscheduling's extension points over the roster of gangs.
-
-The scheduling queue calls `pre_enqueue` before a pod becomes active or backs off. If the pod is refused, it waits
-without back-off. It is tried again after an event of its own, or if a result names it in `activate`. If the roster does
-not know a uid, the pod has no gang and passes every point.
+"""Coscheduling's extension points over the roster of gangs. The scheduling queue calls `pre_enqueue` before a pod
+becomes active or backs off. If the pod is refused, it waits without back-off. It is tried again after an event of its
+own, or if a result names it in `activate`. If the roster does not know a uid, the pod has no gang and passes every
+point.
 
 Source: scheduler-core spec, 8.3 to 8.8; vectors scheduler/gang_sequence
 """
@@ -39,9 +38,8 @@ from koord_scheduler.domain.plugins.gang.round import EndedRound, Round, RoundEn
 
 
 class GangCache:
-    """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted.
-
-    The results `Consequences` and `Next` name the other pods that the caller must allow, reject or attempt.
+    """All gangs of the cluster, and the scheduling round of the one group whose members are being attempted. The
+    results `Consequences` and `Next` name the other pods that the caller must allow, reject or attempt.
     """
 
     def __init__(self, args: CoschedulingArgs | None = None) -> None:
@@ -53,9 +51,8 @@ class GangCache:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def pod_seen(self, uid: str, pod: Pod) -> Consequences:
-        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted.
-
-        It counts as bound if `spec.nodeName` is set. If it names no gang, only a member that it replaces is forgotten.
+        """Record a new or changed pod (or reserve pod), and return which waiting pods may now be attempted. It counts
+        as bound if `spec.nodeName` is set. If it names no gang, only a member that it replaces is forgotten.
         """
         gone = [self.pod_deleted(old) for old in self.roster.replaced_by(uid, pod)]
         activate = [other for consequences in gone for other in consequences.activate]
@@ -95,10 +92,9 @@ class GangCache:
     # --- points -----------------------------------------------------------------------------------------------------
 
     def pre_enqueue(self, uid: str) -> Refused | None:
-        """Return why the pod must stay out of the scheduling queue, or None if it may enter.
-
-        A pod without a gang may always enter. Of a group that is not being scheduled, only one pod may be in the
-        queue. The first pod that asks enters and becomes this representative.
+        """Return why the pod must stay out of the scheduling queue, or None if it may enter. A pod without a gang may
+        always enter. Of a group that is not being scheduled, only one pod may be in the queue. The first pod that asks
+        enters and becomes this representative.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -123,9 +119,8 @@ class GangCache:
         return None
 
     def left_queue(self, uid: str) -> Consequences:
-        """Record that a pod left the queue without an attempt, and return a member to queue in its place.
-
-        It has another scheduler now, or a scheduling gate.
+        """Record that a pod left the queue without an attempt, and return a member to queue in its place. It has
+        another scheduler now, or a scheduling gate.
         """
         gang = self.roster.gang_of(uid)
         if gang is None or group_of(gang).representative != uid:
@@ -134,11 +129,10 @@ class GangCache:
         return _activating([other for other in self._one_pending(gang) if other != uid])
 
     def next_pod(self) -> Next:
-        """Return the next member to attempt in the present scheduling round. After the last member the round ends.
-
-        If the returned member is not in the queue, for example because it belongs to another scheduler, the caller
-        calls the method again. When the round ends, members that still wait at Permit lose their nodes. Members of
-        NonStrict gangs keep their nodes until their own wait time is over (spec 8.8, pitfall 7).
+        """Return the next member to attempt in the present scheduling round. After the last member the round ends. If
+        the returned member is not in the queue, for example because it belongs to another scheduler, the caller calls
+        the method again. When the round ends, members that still wait at Permit lose their nodes. Members of NonStrict
+        gangs keep their nodes until their own wait time is over (spec 8.8, pitfall 7).
         """
         current = self.round
         if current is None:
@@ -155,12 +149,10 @@ class GangCache:
         return Next(rejected=self._reject([member for member in waiting if self._loses_at_end(member)]))
 
     def before_pre_filter(self, uid: str, *, has_topology: bool = True, now: float = 0.0) -> Refused | None:
-        """Return why the attempt of the pod must not begin (preemption cannot help), or None if it may begin.
-
-        Args:
-            uid: Uid of the pod. If no round is under way, this attempt begins the round of its group.
-            has_topology: Whether a ClusterNetworkTopology exists. Gangs with network topology rules need it.
-            now: Present time in Unix seconds. A new round stores it as its begin, for the metric of its duration.
+        """Return why the attempt of the pod must not begin (preemption cannot help), or None if it may begin. `uid`:
+        uid of the pod. If no round is under way, this attempt begins the round of its group. `has_topology`: whether a
+        ClusterNetworkTopology exists. Gangs with network topology rules need it. `now`: present time in Unix seconds. A
+        new round stores it as its begin, for the metric of its duration.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -186,10 +178,9 @@ class GangCache:
         return None
 
     def permit(self, uid: str) -> PermitOutcome:
-        """Count the pod as a member with a node. Return whether it may be bound, must wait for more, or is refused.
-
-        It may be bound if it has no gang, or if every gang of its group exists and has enough members with a node. It
-        is refused only if its gang does not exist. Otherwise it waits.
+        """Count the pod as a member with a node. Return whether it may be bound, must wait for more, or is refused. It
+        may be bound if it has no gang, or if every gang of its group exists and has enough members with a node. It is
+        refused only if its gang does not exist. Otherwise it waits.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -216,10 +207,9 @@ class GangCache:
         return Released(Consequences(allowed=uids_of(freed), activate=tuple(self._one_pending(gang))))
 
     def unreserve(self, uid: str) -> Consequences:
-        """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed.
-
-        If its gang is Strict and has no free pass, all members of its group that wait at Permit lose their nodes as
-        well. Do not call this for pods in the `rejected` field of a result; their state is up to date already.
+        """Record that the pod lost its node: its wait timed out, it was rejected, or Reserve or the binding failed. If
+        its gang is Strict and has no free pass, all members of its group that wait at Permit lose their nodes as well.
+        Do not call this for pods in the `rejected` field of a result; their state is up to date already.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -234,9 +224,8 @@ class GangCache:
         return Consequences(rejected=rejected) if rejected else NOTHING
 
     def post_bind(self, uid: str) -> Consequences:
-        """Record that the pod is bound, and return which members may now be attempted.
-
-        After the first bound member of a group, members of once-satisfied gangs are placed alone.
+        """Record that the pod is bound, and return which members may now be attempted. After the first bound member of
+        a group, members of once-satisfied gangs are placed alone.
         """
         member = self.roster.members.get(uid)
         if member is None:
@@ -252,9 +241,8 @@ class GangCache:
         return _activating(activate)
 
     def after_post_filter(self, uid: str, reason: str) -> Failure:
-        """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang.
-
-        If the gang is Strict, the members of its group that wait at Permit lose their nodes.
+        """Record that the pod found no node for the reason (a sentence). Return the consequences for its gang. If the
+        gang is Strict, the members of its group that wait at Permit lose their nodes.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)
@@ -283,9 +271,8 @@ class GangCache:
     # --- the members of a group ------------------------------------------------------------------------------------
 
     def members_to_place(self, uid: str) -> Sequence[Member]:
-        """Return the members of the pod's group without a node and without scheduling gates, in scheduling order.
-
-        A pod with a free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
+        """Return the members of the pod's group without a node and without scheduling gates, in scheduling order. A pod
+        with a free pass, or whose gang does not exist, is returned alone. Empty for a pod that names no gang.
         """
         member = self.roster.members.get(uid)
         gang = None if member is None else self.roster.gang(member.gang_id)

@@ -13,10 +13,9 @@ from koord_scheduler.domain.plugins.gang.roster import Roster
 
 
 def basic_check(roster: Roster, group: Group) -> Refused | None:
-    """Return why no member of the group may be attempted; None if all its gangs exist and have enough members.
-
-    Each gang must exist, have parameters, and have at least `min_members` children. The message lists every failed
-    check. The reason names the first one.
+    """Return why no member of the group may be attempted; None if all its gangs exist and have enough members. Each
+    gang must exist, have parameters, and have at least `min_members` children. The message lists every failed check.
+    The reason names the first one.
     """
     missing: list[str] = []
     uninitialized: list[str] = []
@@ -52,9 +51,8 @@ def group_of(gang: Gang) -> Group:
 
 
 def waiting_members(roster: Roster, gang_ids: Iterable[str]) -> list[Member]:
-    """Return the members of these gangs that wait at Permit. Members that Permit has released are left out.
-
-    Members that name a deleted gang are included.
+    """Return the members of these gangs that wait at Permit. Members that Permit has released are left out. Members
+    that name a deleted gang are included.
     """
     gangs = (roster.gangs.get(gang_id) for gang_id in gang_ids)
     return [member for gang in gangs if gang is not None for member in gang.waiting.values() if not member.released]
@@ -66,10 +64,9 @@ def pending_members(roster: Roster, group: Group) -> list[Member]:
 
 
 def one_pending(roster: Roster, gang: Gang) -> list[str]:
-    """Return the uid of one member without a node that may represent its group in the queue, as a list.
-
-    Empty if `basic_check` fails, if the group has a representative, or if no member needs one. Members with scheduling
-    gates, or with a free pass, do not represent their group.
+    """Return the uid of one member without a node that may represent its group in the queue, as a list. Empty if
+    `basic_check` fails, if the group has a representative, or if no member needs one. Members with scheduling gates, or
+    with a free pass, do not represent their group.
     """
     group = gang.group
     if group is None or gang.parameters is None or group.representative or basic_check(roster, group) is not None:
@@ -95,9 +92,7 @@ def uids_of(members: Iterable[Member]) -> tuple[str, ...]:
 
 def bound_gang(roster: Roster, uid: str) -> BoundGang | None:
     """Return id and size of the group of pods with which the pod is bound in one atomic append; None if it is alone.
-
     These are the members of its gang group that Permit released together.
-
     Source: scheduler-core spec, 8.7
     """
     gang = roster.gang_of(uid)

@@ -27,13 +27,9 @@ STALE_AFTER: Final = timedelta(hours=48)
 
 
 def reconcile(gang: Gang, now: str) -> PodGroupStatus | None:
-    """Return the new status of the gang's PodGroup, or None if it has no PodGroup or the status does not change.
-
-    The gang stores the returned status for the next call. `Roster.touched` lists the gangs whose status may have
-    changed.
-
-    Args:
-        now: RFC 3339 time.
+    """Return the new status of the gang's PodGroup, or None if it has no PodGroup or the status does not change. The
+    gang stores the returned status for the next call. `Roster.touched` lists the gangs whose status may have changed.
+    `now`: RFC 3339 time.
     """
     if not gang.has_pod_group or gang.parameters is None:
         return None
@@ -96,13 +92,9 @@ def pod_info(namespace: str, owners: tuple[str, ...]) -> str:
 
 
 def is_settled(status: PodGroupStatus, min_member: int, created_at: datetime, now: datetime) -> bool:
-    """Return whether the status of a PodGroup is final, so that it need not be computed again.
-
-    It is final if the phase is Finished or Failed. It is also final if at least `min_member` pods were scheduled, none
-    runs, and the PodGroup is older than 48 hours.
-
-    Args:
-        min_member: Number of members that the gang needs.
+    """Return whether the status of a PodGroup is final, so that it need not be computed again. It is final if the phase
+    is Finished or Failed. It is also final if at least `min_member` pods were scheduled, none runs, and the PodGroup is
+    older than 48 hours. `min_member`: number of members that the gang needs.
     """
     if status.phase in (FINISHED, FAILED):
         return True
@@ -117,10 +109,8 @@ def phase_event(gang: Gang) -> GangPhaseChanged:
 
 
 def gang_phases(gangs: GangCache, now: float) -> Sequence[Status]:
-    """Return the new status of each PodGroup whose status has changed, as events to publish.
-
-    Args:
-        now: Unix seconds of the service's `Clock`.
+    """Return the new status of each PodGroup whose status has changed, as events to publish. `now`: Unix seconds of the
+    service's `Clock`.
     """
     roster = gangs.roster
     touched, roster.touched = roster.touched, {}

@@ -22,9 +22,8 @@ def place_of(index: int | None) -> int:
 
 
 class ChildState(Enum):
-    """The scheduling state of a gang member: PENDING (no node), WAITING, BOUND or IGNORED.
-
-    A WAITING member has a node and waits at Permit, or is being bound. An IGNORED pod had ended before it was seen.
+    """The scheduling state of a gang member: PENDING (no node), WAITING, BOUND or IGNORED. A WAITING member has a node
+    and waits at Permit, or is being bound. An IGNORED pod had ended before it was seen.
     """
 
     PENDING = auto()
@@ -106,10 +105,8 @@ class Gang:
 
     @property
     def has_free_pass(self) -> bool:
-        """Return whether members are placed alone from now on, without the other members of the group.
-
-        That is so if a member of the group was bound once and the gang's match policy is once-satisfied.
-
+        """Return whether members are placed alone from now on, without the other members of the group. That is so if a
+        member of the group was bound once and the gang's match policy is once-satisfied.
         Source: scheduler-core spec, 8.3
         """
         return (
@@ -121,18 +118,18 @@ class Gang:
 
     @property
     def is_strict(self) -> bool:
-        """Return whether the failure of one member releases the nodes of all members that wait at Permit.
-
-        False if the gang's mode is NonStrict, if it has a free pass, or if it has no parameters.
+        """Return whether the failure of one member releases the nodes of all members that wait at Permit. False if the
+        gang's mode is NonStrict, if it has a free pass, or if it has no parameters.
         """
         return self.parameters is not None and self.parameters.is_strict and not self.has_free_pass
 
     def is_ready(self) -> bool:
-        """Return whether at least `min_members` members have a node, so that Permit may release them.
+        """Return whether at least `min_members` members have a node, so that Permit may release them. False if the gang
+        does not exist or has no parameters. The match policy decides which members count (spec 8.7):
 
-        False if the gang does not exist or has no parameters. The match policy decides which members count (spec 8.7).
-        only-waiting: members that wait at Permit. waiting-and-running: also bound members. once-satisfied: members that
-        wait, but the gang is always ready once its group was satisfied.
+            only-waiting          members that wait at Permit
+            waiting-and-running   also bound members
+            once-satisfied        members that wait, but the gang is always ready once its group was satisfied
         """
         if self.parameters is None or self.group is None:
             return False

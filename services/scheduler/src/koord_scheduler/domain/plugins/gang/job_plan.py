@@ -46,9 +46,8 @@ Attempt = Callable[[PlannedPod], str | None]
 
 
 def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
-    """Return node -> the pods planned on it, ordered by `namespace/name`, without those with `is_done`.
-
-    Nodes are in alphabetical order.
+    """Return node -> the pods planned on it, ordered by `namespace/name`, without those with `is_done`. Nodes are in
+    alphabetical order.
     """
     found: dict[str, list[PlannedPod]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.node, pod.key)):
@@ -58,10 +57,9 @@ def by_node(pods: Sequence[PlannedPod]) -> dict[str, list[PlannedPod]]:
 
 
 def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobAssumed | JobFailed:
-    """Assume every pod of a job on its planned node.
-
-    Pods with `is_done` are not tried. If one pod fails, the other pods of its node are skipped, pods of later nodes are
-    still tried, and the job fails. If a pod has no planned node, the job fails before any pod is tried.
+    """Assume every pod of a job on its planned node. Pods with `is_done` are not tried. If one pod fails, the other
+    pods of its node are skipped, pods of later nodes are still tried, and the job fails. If a pod has no planned node,
+    the job fails before any pod is tried.
 
     Args:
         least: Minimum number of pods in the plan, pods with `is_done` included. With fewer the job fails at once.
@@ -94,9 +92,8 @@ def assume_all(pods: Sequence[PlannedPod], least: int, attempt: Attempt) -> JobA
 
 
 def permit_all(cache: GangCache, pods: Sequence[PlannedPod]) -> Released | JobFailed:
-    """Call Permit for the assumed pods of a job one by one; the last one releases the whole job.
-
-    If a pod is refused, or if the last one must still wait, all pods are unreserved and the job fails.
+    """Call Permit for the assumed pods of a job one by one; the last one releases the whole job. If a pod is refused,
+    or if the last one must still wait, all pods are unreserved and the job fails.
     """
     refusal = "it still waits for members after all planned pods were permitted"
     allowed: list[str] = []

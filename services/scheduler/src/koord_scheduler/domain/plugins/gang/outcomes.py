@@ -55,9 +55,8 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Permit's answer that the pod keeps its node and waits for the rest of its group.
-
-    A framework that limits waits to 15 minutes renews the wait until `nanos` have passed (spec 16, pitfall 11).
+    """Permit's answer that the pod keeps its node and waits for the rest of its group. A framework that limits waits to
+    15 minutes renews the wait until `nanos` have passed (spec 16, pitfall 11).
     """
 
     nanos: int  # Longest wait in nanoseconds; 0 for a gang without parameters

@@ -89,22 +89,16 @@ def gang_id_of(pod: Pod) -> str:
 
 
 def waits_for_pod_group(pod: Pod) -> bool:
-    """Return whether the pod names its gang by the label `pod-group.scheduling.sigs.k8s.io`.
-
-    The parameters of such a gang come only from a PodGroup.
+    """Return whether the pod names its gang by the label `pod-group.scheduling.sigs.k8s.io`. The parameters of such a
+    gang come only from a PodGroup.
     """
     return bool(pod.metadata.labels.get(keys.POD_GROUP))
 
 
 def parameters_of_pod(pod: Pod, gang_id: str, args: CoschedulingArgs) -> GangParameters | None:
-    """Return the gang parameters that the labels and annotations of a pod state.
-
-    Args:
-        gang_id: `namespace/name` of its gang.
-        args: Arguments of the Coscheduling plugin, with defaults for parameters that the pod does not state.
-
-    Returns:
-        None if the pod states no valid minimum number of members, or if `waits_for_pod_group` is True.
+    """Return the gang parameters that the labels and annotations of a pod state. `gang_id`: `namespace/name` of its
+    gang. `args`: arguments of the Coscheduling plugin, with defaults for parameters that the pod does not state.
+    Result: None if the pod states no valid minimum number of members, or if `waits_for_pod_group` is True.
     """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if waits_for_pod_group(pod):

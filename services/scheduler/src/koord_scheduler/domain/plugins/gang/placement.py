@@ -78,13 +78,8 @@ _NO_OFFER: Final = _Offer()
 
 
 def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopologyPlan:
-    """Choose a node for each member of a job: all in one domain of the network, as deep as possible.
-
-    Args:
-        demand: The members, the room of the nodes, and the gather rules.
-
-    Returns:
-        The nodes, or why no domain has room for all members.
+    """Choose a node for each member of a job: all in one domain of the network, as deep as possible. `demand`: the
+    members, the room of the nodes, and the gather rules. Result: the nodes, or why no domain has room for all members.
     """
     multiples = multiples_of(demand.gather)
     offers = _offers(topology, demand, multiples)
@@ -98,13 +93,9 @@ def place(topology: NetworkTopology, demand: Demand) -> TopologyPlan | NoTopolog
 
 
 def order_nodes(topology: NetworkTopology, nodes: Sequence[str], existing: Mapping[str, int]) -> list[str]:
-    """Return the nodes for one more pod of a running job, best first.
-
-    A node is better if it is nearer to running pods of the job in the network. Among equals, a node in a domain with
-    fewer candidate nodes is better. Nodes outside the topology come last, by name.
-
-    Args:
-        existing: Node -> number of running pods of the job.
+    """Return the nodes for one more pod of a running job, best first. A node is better if it is nearer to running pods
+    of the job in the network. Among equals, a node in a domain with fewer candidate nodes is better. Nodes outside the
+    topology come last, by name. `existing`: node -> number of running pods of the job.
     """
     offers = _offers(topology, Demand(members=1, slots=dict.fromkeys(nodes, 1), existing=existing), {})
     inside = [leaf for leaf in map(topology.leaf, nodes) if leaf is not None]
@@ -156,9 +147,8 @@ def _of(offers: Mapping[Domain, _Offer], domain: Domain) -> _Offer:
 
 
 def _start(topology: NetworkTopology, gather: Sequence[GatherRule]) -> list[Domain]:
-    """Return the domains where the search begins: those of the deepest MustGather layer, or the cluster.
-
-    If none of the MustGather layers exists, there is no such domain.
+    """Return the domains where the search begins: those of the deepest MustGather layer, or the cluster. If none of the
+    MustGather layers exists, there is no such domain.
     """
     layers = [rule.layer for rule in gather if rule.strategy == MUST_GATHER]
     if not layers:
@@ -178,9 +168,8 @@ def _candidates(start: Sequence[Domain], offers: Mapping[Domain, _Offer], member
 
 
 def _fewest_first(domains: Sequence[Domain], offers: Mapping[Domain, _Offer]) -> list[Domain]:
-    """Sort domains: most running pods of the job first, then fewest slots, then best score, then name.
-
-    The first two are compared for the domain itself, then for its parent, and so on.
+    """Sort domains: most running pods of the job first, then fewest slots, then best score, then name. The first two
+    are compared for the domain itself, then for its parent, and so on.
     """
     chains: dict[Domain, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
@@ -202,9 +191,8 @@ def _give_out(
     multiples: Mapping[str, int],
     taken: list[tuple[str, int]],
 ) -> int:
-    """Give up to `wanted` members to the nodes of the domain, and return the number given.
-
-    Each node and its number of members is appended to `taken`.
+    """Give up to `wanted` members to the nodes of the domain, and return the number given. Each node and its number of
+    members is appended to `taken`.
     """
     offered = min(_of(offers, domain).slots, wanted)
     offered = _whole(offered, multiples.get(domain.layer, 1))

@@ -56,10 +56,9 @@ class Coscheduling(WakesItself):
         return bool(gang_id_of(pod))
 
     def pre_enqueue(self, pod: PodRecord) -> str | None:
-        """Return why the pod must stay out of the queue, as a sentence; None if it may enter, or belongs to no gang.
-
-        It stays out while a gang of its group is unknown or too small, and while another pod of the group is in the
-        queue. While the members of the group are being attempted, it stays out, too: the plugin itself names the next.
+        """Return why the pod must stay out of the queue, as a sentence; None if it may enter, or belongs to no gang. It
+        stays out while a gang of its group is unknown or too small, and while another pod of the group is in the queue.
+        While the members of the group are being attempted, it stays out, too: the plugin itself names the next.
         """
         if pod.uid not in self.gangs.roster.members:
             return None
@@ -91,7 +90,6 @@ class Coscheduling(WakesItself):
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
         """Count the pod, which lost its node, as pending again. Return the uids of members that lose their nodes, too.
-
         If its gang is Strict, these are all members of its group that wait at Permit; otherwise there are none.
         """
         return self.gangs.unreserve(pod.uid).rejected if pod.uid in self.gangs.roster.members else ()
@@ -101,10 +99,9 @@ class Coscheduling(WakesItself):
         return self.gangs.post_bind(pod.uid).activate if pod.uid in self.gangs.roster.members else ()
 
     def permit(self, pod: PodRecord, node: str) -> Rejection | Wait | Allow:
-        """Let the pod wait until enough members of its gang group have nodes, and then allow all of them.
-
-        A pod without a gang is allowed at once. Only a pod whose gang is not known is rejected. With too few members,
-        or after a member has failed, the pod waits; `pre_filter` rejects further attempts of such a group.
+        """Let the pod wait until enough members of its gang group have nodes, and then allow all of them. A pod without
+        a gang is allowed at once. Only a pod whose gang is not known is rejected. With too few members, or after a
+        member has failed, the pod waits; `pre_filter` rejects further attempts of such a group.
         """
         if pod.uid not in self.gangs.roster.members:
             return _ALONE
@@ -118,7 +115,6 @@ class Coscheduling(WakesItself):
                 return Wait(seconds=waits.nanos / _NANOS)
 
     def after_post_filter(self, pod: PodRecord, message: str) -> Failure:
-        """Return the effects of a failed attempt: in a Strict gang, waiting members of the group lose their nodes."""
         return replace(self.gangs.after_post_filter(pod.uid, message), plugin=self.name)
 
     # --- preemption for a whole job (`JobRules`) ---------------------------------------------------------------------
@@ -126,57 +122,45 @@ class Coscheduling(WakesItself):
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search victims for all pending members together.
-
-        It can help if no node was feasible, or if the job's plan found too few nodes.
-
-        Source: scheduler-core spec, 8.10.
+        """Search victims for all pending members together. It can help if no node was feasible, or if the job's plan
+        found too few nodes.
         """
         can_help = rejection is None or (rejection.plugin == self.name and rejection.resolvable)
         return search.for_job(self) if can_help else None
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of the pending members of the pod's gang group that have no scheduling gates.
-
-        A pod without a gang is alone, and so is a pod that may be placed without its group. See `JobRules.members`.
+        """Return the uids of the pending members of the pod's gang group that have no scheduling gates. A pod without a
+        gang is alone, and so is a pod that may be placed without its group.
         """
         return [member.uid for member in self.gangs.members_to_place(pod.uid)] or [pod.uid]
 
     def outcome(self, pod: PodRecord) -> str:
-        """Return the message that `remember` stored for the gang group in this round. See `JobRules.outcome`."""
         current = self.gangs.round_of(pod.uid)
         return "" if current is None else current.preemption_message
 
     def remember(self, pod: PodRecord, message: str) -> None:
-        """Store the result of a preemption for the whole gang group, unless it has one. See `JobRules.remember`."""
+        """Store the result of a preemption for the whole gang group, unless it has one."""
         current = self.gangs.round_of(pod.uid)
         if current is not None:
             current.preemption_message = current.preemption_message or message
 
     def is_job(self, pod: PodRecord) -> bool:
-        """Return whether the pod belongs to a gang group. See `JobRules.is_job`."""
         return self.gangs.round_of(pod.uid) is not None
 
     def waiting(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of the gang group's members that wait at Permit with a node. See `JobRules.waiting`."""
         return self.gangs.waiting_with(pod.uid)
 
     def reject_waiting(self, pod: PodRecord) -> Sequence[str]:
-        """Count the gang group's members that wait at Permit as pending again. See `JobRules.reject_waiting`."""
         return self.gangs.reject_waiting(pod.uid)
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return no peers: without a network topology, no pod prefers to be near others."""
         return {}
 
     def control_due(self) -> float | None:
-        """Return 0 (at once) if the phase of a PodGroup may have changed; else None."""
         return 0.0 if self.gangs.roster.touched else None
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Publish the phases of PodGroups that changed."""
         return gang_phases(self.gangs, now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Serve the gangs with their members and what each waits for."""
         return gang_pages(self.gangs)

@@ -1,6 +1,5 @@
-"""Plan a job preemption: which pods must leave so that all pending members find room, and where each member goes.
-
-This module only plans. The caller answers whether pods fit (`Fits`), evicts the victims and nominates the members.
+"""Plan a job preemption: which pods must leave so that all pending members find room, and where each member goes. This
+module only plans. The caller answers whether pods fit (`Fits`), evicts the victims and nominates the members.
 
 Source: scheduler-core spec, 8.10; 16, pitfall 20
 """
@@ -36,18 +35,15 @@ class JobPreemption:
 
     def message(self, waiting: int, total: int) -> str:
         """Return the user's message about a successful preemption, with the number of members that wait at Permit.
-
-        Args:
-            waiting: Number of members that waited at Permit.
+        `waiting`: number of members that waited at Permit.
         """
         return f"preempt success, alreadyWaitingForBound: {waiting}/{total}"
 
 
 @dataclass(frozen=True, slots=True)
 class NoJobPreemption:
-    """The result that no eviction makes room for all members of the job.
-
-    The caller clears the members' nominations and rejects those that wait at Permit.
+    """The result that no eviction makes room for all members of the job. The caller clears the members' nominations and
+    rejects those that wait at Permit.
     """
 
     message: str  # Reason for the user
@@ -67,23 +63,17 @@ Fits = Callable[[str, Sequence[JobVictim], Sequence[str]], bool]
 
 
 def is_preemptible(labels: Mapping[str, str]) -> bool:
-    """Return whether a job preemption may evict a pod with these labels.
-
-    It may not if `scheduling.koordinator.sh/disable-preemptible` is "true" or
-    `quota.scheduling.koordinator.sh/preemptible` is "false". Without these labels it may.
-
+    """Return whether a job preemption may evict a pod with these labels. It may not if
+    `scheduling.koordinator.sh/disable-preemptible` is "true" or `quota.scheduling.koordinator.sh/preemptible` is
+    "false". Without these labels it may.
     Source: scheduler-core spec, 6
     """
     return labels.get(keys.DISABLE_PREEMPTIBLE) != "true" and labels.get(keys.QUOTA_PREEMPTIBLE) != "false"
 
 
 def possible_victim(uid: str, name: str, priority: int, labels: Mapping[str, str], below: int) -> JobVictim | None:
-    """Return the pod as a possible victim, or None if it must not be evicted.
-
-    It must not be evicted if its labels forbid it, or if its priority is not below `below`.
-
-    Args:
-        name: Its `namespace/name`.
+    """Return the pod as a possible victim, or None if it must not be evicted. It must not be evicted if its labels
+    forbid it, or if its priority is not below `below`. `name`: its `namespace/name`.
     """
     if priority >= below or not is_preemptible(labels):
         return None
@@ -97,10 +87,9 @@ def plan_job_preemption(
     fits: Fits,
     rules: TopologyRules | None = None,
 ) -> JobPreemption | NoJobPreemption:
-    """Return nodes for all members and the pods to evict, or why there is no such plan.
-
-    Without a possible victim on any node there is no plan. On each node that members go to, only the possible victims
-    that do not fit beside them are evicted (`evict_least`).
+    """Return nodes for all members and the pods to evict, or why there is no such plan. Without a possible victim on
+    any node there is no plan. On each node that members go to, only the possible victims that do not fit beside them
+    are evicted (`evict_least`).
 
     Args:
         kinds: A number for each member, shape (members,). Members with equal numbers have equal requirements.
@@ -125,10 +114,9 @@ def plan_job_preemption(
 
 
 def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
-    """Return node -> cost of evicting all its possible victims.
-
-    The cost is the sum over the distinct victim jobs on the node. A job costs the rank of its highest priority on the
-    node among the priorities of all victims; the lowest rank is 0.
+    """Return node -> cost of evicting all its possible victims. The cost is the sum over the distinct victim jobs on
+    the node. A job costs the rank of its highest priority on the node among the priorities of all victims; the lowest
+    rank is 0.
     """
     levels = sorted({victim.priority for pods in victims.values() for victim in pods})
     rank = {priority: index for index, priority in enumerate(levels)}
@@ -142,14 +130,10 @@ def costs(victims: Mapping[str, Sequence[JobVictim]]) -> dict[str, int]:
 
 
 def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str], fits: Fits) -> tuple[JobVictim, ...]:
-    """Return the victims that must leave the node so that all given members fit on it.
-
-    Each victim is tried from the highest priority down. A victim stays if all members still fit with it and with the
-    victims that stay already.
-
-    Args:
-        members: Uids of the members that go to the node.
-        fits: (node, victims that stay, members) -> whether all these members fit on the node.
+    """Return the victims that must leave the node so that all given members fit on it. Each victim is tried from the
+    highest priority down. A victim stays if all members still fit with it and with the victims that stay already.
+    `members`: uids of the members that go to the node. `fits`: (node, victims that stay, members) -> whether all these
+    members fit on the node.
     """
     kept: list[JobVictim] = []
     evicted: list[JobVictim] = []
@@ -164,9 +148,8 @@ def evict_least(node: str, victims: Iterable[JobVictim], members: Sequence[str],
 def _place_cheapest(
     members: Sequence[str], kinds: Sequence[int], cost: Mapping[str, int], fits: Fits
 ) -> dict[str, str] | NoJobPreemption:
-    """Place each member on the cheapest node that has room after the earlier placements.
-
-    If a node has no room for a kind, later members of that kind skip it. Each kind visits a node once.
+    """Place each member on the cheapest node that has room after the earlier placements. If a node has no room for a
+    kind, later members of that kind skip it. Each kind visits a node once.
     """
     nodes = sorted(cost, key=lambda node: (cost[node], node))
     on_node: dict[str, list[str]] = {node: [] for node in nodes}

@@ -1,8 +1,6 @@
-"""Membership and state of all gangs: the fold of pods and PodGroups.
-
-A pod is known by its uid. A new pod with the name of an older one replaces it (spec 16, pitfall 23). The pods that
-name a gang stay known when the gang is deleted and created again with its PodGroup (pitfall 10). The work per event
-does not grow with the number of gangs or members.
+"""Membership and state of all gangs: the fold of pods and PodGroups. A pod is known by its uid. A new pod with the name
+of an older one replaces it (spec 16, pitfall 23). The pods that name a gang stay known when the gang is deleted and
+created again with its PodGroup (pitfall 10). The work per event does not grow with the number of gangs or members.
 
 Source: scheduler-core spec, 8.1, 8.2
 """
@@ -69,10 +67,9 @@ class Roster:
         return [gang for gang in found if gang is not None]
 
     def see(self, uid: str, pod: Pod) -> Seen | None:
-        """Record a new or changed pod. Return the changes of its gang.
-
-        None if the pod names no gang, or if it has ended. A pod that is seen for the first time and has a node gives
-        changes although it has ended. Before the call, the caller must remove the members that `replaced_by` returns.
+        """Record a new or changed pod. Return the changes of its gang. None if the pod names no gang, or if it has
+        ended. A pod that is seen for the first time and has a node gives changes although it has ended. Before the
+        call, the caller must remove the members that `replaced_by` returns.
         """
         gang_id = gang_id_of(pod)
         if not gang_id:
@@ -106,9 +103,8 @@ class Roster:
         )
 
     def replaced_by(self, uid: str, pod: Pod) -> list[str]:
-        """Return the uids of the members to forget before `see` records a new or changed pod.
-
-        These are another member with the same namespace and name, and the pod itself if it changed its gang.
+        """Return the uids of the members to forget before `see` records a new or changed pod. These are another member
+        with the same namespace and name, and the pod itself if it changed its gang.
         """
         namesake = self._uids.get(f"{pod.metadata.namespace}/{pod.metadata.name}")
         old = self.members.get(uid)
@@ -118,10 +114,9 @@ class Roster:
         return gone
 
     def forget(self, uid: str) -> Gang | None:
-        """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang.
-
-        Without a further child, the gang ceases to exist unless a PodGroup defines it. Without a further child in the
-        whole group, the group is no longer once satisfied.
+        """Remove a deleted pod from its gang, and return this gang; None if the pod belonged to no gang. Without a
+        further child, the gang ceases to exist unless a PodGroup defines it. Without a further child in the whole
+        group, the group is no longer once satisfied.
         """
         member = self.members.pop(uid, None)
         if member is None:
@@ -171,7 +166,6 @@ class Roster:
 
     def restore(self, known: KnownGang) -> None:
         """Restore a gang from a snapshot: what pods that are gone said of it. Its pods must have been restored before.
-
         No-op if no pod names the gang.
         """
         gang = self.gangs.get(known.id)
@@ -195,9 +189,8 @@ class Roster:
         return sorted({group.id for group in groups if group is not None and group.once_satisfied})
 
     def satisfy(self, group_ids: Iterable[str]) -> None:
-        """Set `Group.once_satisfied` of exactly these groups, when a snapshot is restored. Unknown ids are ignored.
-
-        A pod that had ended before it was bound satisfies its group only if it is seen for the first time.
+        """Set `Group.once_satisfied` of exactly these groups, when a snapshot is restored. Unknown ids are ignored. A
+        pod that had ended before it was bound satisfies its group only if it is seen for the first time.
         """
         wanted = set(group_ids)
         for group in self.groups.values():
@@ -205,7 +198,6 @@ class Roster:
 
     def forget_pod_group(self, gang_id: str) -> None:
         """Forget a deleted PodGroup: its gang no longer exists. A later PodGroup or pod can define the gang again.
-
         No-op if no PodGroup defined the gang.
         """
         gang = self.gangs.get(gang_id)
@@ -263,10 +255,8 @@ class Roster:
         return member
 
     def _exists(self, gang: Gang, pod: Pod) -> bool:
-        """Let the gang exist because a living pod names it.
-
-        Returns:
-            Whether the pod's parameters initialized the gang.
+        """Let the gang exist because a living pod names it. Result: whether the pod's parameters initialized the
+        gang.
         """
         if gang.group is None:
             gang.created_at = pod.metadata.creation_timestamp or ""
@@ -281,7 +271,6 @@ class Roster:
 
     def _attach(self, gang: Gang, gang_ids: tuple[str, ...]) -> None:
         """Put the gang into the group with these ids. If a member of the gang is bound, the group is once satisfied.
-
         Source: scheduler-core spec, 16, pitfalls 8 and 9.
         """
         group_id = ",".join(gang_ids)

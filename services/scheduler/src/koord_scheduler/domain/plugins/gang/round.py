@@ -53,9 +53,8 @@ class JobAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Round:
-    """The scheduling round of one gang group: its members are attempted one after another, before any other pod.
-
-    A scheduler has at most one round at a time.
+    """The scheduling round of one gang group: its members are attempted one after another, before any other pod. A
+    scheduler has at most one round at a time.
     """
 
     gang_ids: frozenset[str]  # Ids of the gangs of the group
@@ -81,9 +80,7 @@ class Round:
 
     def node_set(self, uid: str) -> tuple[str, ...] | None:
         """Return the nodes that the round's plan allows for the member: its planned node, as a tuple of one name.
-
-        Returns:
-            None if there is no plan. Empty if the plan lacks the member; the attempt is then rejected.
+        Result: None if there is no plan. Empty if the plan lacks the member; the attempt is then rejected.
         """
         if self.plan is None:
             return None
@@ -91,9 +88,8 @@ class Round:
         return () if node is None else (node,)
 
     def turns(self) -> Iterable[str]:
-        """Yield the uids of the members to attempt, by network index and name, and remove them from the list.
-
-        Some may have a node already; the caller skips these.
+        """Yield the uids of the members to attempt, by network index and name, and remove them from the list. Some may
+        have a node already; the caller skips these.
         """
         while self._turns:
             yield heapq.heappop(self._turns)[3]

@@ -19,9 +19,8 @@ Names = dict[str, dict[str, str]]
 
 
 class GroupView(TypedDict):
-    """The JSON object `gangGroupInfo` of a gang's debug page, with the field names of Koordinator.
-
-    All gangs of a group show the same object.
+    """The JSON object `gangGroupInfo` of a gang's debug page, with the field names of Koordinator. All gangs of a group
+    show the same object.
     """
 
     gangGroupId: str

@@ -1,9 +1,9 @@
 """The network of the cluster as a tree of domains, updated node by node.
 
-The layers of the ClusterNetworkTopology object declare label keys. The domain of a node at a layer is the value of the
-first such label that the node has. If the node has no such label at the lowest layer, it is alone in a domain of its
-own name. If it has none at a higher layer, it is outside the topology. A domain is identified by its layer and name.
-If its nodes name different parents, the node with the smallest name decides.
+The layers of the ClusterNetworkTopology object declare label keys. The domain of a node at a layer is the value of
+the first such label that the node has. If the node has no such label at the lowest layer, it is alone in a domain of
+its own name. If it has none at a higher layer, it is outside the topology. A domain is identified by its layer and
+name. If its nodes name different parents, the node with the smallest name decides.
 
 Source: scheduler-core spec, 9; protocol spec, 9.8
 """
@@ -44,9 +44,8 @@ class TopologyInfo(KubeStruct):
 
 
 class DomainStatus(KubeStruct):
-    """One domain in `status.detailStatus`: its parent, its children and its number of nodes.
-
-    `childTopologyNames` is empty if the children are nodes.
+    """One domain in `status.detailStatus`: its parent, its children and its number of nodes. `childTopologyNames` is
+    empty if the children are nodes.
     """
 
     topology_info: TopologyInfo = msgspec.field(default_factory=TopologyInfo)
@@ -73,13 +72,9 @@ class Layer:
 
 
 def layers_of(topology: ClusterNetworkTopology) -> tuple[Layer, ...]:
-    """Return the layers between the cluster and the nodes, from the top.
-
-    Args:
-        topology: The object. Its layers name their parents; the order follows the parents from the node layer up.
-
-    Raises:
-        InvalidInput: The node layer or a parent is not declared, or the parents form a circle.
+    """Return the layers between the cluster and the nodes, from the top. `topology`: the object. Its layers name their
+    parents; the order follows the parents from the node layer up. Raises InvalidInput: the node layer or a parent is
+    not declared, or the parents form a circle.
     """
     specs = {spec.topology_layer: spec for spec in topology.spec.network_topology_spec}
     path = "spec.networkTopologySpec"
@@ -127,10 +122,8 @@ class Domain:
 
 
 class NetworkTopology:
-    """The network of the cluster as a tree: the cluster, domains of the layers, and nodes as leaves.
-
-    Args:
-        nodes: (name, labels) of the nodes to begin with.
+    """The network of the cluster as a tree: the cluster, domains of the layers, and nodes as leaves. `nodes`: (name,
+    labels) of the nodes to begin with.
     """
 
     def __init__(self, layers: Sequence[Layer], nodes: Iterable[tuple[str, Mapping[str, str]]] = ()) -> None:
@@ -160,9 +153,8 @@ class NetworkTopology:
         return [found[name] for name in sorted(found)]
 
     def put_node(self, name: str, labels: Mapping[str, str]) -> None:
-        """Add a node to the tree, or update its labels. No-op if its domains stay the same.
-
-        A node that has no label of a layer above the lowest is removed from the tree.
+        """Add a node to the tree, or update its labels. No-op if its domains stay the same. A node that has no label of
+        a layer above the lowest is removed from the tree.
         """
         path = self._path(name, labels)
         if path == self._paths.get(name):
@@ -207,9 +199,8 @@ class NetworkTopology:
                     del domain.parent.children[domain.name]
 
     def detail_status(self) -> list[DomainStatus]:
-        """Return the domains for `status.detailStatus` of the ClusterNetworkTopology: all except the nodes.
-
-        Parents come before children, children by name.
+        """Return the domains for `status.detailStatus` of the ClusterNetworkTopology: all except the nodes. Parents
+        come before children, children by name.
         """
         found: list[DomainStatus] = []
         self._describe(self.root, found)

@@ -1,6 +1,5 @@
-"""Coscheduling with the network topology: gangs follow a topology plan, single pods run near their running peers.
-
-The plan for all pending members is made in the attempt of the first pod of the group. `Round.node_set` restricts every
+"""Coscheduling with the network topology: gangs follow a topology plan, single pods run near their running peers. The
+plan for all pending members is made in the attempt of the first pod of the group. `Round.node_set` restricts every
 member to its planned node. For one more pod of a running job, nodes near the running pods score better.
 
 Source: scheduler-core spec, 9
@@ -30,10 +29,9 @@ from koord_scheduler.domain.plugins.gang.topology import NetworkTopology
 
 
 def needs_plan(cache: GangCache, uid: str) -> Sequence[GatherRule] | None:
-    """Return the gather rules of the pod's gang if this attempt must plan the nodes of the whole group, else None.
-
-    The attempt must plan if it began the round, the round has no plan yet, and the gang has network topology rules.
-    Without the argument `awareNetworkTopology` of Coscheduling, no attempt plans.
+    """Return the gather rules of the pod's gang if this attempt must plan the nodes of the whole group, else None. The
+    attempt must plan if it began the round, the round has no plan yet, and the gang has network topology rules. Without
+    the argument `awareNetworkTopology` of Coscheduling, no attempt plans.
     """
     current = cache.round_of(uid)
     gang = cache.roster.gang_of(uid)
@@ -50,14 +48,9 @@ def plan_round(
     slots: Mapping[str, int],
     existing: Mapping[str, int],
 ) -> TopologyPlan | NoTopologyPlan:
-    """Plan nodes for all pending members of the pod's group. A plan is stored as `Round.plan`.
-
-    Args:
-        slots: Node -> number of members that fit on it one after another, by all filters.
-        existing: Node -> number of running pods of the same job, see `RunningPeers`.
-
-    Returns:
-        The plan, or why there is none. Without a plan the pod is unschedulable.
+    """Plan nodes for all pending members of the pod's group. A plan is stored as `Round.plan`. `slots`: node -> number
+    of members that fit on it one after another, by all filters. `existing`: node -> number of running pods of the same
+    job, see `RunningPeers`. Result: the plan, or why there is none. Without a plan the pod is unschedulable.
     """
     members = cache.members_to_place(uid)
     found = place(topology, Demand(members=len(members), slots=slots, gather=gather, existing=existing))
@@ -68,9 +61,8 @@ def plan_round(
 
 
 class RunningPeers:
-    """Counts the running pods of each job per node. The annotation network-topology-selector names the job.
-
-    The full key is `scheduling.koordinator.sh/network-topology-selector`.
+    """Counts the running pods of each job per node. The annotation network-topology-selector names the job. The full
+    key is `scheduling.koordinator.sh/network-topology-selector`.
     """
 
     def __init__(self) -> None:
@@ -78,9 +70,8 @@ class RunningPeers:
         self._counts: dict[str, dict[str, int]] = {}
 
     def of(self, selector: str) -> Mapping[str, int]:
-        """Return node -> number of running pods with this network-topology-selector.
-
-        A node without such pods has no entry.
+        """Return node -> number of running pods with this network-topology-selector. A node without such pods has no
+        entry.
         """
         return self._counts.get(selector, {})
 
@@ -139,7 +130,6 @@ class TopologyCoscheduling(Coscheduling):
         return super().concerns(pod) or self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the network-topology-selector of the pod; None without one."""
         return pod.metadata.annotations.get(keys.NETWORK_TOPOLOGY_SELECTOR) or None
 
     def took(self, row: int, pod_info: PodInfo) -> None:
@@ -161,10 +151,9 @@ class TopologyCoscheduling(Coscheduling):
         return self.rejected(pod, self.gangs.before_pre_filter(pod.uid, has_topology=has_topology, now=now))
 
     def find_one_node(self, pod: PodRecord, offers: Offers) -> Rejection | Candidates | None:
-        """Plan the whole gang group at its first member, and restrict each member to its planned node.
-
-        Reject the pod if no part of the topology has room for all members, or if the plan has no node for this pod.
-        None if its gang is not being scheduled or follows no plan.
+        """Plan the whole gang group at its first member, and restrict each member to its planned node. Reject the pod
+        if no part of the topology has room for all members, or if the plan has no node for this pod. None if its gang
+        is not being scheduled or follows no plan.
         """
         current = self.gangs.round_of(pod.uid)
         if current is None:
@@ -191,7 +180,6 @@ class TopologyCoscheduling(Coscheduling):
         return 0
 
     def score_for(self, subject: Subject) -> "NearPeers | None":
-        """Return the score by distance to pods with the same selector; None for pods without one."""
         selector = subject.pod_class.aspects.get(self.name)
         return None if selector is None else NearPeers(self, cast("str", selector))
 

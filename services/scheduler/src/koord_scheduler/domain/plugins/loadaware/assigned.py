@@ -29,20 +29,16 @@ _NOTHING: Final[AmountsByResource] = {}
 
 
 def vector_of(amounts: AmountsByResource, resources: Sequence[str]) -> Vector:
-    """Return one amount for each name in `resources`, in this order.
-
-    0 for resources that `amounts` does not contain.
+    """Return one amount for each name in `resources`, in this order. 0 for resources that `amounts` does not
+    contain.
     """
     return tuple([amounts.get(resource, 0) for resource in resources])
 
 
 def estimate_vector(pod: Pod, args: LoadAwareSchedulingArgs) -> Vector:
-    """Return the estimated usage of a pod for each resource that the plugin considers, at most MAX_AMOUNT each.
-
-    The order is that of `args.resources`; units are milli-cores, bytes, whole units.
-
-    Raises:
-        InvalidInput: A request or limit is not a valid quantity.
+    """Return the estimated usage of a pod for each resource that the plugin considers, at most MAX_AMOUNT each. The
+    order is that of `args.resources`; units are milli-cores, bytes, whole units. Raises InvalidInput: a request or
+    limit is not a valid quantity.
     """
     estimated = estimate_pod(pod, args)
     return tuple([min(estimated.get(resource, 0), MAX_AMOUNT) for resource in args.resources])
@@ -67,13 +63,9 @@ def window_end(
     pod: Pod, args: LoadAwareSchedulingArgs, assigned_at: float, initialized_at: float | None
 ) -> float | None:
     """Return the Unix seconds until which a pod's estimate counts even if its usage is measured. None: no such window.
-
-    Args:
-        pod: The pod; with allowCustomizeEstimation, its annotations override the arguments.
-        assigned_at: Unix seconds from which the pod counts on its node.
-        initialized_at: Unix seconds of the condition Initialized=True; None if it is not initialized.
-
-    Source: spec, 7.3
+    `pod`: the pod; with allowCustomizeEstimation, its annotations override the arguments. `assigned_at`: Unix seconds
+    from which the pod counts on its node. `initialized_at`: Unix seconds of the condition Initialized=True; None if it
+    is not initialized.
     """
     after_scheduled = args.estimated_seconds_after_pod_scheduled
     after_initialized = args.estimated_seconds_after_initialized
@@ -113,8 +105,6 @@ class NodeSums:
         for other koord-prod pods: prod_delta += e
 
     A pod whose estimate is all zero adds nothing.
-
-    Source: scheduler-core spec, 7.3
     """
 
     __slots__ = ("_metric", "_resources", "delta", "estimated", "prod_delta", "prod_usage")
@@ -181,14 +171,9 @@ def sums_of(
 def used_by_all(
     metric: NodeMetric, sums: NodeSums, resources: Sequence[str], aggregation: tuple[str, float] | None
 ) -> Sequence[int]:
-    """Return the estimated usage of a node over all pods, one amount per considered resource.
-
-    Args:
-        aggregation: (type, period in seconds) of a percentile, with period 0 for the longest one; None for the average
-            usage. If the report has no such period, the result is the sum of the estimates without any usage (spec, 16
-            no. 15).
-
-    Source: scheduler-core spec, 7.3
+    """Return the estimated usage of a node over all pods, one amount per considered resource. `aggregation`: (type,
+    period in seconds) of a percentile, with period 0 for the longest one; None for the average usage. If the report has
+    no such period, the result is the sum of the estimates without any usage (spec, 16 no. 15).
     """
     usage = metric.node_usage if aggregation is None else metric.aggregated_usage(*aggregation)
     if usage is None:

@@ -1,7 +1,7 @@
 """The load of all nodes as columns, so that a pod's filter and score over all nodes are a few array operations.
 
-For each node, resource and kind of pod, two numbers are computed in advance: the smallest estimated usage that would be
-refused (`room`), and the free amount for scores (`left`). A report, a pod that comes or goes, or an expiry marks one
+For each node, resource and kind of pod, two numbers are computed in advance: the smallest estimated usage that would
+be refused (`room`), and the free amount for scores (`left`). A report, a pod that comes or goes, or an expiry marks one
 row, which is computed again before the next question.
 """
 
@@ -83,9 +83,7 @@ class NodeLoad(NamedTuple):
 
 class LoadColumns:
     """LoadAwareScheduling's data of all nodes: usage, estimates, thresholds. Rows are those of `NodeColumns`.
-
-    Args:
-        touched: Journal in which the plugin records the nodes whose filter or score results may have changed.
+    `touched`: journal in which the plugin records the nodes whose filter or score results may have changed.
     """
 
     def __init__(self, args: LoadAwareSchedulingArgs, *, touched: Journal | None = None, capacity: int = 64) -> None:
@@ -188,13 +186,8 @@ class LoadColumns:
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def filter_codes(self, load: PodLoad, rows: Rows | None = None) -> CodeArray | None:
-        """Return a code for each node, shape (K,): 0 passes, others see `reason`. None: every node passes.
-
-        Call `advance` first.
-
-        Args:
-            rows: Positions of the nodes, shape (K,); None for all N rows.
-
+        """Return a code for each node, shape (K,): 0 passes, others see `reason`. None: every node passes. Call
+        `advance` first. `rows`: positions of the nodes, shape (K,); None for all N rows.
         Source: scheduler-core spec, 7.4
         """
         self._work_out()
@@ -254,11 +247,8 @@ class LoadColumns:
         return exceeded_reason(self.resources[index], aggregated=bool(aggregated))
 
     def scores(self, load: PodLoad, rows: Rows | None = None) -> IntArray:
-        """Return a score within 0..100 for each node, shape (K,). Call `advance` first.
-
-        Args:
-            rows: Positions of the nodes to score, shape (K,); None for all N rows.
-
+        """Return a score within 0..100 for each node, shape (K,). Call `advance` first. `rows`: positions of the nodes
+        to score, shape (K,); None for all N rows.
         Source: scheduler-core spec, 7.5
         """
         self._work_out()

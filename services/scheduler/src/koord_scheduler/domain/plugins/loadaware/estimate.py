@@ -72,9 +72,8 @@ def _recommended(pod: Pod) -> Amounts:
 
 
 def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int]:
-    """Return resource -> factor in percent that turns a pod's request into its estimated usage.
-
-    If the arguments allow it, the pod's annotation overrides their factors. A malformed annotation is ignored.
+    """Return resource -> factor in percent that turns a pod's request into its estimated usage. If the arguments allow
+    it, the pod's annotation overrides their factors. A malformed annotation is ignored.
     """
     text = pod.metadata.annotations.get(keys.LOAD_ESTIMATED_SCALING_FACTORS)
     if not args.allow_customize_estimation or not text:
@@ -86,9 +85,8 @@ def scaling_factors(pod: Pod, args: LoadAwareSchedulingArgs) -> Mapping[str, int
 
 
 def raw_amounts(allocatable: Mapping[str, Quantity], annotations: Mapping[str, str]) -> Amounts:
-    """Return resource -> size of a node: the amounts of its raw-allocatable annotation, otherwise its allocatable.
-
-    A malformed annotation is ignored. Amounts are milli-cores, bytes, whole units.
+    """Return resource -> size of a node: the amounts of its raw-allocatable annotation, otherwise its allocatable. A
+    malformed annotation is ignored. Amounts are milli-cores, bytes, whole units.
     """
     raw: ResourceList = {}
     text = annotations.get(keys.RAW_ALLOCATABLE)

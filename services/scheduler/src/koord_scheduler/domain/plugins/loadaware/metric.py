@@ -41,11 +41,8 @@ class NodeMetric:
     pods: Mapping[tuple[str, str], PodUsage] = field(default_factory=dict[tuple[str, str], PodUsage])
 
     def usage_of(self, namespace: str, name: str, uid: str) -> PodUsage | None:
-        """Return the measured usage of a pod.
-
-        Returns:
-            None if the report has no usage of this pod, or if the usage is of another pod with the same name but
-            another uid (spec, 16 no. 23).
+        """Return the measured usage of a pod. Result: None if the report has no usage of this pod, or if the usage is
+        of another pod with the same name but another uid (spec, 16 no. 23).
         """
         found = self.pods.get((namespace, name))
         if found is None or not found.usage or (found.uid and uid and found.uid != uid):
@@ -53,15 +50,9 @@ class NodeMetric:
         return found
 
     def aggregated_usage(self, kind: str, seconds: float) -> AmountsByResource | None:
-        """Return a percentile of the usage of the whole node.
-
-        Args:
-            kind: The type, such as p95.
-            seconds: The period. 0 means the longest recorded period, or the average usage if none was recorded.
-
-        Returns:
-            None if the given period was not recorded.
-
+        """Return a percentile of the usage of the whole node. `kind`: the type, such as p95. `seconds`: the period. 0
+        means the longest recorded period, or the average usage if none was recorded. Result: None if the given period
+        was not recorded.
         Source: scheduler-core spec, 7.3
         """
         if seconds:

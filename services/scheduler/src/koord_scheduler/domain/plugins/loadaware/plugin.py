@@ -29,9 +29,8 @@ from koord_scheduler.domain.plugins.resources.single_rows import SharedScores
 
 
 def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[str, object]:
-    """Return the response of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`: the pods and sums of one node.
-
-    Empty for an unknown node. Pods are ordered by the time at which they were assigned (Unix seconds). Resources are
+    """Return the response of `/apis/v1/plugins/LoadAwareScheduling/node/<node>`: the pods and sums of one node. Empty
+    for an unknown node. Pods are ordered by the time at which they were assigned (Unix seconds). Resources are
     quantities, names are namespace/name.
     """
     if load is None or (load.metric is None and not load.pods):
@@ -71,9 +70,8 @@ def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[
 
 
 class LoadAwareScheduling:
-    """The plugin LoadAwareScheduling: refuses nodes with high usage and prefers nodes with low usage.
-
-    It reads usage reports, and estimates the usage of pods placed since the last report.
+    """The plugin LoadAwareScheduling: refuses nodes with high usage and prefers nodes with low usage. It reads usage
+    reports, and estimates the usage of pods placed since the last report.
     """
 
     name = "LoadAwareScheduling"
@@ -101,7 +99,6 @@ class LoadAwareScheduling:
         self._shared = SharedScores()
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the usage that is estimated for the pod, from its requests, limits and priority class."""
         return pod_load(pod, self.load.args)
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -115,16 +112,13 @@ class LoadAwareScheduling:
             self.load.on_metric(row, metric_of_report(report))
 
     def drop_node(self, row: int) -> None:
-        """Forget the load of a deleted node.
-
-        Its last report stays, until `observe` forgets it. So the result is the same whether a report or the deletion of
-        its node is read first. Otherwise a decision could not be recomputed.
+        """Forget the load of a deleted node. Its last report stays, until `observe` forgets it. So the result is the
+        same whether a report or the deletion of its node is read first. Otherwise a decision could not be recomputed.
         """
         self.load.off_node(row)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
         """Record the last usage report of a node. If there are many, forget the reports of nodes that do not exist.
-
         Return True if thresholds are set, since then it may admit waiting pods.
         """
         if self._forgetting.is_due(len(self._reports)):
@@ -138,7 +132,6 @@ class LoadAwareScheduling:
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """Return path -> function that answers, for the page `node/{node}`: the measured and estimated load of a node.
-
         The page is {} for an unknown node.
         """
 
@@ -153,9 +146,8 @@ class LoadAwareScheduling:
         return self.load.is_limiting(self._load_of(pod_class))
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Add the estimated usage of a pod to its node, until reports contain what it really uses.
-
-        A Reservation uses nothing. Its owners do.
+        """Add the estimated usage of a pod to its node, until reports contain what it really uses. A Reservation uses
+        nothing. Its owners do.
         """
         if pod_info.pod is None or is_reserve_pod(pod_info.pod):
             return
@@ -164,11 +156,9 @@ class LoadAwareScheduling:
             self.load.on_pod(row, assigned(pod_info, pod_info.pod, load, self.load.args))
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Subtract the estimated usage of a pod from its node."""
         self.load.off_pod(pod_info.uid)
 
     def advance(self, now: float) -> None:
-        """Mark reports as expired that are too old at `now`."""
         self.load.advance(now)
 
     # --- what is asked -----------------------------------------------------------------------------------------------
@@ -179,14 +169,12 @@ class LoadAwareScheduling:
         return None if codes is None else codes.astype(np.int64)
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function from a node's position to its code of `filter`: 0 passes, others see `reasons`.
-
-        None for pods of DaemonSets, which no node ever refuses.
+        """Return a function from a node's position to its code of `filter`: 0 passes, others see `reasons`. None for
+        pods of DaemonSets, which no node ever refuses.
         """
         return self.load.row_filter(self._load_of(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return which resource exceeds its threshold, or that the report of the node is too old."""
         return (self.load.reason(code),)
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
@@ -194,11 +182,9 @@ class LoadAwareScheduling:
         return np.zeros(len(rows), np.bool_)
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return higher scores the less load a node would have with the pod."""
         return self.load.scores(self._load_of(pod), rows)
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None if every score is 0."""
         load = self._load_of(pod)
         score = self.load.row_score(load)
         return None if score is None else self._shared.of(nodes, load, lambda: score)
@@ -208,7 +194,6 @@ class LoadAwareScheduling:
         return RowStates(self._load_of(pod), self.row_filter(pod, nodes), self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _load_of(self, pod: PodClass) -> PodLoad:
@@ -216,12 +201,9 @@ class LoadAwareScheduling:
 
 
 def assigned(pod_info: PodInfo, pod: Pod, load: PodLoad, args: LoadAwareSchedulingArgs) -> AssignedPod:
-    """Return the record that LoadAwareScheduling keeps of a pod on a node.
-
-    The pod counts from the time of its condition PodScheduled. Without this condition, it counts from the time at which
-    this scheduler first counted it there.
-
-    Source: scheduler-core spec, 7.3
+    """Return the record that LoadAwareScheduling keeps of a pod on a node. The pod counts from the time of its
+    condition PodScheduled. Without this condition, it counts from the time at which this scheduler first counted it
+    there.
     """
     conditions = pod.status.conditions
     scheduled_at = _since(conditions, "PodScheduled") if conditions else None

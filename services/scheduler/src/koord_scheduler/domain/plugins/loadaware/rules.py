@@ -1,5 +1,4 @@
 """Which pods and nodes LoadAwareScheduling looks at, the load thresholds of a node, and what a row of the columns has.
-
 Each part of the node's annotation replaces that part of the arguments. A row has the least estimate that the node
 refuses, and what the node has left for scores.
 
@@ -59,12 +58,9 @@ class _Custom(msgspec.Struct, rename="camel"):
 
 
 def node_thresholds(text: str, args: LoadAwareSchedulingArgs, resources: Sequence[str]) -> NodeThresholds:
-    """Return the usage thresholds of a node.
-
-    A malformed annotation, and resources that are not considered, are ignored.
-
-    Args:
-        text: Text of the node's annotation with thresholds, "" if there is none. Each part replaces that of `args`.
+    """Return the usage thresholds of a node. A malformed annotation, and resources that are not considered, are
+    ignored. `text`: text of the node's annotation with thresholds, "" if there is none. Each part replaces that of
+    `args`.
     """
     usage, prod, aggregated = args.usage_thresholds, args.prod_usage_thresholds, _of_args(args)
     custom = _custom(text)
@@ -200,10 +196,8 @@ class NodeFacts:
 
 
 def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
-    """Return what LoadAwareScheduling reads of a pod that waits for a node.
-
-    Raises:
-        InvalidInput: A request or limit is not a valid quantity.
+    """Return what LoadAwareScheduling reads of a pod that waits for a node. Raises InvalidInput: a request or limit is
+    not a valid quantity.
     """
     return PodLoad(
         estimate=estimate_vector(pod, args),
@@ -213,10 +207,8 @@ def pod_load(pod: Pod, args: LoadAwareSchedulingArgs) -> PodLoad:
 
 
 def node_facts(node: Node) -> NodeFacts:
-    """Return what LoadAwareScheduling reads of a node object.
-
-    A malformed resource list counts as empty, because admission refuses it.
-
+    """Return what LoadAwareScheduling reads of a node object. A malformed resource list counts as empty, because
+    admission refuses it.
     Source: scheduler-core spec, 3 (node transformers) and 7.2
     """
     annotations = node.metadata.annotations
@@ -238,10 +230,8 @@ def expiry(metric: NodeMetric, args: LoadAwareSchedulingArgs) -> float:
 
 
 def exceeded_reason(resource: str, *, aggregated: bool) -> str:
-    """Return the phrase for users that the usage of a resource exceeds its threshold.
-
-    Args:
-        aggregated: Whether the threshold is one for a percentile of the usage.
+    """Return the phrase for users that the usage of a resource exceeds its threshold. `aggregated`: whether the
+    threshold is one for a percentile of the usage.
     """
     return f"node(s) {resource} {'aggregated usage' if aggregated else 'usage'} exceed threshold"
 

@@ -9,8 +9,8 @@
     books         the CPUs and zones in use, node by node (`node_book`)
     judging       the filter; `codes` are its answers
 
-A zone is a NUMA node. To bind CPUs is to give a pod CPUs that no other pod uses. A set of CPUs is an integer: bit i is
-CPU i. Union, intersection and count are then single operations.
+A zone is a NUMA node. To bind CPUs is to give a pod CPUs that no other pod uses. A set of CPUs is an integer: bit i
+is CPU i. Union, intersection and count are then single operations.
 
 Source: scheduler-fine-grained spec, 1
 """

@@ -26,9 +26,8 @@ class BindPolicy(StrEnum):
 
 
 class ExclusivePolicy(StrEnum):
-    """Unit that a pod with bound CPUs does not share with other such pods: a physical core, a NUMA zone, or NONE.
-
-    Only pods with the same policy avoid each other. It is a preference.
+    """Unit that a pod with bound CPUs does not share with other such pods: a physical core, a NUMA zone, or NONE. Only
+    pods with the same policy avoid each other. It is a preference.
     """
 
     NONE = "None"

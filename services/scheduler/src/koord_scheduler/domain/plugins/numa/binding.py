@@ -58,10 +58,8 @@ class Binding:
 def pod_binding(
     milli: int, qos_label: str, priority_class: str, spec: ResourceSpec, default_policy: str
 ) -> PodBinding | str:
-    """Return how a pod wants CPUs to be bound, or a sentence about why no node can run it.
-
-    Only pods with QoS LSE or LSR and the priority class koord-prod bind CPUs of their own. They must request whole
-    CPUs.
+    """Return how a pod wants CPUs to be bound, or a sentence about why no node can run it. Only pods with QoS LSE or
+    LSR and the priority class koord-prod bind CPUs of their own. They must request whole CPUs.
 
     Args:
         milli: CPU that the pod requests, in milli-cores.
@@ -94,12 +92,8 @@ def binding_on(
     pod: PodBinding, node_policy: NodeCpuBindPolicy, *, cpus_per_core: int, has_layout: bool
 ) -> Binding | str | None:
     """Return how the pod binds CPUs on a node; a sentence if it cannot run there; None if it binds no CPUs.
-
-    Args:
-        node_policy: The CPU bind policy that the node demands of every pod; NONE: no policy.
-        cpus_per_core: CPUs per core of the node.
-        has_layout: Whether the node reports its CPUs.
-
+    `node_policy`: the CPU bind policy that the node demands of every pod; NONE: no policy. `cpus_per_core`: CPUs per
+    core of the node. `has_layout`: whether the node reports its CPUs.
     Source: scheduler-fine-grained spec, 1.3 (7 to 10)
     """
     imposed = _OF_NODE.get(node_policy)

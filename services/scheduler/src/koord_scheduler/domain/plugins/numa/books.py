@@ -30,9 +30,8 @@ _MOST_TEXTS: Final = 1024
 
 
 class Allocator(Protocol):
-    """Computes the CPUs and zones that a pod on trial would get on a node.
-
-    The plugin NodeNUMAResource implements it.
+    """Computes the CPUs and zones that a pod on trial would get on a node. The plugin NodeNUMAResource implements
+    it.
     """
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
@@ -59,9 +58,8 @@ class NumaBooks:
         self._texts: dict[str, str] = {}
 
     def book(self, row: int) -> NodeBook:
-        """Return the hardware of the node at position `row`, and the CPUs and zones in use.
-
-        A new position gets an empty book.
+        """Return the hardware of the node at position `row`, and the CPUs and zones in use. A new position gets an
+        empty book.
         """
         book = self._books.get(row)
         if book is None:
@@ -71,7 +69,6 @@ class NumaBooks:
     # --- what nodes have ---------------------------------------------------------------------------------------------
 
     def put_node(self, row: int, node: Node) -> None:
-        """Read labels and annotations of a new or changed node at position `row`."""
         self.columns.grow(self._nodes.capacity)
         self._objects[node.metadata.name] = node
         self._resolve(row, node)
@@ -87,12 +84,9 @@ class NumaBooks:
         self._topology_changed(topology.metadata.name)
 
     def share_texts(self, document: dict[str, Any]) -> None:
-        """Replace the annotation cpu-topology of a NodeResourceTopology by the equal text of an earlier object.
-
-        Nodes of one model have equal texts of several kilobytes, so this saves memory.
-
-        Args:
-            document: The object as decoded JSON. It is changed.
+        """Replace the annotation cpu-topology of a NodeResourceTopology by the equal text of an earlier object. Nodes
+        of one model have equal texts of several kilobytes, so this saves memory. `document`: the object as decoded
+        JSON. It is changed.
         """
         metadata: object = document.get("metadata")
         annotations: object = (
@@ -132,9 +126,8 @@ class NumaBooks:
         return self.allocator is not None and self.allocator.may_refuse(pod_class)
 
     def took(self, row: int, pod_info: PodInfo) -> None:
-        """Count the CPUs and zone amounts of a pod on the node at position `row`. No-op if its allocation has none.
-
-        For a pod on trial, count the CPUs and zone amounts that it would get.
+        """Count the CPUs and zone amounts of a pod on the node at position `row`. No-op if its allocation has none. For
+        a pod on trial, count the CPUs and zone amounts that it would get.
         """
         allocation: Allocation | None = pod_info.allocation
         if pod_info.is_guest and pod_info.pod_class is not None and self.allocator is not None:
@@ -147,7 +140,6 @@ class NumaBooks:
         self._count(row, holdings)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Stop counting a pod: the exact inverse of `took`."""
         book = self._books.get(row)
         if book is None or pod_info.uid not in book.pods:
             return
@@ -173,10 +165,7 @@ class NumaBooks:
     @contextmanager
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
         """Count the unused CPUs and amounts of a Reservation as free inside this context, to try one of its owners.
-
-        Args:
-            limits: Resources that the owner may take only from the Reservation; None for a pod that ignores
-                Reservations.
+        `limits`: resources that the owner may take only from the Reservation; None for a pod that ignores Reservations.
         """
         book = self.book(row)
         taken = book.pods.get(uid)

@@ -1,7 +1,6 @@
-"""Filter codes of NodeNUMAResource, and the sentences that they stand for, with numbers of free CPUs and amounts.
-
-A code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind:
-a bit for each short resource, or the index of a reason in a list.
+"""Filter codes of NodeNUMAResource, and the sentences that they stand for, with numbers of free CPUs and amounts. A
+code has the kind of the refusal in its lowest bits, then the CPUs per core, then a number that depends on the kind: a
+bit for each short resource, or the index of a reason in a list.
 
 Source: scheduler-fine-grained spec, 1.3 to 1.9
 """
@@ -60,11 +59,8 @@ _FIXED: Final[Mapping[int, str]] = {
 
 
 def code_of(kind: int, per_core: int = 0, number: int = 0) -> int:
-    """Return the filter code of a refusal.
-
-    Args:
-        per_core: CPUs per core of the node, if the reason needs them.
-        number: A bit for each short resource, or the index of a reason, depending on the kind.
+    """Return the filter code of a refusal. `per_core`: CPUs per core of the node, if the reason needs them. `number`: a
+    bit for each short resource, or the index of a reason, depending on the kind.
     """
     return kind | min(per_core, (1 << CORE_BITS) - 1) << KIND_BITS | number << NUMBER_SHIFT
 
@@ -75,12 +71,9 @@ def kind_of(code: int) -> int:
 
 
 def reasons_of(code: int, amounts: Mapping[str, int], policy: BindPolicy | None, exact: list[str]) -> tuple[str, ...]:
-    """Return the meaning of a filter code as phrases for users.
-
-    Args:
-        amounts: Resource -> requested amount, in the order of the bits of the code.
-        policy: The pod's own CPU bind policy; None if it has none.
-        exact: Reasons of the exact decision, by their numbers in codes.
+    """Return the meaning of a filter code as phrases for users. `amounts`: resource -> requested amount, in the order
+    of the bits of the code. `policy`: the pod's own CPU bind policy; None if it has none. `exact`: reasons of the exact
+    decision, by their numbers in codes.
     """
     kind, per_core, number = kind_of(code), code >> KIND_BITS & ((1 << CORE_BITS) - 1), code >> NUMBER_SHIFT
     cpus = amounts.get(CPU, 0) // 1000
@@ -133,9 +126,7 @@ def _zone_reasons(
 
 def details_of(need: Need, code: int, books: NumaBooks, row: int) -> str:
     """Return a phrase with the free CPUs or amounts of a node that refuses; "" if numbers do not explain the refusal.
-
-    Args:
-        books: CPUs and zone amounts that pods hold on all nodes.
+    `books`: CPUs and zone amounts that pods hold on all nodes.
     """
     columns, kind = books.columns, kind_of(code)
     match kind:

@@ -1,7 +1,6 @@
-"""CPUs and zones of all nodes as arrays, so that a filter evaluates all nodes at once.
-
-Row numbers are those of `NodeColumns`. An array over zones has one more entry than there are zones: entry 0 is the
-whole node, entry z + 1 is zone z. Amounts are as `NodeZones.available` returns them.
+"""CPUs and zones of all nodes as arrays, so that a filter evaluates all nodes at once. Row numbers are those of
+`NodeColumns`. An array over zones has one more entry than there are zones: entry 0 is the whole node, entry z + 1 is
+zone z. Amounts are as `NodeZones.available` returns them.
 """
 
 from collections.abc import Iterable
@@ -27,11 +26,8 @@ BIND_POLICIES: Final = ("None", "FullPCPUsOnly", "SpreadByPCPUs")
 
 
 class NumaColumns:
-    """CPUs and NUMA zones of all nodes as arrays.
-
-    N is the capacity of the node columns, Z the greatest number of zones.
-
-    Entry 0 of a dimension Z + 1 is the whole node, entry z + 1 is zone z.
+    """CPUs and NUMA zones of all nodes as arrays. N is the capacity of the node columns, Z the greatest number of
+    zones. Entry 0 of a dimension Z + 1 is the whole node, entry z + 1 is zone z.
 
     Attributes:
         free: int64 (Z + 1, N)  number of CPUs that may be bound.
@@ -65,26 +61,22 @@ class NumaColumns:
         return self._zones + 1
 
     def total(self, resource: str) -> IntArray:
-        """Return the allocatable amount of a resource in each zone, int64 (Z + 1, N).
-
-        `NOT_REPORTED` where it is not reported.
+        """Return the allocatable amount of a resource in each zone, int64 (Z + 1, N). `NOT_REPORTED` where it is not
+        reported.
         """
         self._known(resource)
         return self.totals[resource]
 
     def available(self, resource: str) -> IntArray:
-        """Return the free amount of a resource in each zone, int64 (Z + 1, N).
-
-        0 if a zone does not report the resource.
+        """Return the free amount of a resource in each zone, int64 (Z + 1, N). 0 if a zone does not report the
+        resource.
         """
         self._known(resource)
         return self.left[resource]
 
     def usable(self, policy: BindPolicy, *, is_required: bool) -> IntArray:
         """Return the number of CPUs that a pod with this bind policy may bind in each zone, int64 (Z + 1, N).
-
-        Args:
-            is_required: Whether CPUs that violate the policy are refused.
+        `is_required`: whether CPUs that violate the policy are refused.
         """
         if not is_required:
             return self.free
@@ -112,12 +104,8 @@ class NumaColumns:
         self._put_amounts(row, book, hardware.zones)
 
     def moved(self, row: int, book: NodeBook, taken: Taken, before: CpuMask, sign: int) -> None:
-        """Update the node at position `row` after a pod came or left.
-
-        Args:
-            book: Its hardware and use after the change.
-            before: CPUs that were free before.
-            sign: 1 if the pod came, -1 if it left.
+        """Update the node at position `row` after a pod came or left. `book`: its hardware and use after the change.
+        `before`: CPUs that were free before. `sign`: 1 if the pod came, -1 if it left.
         """
         layout = book.hardware.layout
         if taken.cpus:
@@ -166,10 +154,8 @@ class NumaColumns:
             array[zone + 1, row] += sign
 
     def statuses(self, row: int, zones: Iterable[int]) -> dict[int, ZoneStatus]:
-        """Return zone -> IDLE, SINGLE or SHARED, for one node.
-
-        IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in this zone and in another one. SINGLE: neither.
-
+        """Return zone -> IDLE, SINGLE or SHARED, for one node. IDLE: no pod with bound CPUs. SHARED: a pod has CPUs in
+        this zone and in another one. SINGLE: neither.
         Source: scheduler-fine-grained spec, 1.7 (exclusive check).
         """
         statuses: dict[int, ZoneStatus] = {}

@@ -136,10 +136,8 @@ def cpus_in(mask: CpuMask) -> list[int]:
 
 @lru_cache(maxsize=65_536)
 def parsed_mask(text: str) -> CpuMask:
-    """Return the CPUs of a Linux list such as `0-3,8` as a bit set.
-
-    Raises:
-        InvalidInput: The list is invalid, or names a CPU beyond those that Linux supports.
+    """Return the CPUs of a Linux list such as `0-3,8` as a bit set. Raises InvalidInput: the list is invalid, or names
+    a CPU beyond those that Linux supports.
     """
     cpus = parse_cpuset(text)
     if cpus and max(cpus) > HIGHEST_CPU:

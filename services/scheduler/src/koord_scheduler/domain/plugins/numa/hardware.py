@@ -1,6 +1,5 @@
-"""The CPUs, zones and CPU policies of a node, read once from its NodeResourceTopology, labels and annotations.
-
-CPUs that the node reserves are never given to pods by the scheduler.
+"""The CPUs, zones and CPU policies of a node, read once from its NodeResourceTopology, labels and annotations. CPUs
+that the node reserves are never given to pods by the scheduler.
 
 Source: scheduler-fine-grained spec, 1.1, 1.2, 1.5 (1), 1.9, 4.3; vectors scheduler/node_reserved_cpus
 """
@@ -42,12 +41,9 @@ def reserved_cpus(
     kubelet: KubeletCpuManagerPolicy,
     allocs: Iterable[KubeletCpus],
 ) -> CpuMask:
-    """Return the CPUs of a node that the scheduler never binds to pods.
-
-    These are the CPUs of the node reservation, of pods with QoS SYSTEM, and those that the kubelet reserves or manages.
-
-    Args:
-        annotations: Annotations with node reservation and CPUs of system QoS; invalid ones count as absent.
+    """Return the CPUs of a node that the scheduler never binds to pods. These are the CPUs of the node reservation, of
+    pods with QoS SYSTEM, and those that the kubelet reserves or manages. `annotations`: Annotations with node
+    reservation and CPUs of system QoS; invalid ones count as absent.
     """
     texts = [alloc.cpuset for alloc in allocs if alloc.managed_by_kubelet and alloc.uid]
     texts += [kubelet.reserved_cpus, node_reserved_cpus(layout, annotations), _system_cpus(annotations)]
@@ -58,9 +54,8 @@ def reserved_cpus(
 
 
 def node_reserved_cpus(layout: CpuLayout, annotations: Mapping[str, str]) -> str:
-    """Return the CPUs of the annotation `node.koordinator.sh/reservation` as a Linux list; "" if it reserves none.
-
-    If the reservation is an amount, the CPUs are chosen as the agent chooses them.
+    """Return the CPUs of the annotation `node.koordinator.sh/reservation` as a Linux list; "" if it reserves none. If
+    the reservation is an amount, the CPUs are chosen as the agent chooses them.
     """
     reservation = node_reservation(annotations)
     if reservation.reserved_cpus or num_reserved_cpus(reservation):
@@ -77,12 +72,9 @@ def _system_cpus(annotations: Mapping[str, str]) -> str:
 
 
 def zone_cpu_left(milli: int, layout: CpuLayout | None, zone: int, reserved: CpuMask) -> int:
-    """Return the CPU of a zone minus its reserved CPUs, in milli-cores, at least 0.
-
-    Args:
-        milli: CPU of the zone in milli-cores; 0 stays 0.
-        layout: The CPUs of the node; None if the node does not report them.
-        reserved: CPUs that pods never get.
+    """Return the CPU of a zone minus its reserved CPUs, in milli-cores, at least 0. `milli`: CPU of the zone in
+    milli-cores; 0 stays 0. `layout`: the CPUs of the node; None if the node does not report them. `reserved`: CPUs that
+    pods never get.
     """
     if layout is None or not milli or zone not in layout.zones:
         return milli
@@ -122,7 +114,6 @@ class NodeHardware:
     @property
     def is_imposing(self) -> bool:
         """Return whether the node's labels or annotations affect how CPUs of all its pods are allocated or counted.
-
         These are a CPU bind policy, a NUMA topology policy, and an amplification ratio above 1 or invalid.
         """
         return (
@@ -138,12 +129,9 @@ UNKNOWN: Final = NodeHardware()
 
 
 def hardware_of(node: Node, topology: NodeResourceTopology | None) -> NodeHardware:
-    """Return the hardware and CPU policies of a node. Invalid annotations are ignored.
-
-    Only an invalid amplification ratio in the Node's own annotation is recorded, see `NodeHardware.node_ratio`.
-
-    Args:
-        topology: Its NodeResourceTopology; None if there is none.
+    """Return the hardware and CPU policies of a node. Invalid annotations are ignored. Only an invalid amplification
+    ratio in the Node's own annotation is recorded, see `NodeHardware.node_ratio`. `topology`: its NodeResourceTopology;
+    None if there is none.
     """
     labels, own = node.metadata.labels, node.metadata.annotations
     reported = {} if topology is None else topology.metadata.annotations
@@ -177,9 +165,8 @@ _RESERVING: Final = (keys.NODE_RESERVATION, keys.SYSTEM_QOS_RESOURCE)
 
 @lru_cache(maxsize=256)
 def cpu_layout(text: str) -> CpuLayout | None:
-    """Return the CPUs in the text of the annotation `node.koordinator.sh/cpu-topology`.
-
-    None if it is invalid or has no CPU. Equal texts share one object.
+    """Return the CPUs in the text of the annotation `node.koordinator.sh/cpu-topology`. None if it is invalid or has no
+    CPU. Equal texts share one object.
     """
     try:
         places = parse_cpu_topology(text)

@@ -1,6 +1,5 @@
-"""Hints: the sets of zones that can satisfy a pod's requests for CPU, memory and other resources of zones.
-
-They have scores: those of the node or of some of its zones by their use once the pod is there.
+"""Hints: the sets of zones that can satisfy a pod's requests for CPU, memory and other resources of zones. They have
+scores: those of the node or of some of its zones by their use once the pod is there.
 
 Source: scheduler-fine-grained spec, 1.6, 1.10; vectors scheduler/numa_admit
 """
@@ -29,13 +28,9 @@ class Strategy:
     weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))  # Resource -> weight, in order
 
     def score(self, used: Mapping[str, int], capacity: Mapping[str, int], requests: Mapping[str, int]) -> int:
-        """Return a score within 0..100: the weighted mean over resources; 0 if no resource counts.
-
-        Args:
-            used: Used amounts, with the pod.
-            capacity: Allocatable amounts; a resource of 0 does not count.
-            requests: Resource -> amount that the pod requests. Resources other than cpu and memory count only if it
-                requests them.
+        """Return a score within 0..100: the weighted mean over resources; 0 if no resource counts. `used`: used
+        amounts, with the pod. `capacity`: allocatable amounts; a resource of 0 does not count. `requests`: resource ->
+        amount that the pod requests. Resources other than cpu and memory count only if it requests them.
         """
         total = weights = 0
         for name, weight in self.weights:
@@ -47,11 +42,8 @@ class Strategy:
         return total // weights if weights else 0
 
     def part(self, used: int, limit: int) -> int:
-        """Return the score of one resource, 0..100.
-
-        Args:
-            used: Used amount, with the pod.
-            limit: Allocatable amount, above 0.
+        """Return the score of one resource, 0..100. `used`: used amount, with the pod. `limit`: allocatable amount,
+        above 0.
         """
         taken = min(used, limit)
         return (taken if self.most_allocated else limit - taken) * MAX_SCORE // limit
@@ -69,9 +61,8 @@ def zone_hints(
     *,
     most_zones: int | None = None,
 ) -> dict[str, list[Hint]]:
-    """Return resource -> hints (sets of zones that satisfy the pod), for requested resources that zones report.
-
-    The smallest sets of each resource are preferred.
+    """Return resource -> hints (sets of zones that satisfy the pod), for requested resources that zones report. The
+    smallest sets of each resource are preferred.
 
     Args:
         node: The node; it has zones.
@@ -101,12 +92,9 @@ def zone_hints(
 def zone_score(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, zones: Zones, strategy: Strategy
 ) -> int:
-    """Return a score 0..100 for the set of zones, by their use after the pod is added.
-
-    Args:
-        requests: Resource -> amount that the pod requests, not amplified.
-        binding: How the pod binds CPUs; None if it binds none.
-        zones: The zones, one bit per zone.
+    """Return a score 0..100 for the set of zones, by their use after the pod is added. `requests`: resource -> amount
+    that the pod requests, not amplified. `binding`: how the pod binds CPUs; None if it binds none. `zones`: the zones,
+    one bit per zone.
     """
     total = weights = 0
     ids = ids_of(zones)
@@ -126,9 +114,7 @@ def zone_score(
 
 
 def amplified_request(resource: str, amount: int, binding: Binding | None, ratio: float) -> int:
-    """Return the amount with which a request counts on a node that has an amplification ratio.
-
-    A request for CPU that the pod binds is multiplied by the ratio, because bound CPUs are physical. Other requests
-    count as they are.
+    """Return the amount with which a request counts on a node that has an amplification ratio. A request for CPU that
+    the pod binds is multiplied by the ratio, because bound CPUs are physical. Other requests count as they are.
     """
     return amplify(amount, ratio) if resource == CPU and binding is not None else amount

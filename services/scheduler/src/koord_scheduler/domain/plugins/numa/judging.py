@@ -1,7 +1,6 @@
-"""The filter by CPUs and zones: whether nodes have what a pod needs, for many nodes over arrays or for one node.
-
-Counts per zone decide nearly always. The exact decision (`need.plan`) is made only where a pod may have to span zones,
-or where other plugins have hints. Both ways give the same codes, and the same answers as the exact decision (tested).
+"""The filter by CPUs and zones: whether nodes have what a pod needs, for many nodes over arrays or for one node. Counts
+per zone decide nearly always. The exact decision (`need.plan`) is made only where a pod may have to span zones, or
+where other plugins have hints. Both ways give the same codes, and the same answers as the exact decision (tested).
 
 Source: scheduler-fine-grained spec, 1.3 (filter order on a node).
 """

@@ -1,6 +1,5 @@
-"""Needs of a pod in CPUs and zones: what it asks for, what its class needs, and the exact decision for one node.
-
-A designated allocation is one that another program has chosen and asks for by the scheduling hint of the pod: the node
+"""Needs of a pod in CPUs and zones: what it asks for, what its class needs, and the exact decision for one node. A
+designated allocation is one that another program has chosen and asks for by the scheduling hint of the pod: the node
 gives exactly these CPUs and zone amounts or none.
 
 Source: scheduler-fine-grained spec, 1.3, 1.5, 1.7
@@ -68,10 +67,9 @@ class Wish:
 
 
 def asks(pod: Pod) -> bool:
-    """Return whether the pod requests bound CPUs or NUMA alignment by itself, whatever its node demands.
-
-    It does if its QoS label is LSE or LSR, or if it has the annotation resource-spec or numa-topology-spec, or if its
-    CPUs and zones are designated.
+    """Return whether the pod requests bound CPUs or NUMA alignment by itself, whatever its node demands. It does if its
+    QoS label is LSE or LSR, or if it has the annotation resource-spec or numa-topology-spec, or if its CPUs and zones
+    are designated.
     """
     meta = pod.metadata
     return (
@@ -83,15 +81,9 @@ def asks(pod: Pod) -> bool:
 
 
 def wish_of(pod: Pod, default_bind_policy: str) -> Wish | None:
-    """Return the requests of a pod about CPUs and NUMA zones besides amounts; None if it has none (`asks` is False).
-
-    If an annotation is invalid or contradicts the amounts, `Wish.refusal` says so.
-
-    Args:
-        default_bind_policy: Argument `defaultCPUBindPolicy` of the plugin.
-
-    Raises:
-        InvalidInput: One of its requests is not a valid quantity.
+    """Return the requests of a pod about CPUs and NUMA zones besides amounts; None if it has none (`asks` is False). If
+    an annotation is invalid or contradicts the amounts, `Wish.refusal` says so. `default_bind_policy`: argument
+    `defaultCPUBindPolicy` of the plugin. Raises InvalidInput: one of its requests is not a valid quantity.
     """
     if not asks(pod):
         return None
@@ -135,11 +127,8 @@ def _decoded(annotations: Mapping[str, str], key: str, kind: type[T]) -> T:
 def problem_of_designated(
     node: NodeZones, requests: Mapping[str, int], binding: Binding | None, designated: Allocated
 ) -> str:
-    """Return why the node cannot give a pod the designated CPUs and zone amounts; "" if it can.
-
-    Args:
-        requests: Resource -> amount that the pod requests, not amplified.
-        binding: How the pod binds CPUs on the node; None if it binds none.
+    """Return why the node cannot give a pod the designated CPUs and zone amounts; "" if it can. `requests`: resource ->
+    amount that the pod requests, not amplified. `binding`: how the pod binds CPUs on the node; None if it binds none.
     """
     cpus, zones = designated
     count = 0 if binding is None else binding.count
@@ -215,13 +204,8 @@ def terms_on(need: Need, hardware: NodeHardware) -> Terms | str:
 
 
 def plan(need: Need, row: int, books: NumaBooks, strategy: Strategy) -> Planned | str:
-    """Choose zones and CPUs of a node for a pod, without counting them.
-
-    Args:
-        books: CPUs and zone amounts that pods hold on all nodes.
-
-    Returns:
-        The CPUs and zones, or a sentence about why the pod cannot get them.
+    """Choose zones and CPUs of a node for a pod, without counting them. `books`: CPUs and zone amounts that pods hold
+    on all nodes. Result: the CPUs and zones, or a sentence about why the pod cannot get them.
     """
     book = books.book(row)
     terms = terms_on(need, book.hardware)
@@ -279,11 +263,8 @@ def _refused_within(need: Need, row: int, affinity: Zones | None) -> str | None:
 
 
 def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None) -> list[int]:
-    """Return the zones of a node that could each satisfy the whole pod alone, ascending.
-
-    Args:
-        books: CPUs and zone amounts that pods hold on all nodes.
-        binding: How CPUs are bound on the node; None if none are bound.
+    """Return the zones of a node that could each satisfy the whole pod alone, ascending. `books`: CPUs and zone amounts
+    that pods hold on all nodes. `binding`: how CPUs are bound on the node; None if none are bound.
     """
     columns, hardware = books.columns, books.book(row).hardware
     reported = [
@@ -316,10 +297,9 @@ def single_zones(need: Need, row: int, books: NumaBooks, binding: Binding | None
 def best_single_zone(
     need: Need, row: int, books: NumaBooks, node: NodeZones, binding: Binding | None, strategy: Strategy
 ) -> tuple[int, int] | None:
-    """Return (zone, score) of the best zone that can satisfy the whole pod, without merging hints.
-
-    A merge of hints would choose the same zone. None if there is no such zone, or if a merge is necessary: other
-    plugins give hints, or no zone reports a requested resource.
+    """Return (zone, score) of the best zone that can satisfy the whole pod, without merging hints. A merge of hints
+    would choose the same zone. None if there is no such zone, or if a merge is necessary: other plugins give hints, or
+    no zone reports a requested resource.
     """
     if need.providers or not any(node.reports(resource) for resource in need.amounts):
         return None

@@ -1,6 +1,5 @@
-"""The CPUs and zone amounts that the pods of one node hold: folded from their allocations, one pod at a time.
-
-Every change is undone exactly: once all pods are gone, a book equals a new one.
+"""The CPUs and zone amounts that the pods of one node hold: folded from their allocations, one pod at a time. Every
+change is undone exactly: once all pods are gone, a book equals a new one.
 
 Source: scheduler-fine-grained spec, 1.8 (6) and 6.
 """
@@ -30,10 +29,8 @@ class Taken(NamedTuple):
 
 
 def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
-    """Return the CPUs and zone amounts of a Reservation without those that its owners hold.
-
-    Args:
-        owners: CPUs and zone amounts of each owner, whether or not they belong to the Reservation.
+    """Return the CPUs and zone amounts of a Reservation without those that its owners hold. `owners`: CPUs and zone
+    amounts of each owner, whether or not they belong to the Reservation.
     """
     cpus, zones = taken.cpus, {zone: dict(amounts) for zone, amounts in taken.zones.items()}
     for owner in owners:
@@ -47,9 +44,8 @@ def without(taken: Taken, owners: Iterable[Taken]) -> Taken:
 
 
 def taken_of(allocation: Allocation) -> Taken:
-    """Return the CPUs and zone amounts in an allocation.
-
-    Invalid CPUs, zones and amounts are left out; another scheduler may have written them.
+    """Return the CPUs and zone amounts in an allocation. Invalid CPUs, zones and amounts are left out; another
+    scheduler may have written them.
     """
     zones: dict[int, dict[str, int]] = {}
     for zone in allocation.zones:
@@ -133,11 +129,8 @@ class NodeBook:
         return {cpu: self._counts.get(cpu, 1) for cpu in cpus_in(self.bound)}
 
     def zones(self, *, most_allocated: bool) -> NodeZones:
-        """Return free CPUs and amounts of the node in the form that allocation needs.
-
-        Args:
-            most_allocated: Order of CPUs on nodes without label numa-allocate-strategy: True puts zones and sockets
-                with the fewest free CPUs first.
+        """Return free CPUs and amounts of the node in the form that allocation needs. `most_allocated`: order of CPUs
+        on nodes without label numa-allocate-strategy: True puts zones and sockets with the fewest free CPUs first.
         """
         hardware = self.hardware
         node = NodeZones(

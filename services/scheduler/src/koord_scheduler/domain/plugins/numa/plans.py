@@ -1,8 +1,7 @@
-"""Exact decisions for nodes, made once for all nodes in the same state.
-
-Nodes of one kind whose pods have the same CPUs, amounts in zones and devices give the same answers. On nodes with the
-annotation `node.koordinator.sh/resource-amplification-ratio`, which offer more CPU than they have, bound CPUs are
-physical, so they count multiplied by the ratio.
+"""Exact decisions for nodes, made once for all nodes in the same state. Nodes of one kind whose pods have the same
+CPUs, amounts in zones and devices give the same answers. On nodes with the annotation
+`node.koordinator.sh/resource-amplification-ratio`, which offer more CPU than they have, bound CPUs are physical, so
+they count multiplied by the ratio.
 
 Source: scheduler-fine-grained spec, 1.9; vectors scheduler/amplified_cpu_filter
 """
@@ -25,10 +24,8 @@ _MOST_KINDS: Final = 64
 
 
 class Plans:
-    """Caches exact decisions about CPUs and zones for all nodes in the same state.
-
-    Args:
-        books: CPUs and zone amounts that pods hold on all nodes.
+    """Caches exact decisions about CPUs and zones for all nodes in the same state. `books`: CPUs and zone amounts that
+    pods hold on all nodes.
     """
 
     def __init__(self, books: NumaBooks, strategy: Strategy) -> None:
@@ -43,11 +40,9 @@ class Plans:
         return self.kept("plan", need, row, lambda: plan(need, row, self._books, self._strategy))
 
     def kept(self, question: str, need: Need, row: int, answer: Callable[[], T]) -> T:
-        """Return a cached result, or compute it. Nodes in the same state share one cache.
-
-        Args:
-            question: Name of the computation. All results under one name have the same type.
-            answer: Computes the result if it is not in the cache. The result must depend on the node's state alone.
+        """Return a cached result, or compute it. Nodes in the same state share one cache. `question`: name of the
+        computation. All results under one name have the same type. `answer`: computes the result if it is not in the
+        cache. The result must depend on the node's state alone.
         """
         book = self._books.book(row)
         kind = self._kind(row, book.hardware)
@@ -82,14 +77,9 @@ def _state(book: NodeBook) -> Hashable:
 
 
 def amplified_use(used: int, bound_cpus: int, ratio: float) -> int:
-    """Return the CPU in use on a node in milli-cores, with bound CPUs multiplied by the amplification ratio.
-
-    If the pods request less than the bound CPUs, return `used` unchanged.
-
-    Args:
-        used: CPU that pods request, in milli-cores.
-        bound_cpus: Number of CPUs that are bound to pods.
-        ratio: Amplification ratio; at most 1 means none.
+    """Return the CPU in use on a node in milli-cores, with bound CPUs multiplied by the amplification ratio. If the
+    pods request less than the bound CPUs, return `used` unchanged. `used`: CPU that pods request, in milli-cores.
+    `bound_cpus`: number of CPUs that are bound to pods. `ratio`: Amplification ratio; at most 1 means none.
     """
     bound = 1000 * bound_cpus
     return used - bound + amplify(bound, ratio) if used >= bound > 0 else used

@@ -48,9 +48,8 @@ NOT_IN_SCOPE: Final = "pod has a nominated reservation but cannot be allocated w
 
 
 class NodeNUMAResource:
-    """The plugin NodeNUMAResource: binds CPUs to pods and aligns their resources to NUMA zones.
-
-    It concerns pods that request this. As soon as a node imposes a policy on all of its pods, it concerns all pods.
+    """The plugin NodeNUMAResource: binds CPUs to pods and aligns their resources to NUMA zones. It concerns pods that
+    request this. As soon as a node imposes a policy on all of its pods, it concerns all pods.
     """
 
     name = PLUGIN
@@ -95,13 +94,11 @@ class NodeNUMAResource:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod requests CPUs or zones, or any node imposes a policy for them on all pods."""
         return self._books.has_imposed or asks(pod)
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the pod's wishes about CPUs and zones, with the default bind policy if it names none.
-
-        None without any.
+        """Return the pod's wishes about CPUs and zones, with the default bind policy if it names none. None without
+        any.
         """
         return wish_of(pod, self._default_bind_policy)
 
@@ -133,7 +130,6 @@ class NodeNUMAResource:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject a pod whose annotations are invalid."""
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         wish = cast("Wish | None", pod.subject.pod_class.aspects.get(self.name))
         if wish is None or not wish.refusal:
@@ -141,11 +137,8 @@ class NodeNUMAResource:
         return Rejection(plugin=self.name, message=wish.refusal)
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return codes that refuse nodes without the CPUs and zones that the class or the node's policy requires.
-
-        0 passes.
-
-        Nodes with a Reservation that the pod may use pass here; they are checked once the Reservation is lent.
+        """Return codes that refuse nodes without the CPUs and zones that the class or the node's policy requires. 0
+        passes. Nodes with a Reservation that the pod may use pass here; they are checked once the Reservation is lent.
         """
         need = self._need_of(pod)
         if not need.is_asked and not self._books.has_imposed:
@@ -156,25 +149,18 @@ class NodeNUMAResource:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node."""
         code, own = self._judge.row_codes(self._need_of(pod)), self._reservations.rows_of(pod)
         return code if own is NO_ROWS else lambda row: 0 if row in own else code(row)
 
     # --- Reservations ------------------------------------------------------------------------------------------------
 
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
-        """Count CPUs and zones of a Reservation that no owner uses as free, inside the context. See `Lender.lent`."""
         return self._books.lent(row, uid, limits)
 
     def reservation_score(self, pod_class: PodClass, row: int, uid: str) -> int:
-        """Return 0: CPUs and zones of a Reservation have no score. See `Lender.reservation_score`."""
         return 0
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the CPUs or zones of a node do not suffice for the class; empty if they do.
-
-        See `Lender.refused`.
-        """
         need = self._need_of(pod_class)
         code = self._judge.row_codes(need)(row)
         if code:
@@ -185,21 +171,18 @@ class NodeNUMAResource:
     # --- reasons and scores ------------------------------------------------------------------------------------------
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return phrases for a filter code: too few CPUs, too little in a zone, or a policy that cannot be met."""
         need = self._need_of(pod)
         return reasons_of(code, need.amounts, need.binding.policy, self._judge.exact_reasons)
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes the free CPUs or amounts that are too few for the pod, one line each."""
         need = self._need_of(pod)
         code, names = self._judge.row_codes(need), nodes.names
         found = [(names[row], details_of(need, code(row), self._books, row)) for row in row_list(rows[:MOST_DETAILS])]
         return [f"{name}: {text}" for name, text in found if text]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return for each node whether preemption cannot help, bool (K,).
-
-        True if the node lacks the needed topology or policy. False if its CPUs or zones are only in use.
+        """Return for each node whether preemption cannot help, bool (K,). True if the node lacks the needed topology or
+        policy. False if its CPUs or zones are only in use.
         """
         kinds = kind_of_many(self._judge.codes(self._need_of(pod), rows))
         return (kinds > 0) & (kinds <= LAST_UNRESOLVABLE)
@@ -210,21 +193,18 @@ class NodeNUMAResource:
         return self._scores.scores(need, rows) if need.is_asked else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the score for one node.
-
-        None if the class requests neither CPUs nor a zone policy.
+        """Return a function that gives the score for one node. None if the class requests neither CPUs nor a zone
+        policy.
         """
         need = self._need_of(pod)
         return self._scores.row_scores(need) if need.is_asked else None
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Choose CPUs and zones on the node, and return them as the allocation.
-
-        Reject the pod if the node cannot give them any more, or not inside the Reservation that the pod uses.
+        """Choose CPUs and zones on the node, and return them as the allocation. Reject the pod if the node cannot give
+        them any more, or not inside the Reservation that the pod uses.
         """
         row = self._nodes.row(node)
         self._affinities.put(pod.uid, None)
@@ -244,13 +224,11 @@ class NodeNUMAResource:
         return ()
 
     def estimate(self, pod: PodClass, row: int) -> Allocation | None:
-        """Return the CPUs and zones that a pod of the class would get on the node. See `Allocator.estimate`."""
         planned = self._plans.plan(self._need_of(pod), row)
         return None if isinstance(planned, str) else allocation_of(planned)
 
     def pages(self) -> Mapping[str, PageAnswer]:
         """Return path -> function that answers, for the page `nodes/{node}`: the CPUs and zones of a node by holder.
-
         The function returns None (status 404) for an unknown node.
         """
 

@@ -20,12 +20,9 @@ NO_SCORE: Final = 0
 
 
 class Scores:
-    """The score of NodeNUMAResource for pods that bind CPUs or name a topology policy.
-
-    Args:
-        books: CPUs and zone amounts that pods hold on all nodes.
-        strategy: Scores a node as a whole, if no topology policy applies.
-        zone_strategy: Scores the zones that the pod would get, if a topology policy applies.
+    """The score of NodeNUMAResource for pods that bind CPUs or name a topology policy. `books`: CPUs and zone amounts
+    that pods hold on all nodes. `strategy`: scores a node as a whole, if no topology policy applies. `zone_strategy`:
+    scores the zones that the pod would get, if a topology policy applies.
     """
 
     def __init__(

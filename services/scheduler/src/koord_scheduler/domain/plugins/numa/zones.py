@@ -50,9 +50,8 @@ class NodeZones:
         return any(resource in amounts for amounts in self.allocatable.values())
 
     def candidates(self, binding: Binding) -> CpuMask:
-        """Return the free CPUs that a pod may get.
-
-        A required bind policy restricts them: to cores that are free as a whole, or to one CPU of each core.
+        """Return the free CPUs that a pod may get. A required bind policy restricts them: to cores that are free as a
+        whole, or to one CPU of each core.
         """
         if not binding.is_required or self.layout is None:
             return self.free
@@ -78,12 +77,8 @@ class NodeZones:
         return kept
 
     def available_to(self, zone: int, resource: str, binding: Binding | None) -> int:
-        """Return the free amount of a resource in a zone that a pod may get.
-
-        If the pod's bind policy is required, CPU is limited to the CPUs that `candidates` returns.
-
-        Args:
-            binding: How the pod binds CPUs; None if it binds none.
+        """Return the free amount of a resource in a zone that a pod may get. If the pod's bind policy is required, CPU
+        is limited to the CPUs that `candidates` returns. `binding`: how the pod binds CPUs; None if it binds none.
         """
         left = self.available(zone, resource)
         if resource == CPU and binding is not None and binding.is_required:
@@ -106,11 +101,9 @@ class Share(NamedTuple):
 
 
 def with_share(node: NodeZones, share: Share) -> NodeZones:
-    """Return the node as an owner of a Reservation sees it, if the share of the Reservation counts as free already.
-
-    The CPUs of the share are preferred. For resources in `limits`, the owner can only get CPUs and zone amounts of the
+    """Return the node as an owner of a Reservation sees it, if the share of the Reservation counts as free already. The
+    CPUs of the share are preferred. For resources in `limits`, the owner can only get CPUs and zone amounts of the
     share. Zone amounts are not limited if the share has none.
-
     Source: scheduler-fine-grained spec, 3.9.
     """
     if not share.limits:

@@ -1,7 +1,6 @@
-"""Sums over the pods of quotas, updated pod by pod. A change of a pod costs the depth of its quota in the tree.
-
-Changes that are passed to ancestors are exact differences of non-negative sums. Therefore no sum becomes negative, and
-the order of events does not matter.
+"""Sums over the pods of quotas, updated pod by pod. A change of a pod costs the depth of its quota in the tree. Changes
+that are passed to ancestors are exact differences of non-negative sums. Therefore no sum becomes negative, and the
+order of events does not matter.
 
 Source: scheduler-core spec, 10.3, 10.6
 """
@@ -37,9 +36,8 @@ class Accounting:
                 self._sum_up_below(root)
 
     def lends(self, node: QuotaNode) -> bool:
-        """Return whether other quotas may use the part of the quota's min that it does not request.
-
-        True if the quota has `allow-lent-resource` and the gate ElasticQuotaGuaranteeUsage is off.
+        """Return whether other quotas may use the part of the quota's min that it does not request. True if the quota
+        has `allow-lent-resource` and the gate ElasticQuotaGuaranteeUsage is off.
         """
         return node.spec.allow_lent and not self.guarantee_usage
 
@@ -68,10 +66,8 @@ class Accounting:
         pod.quota, pod.counted = None, {}
 
     def use_moves(self, pod: QuotaPod, sign: int) -> None:
-        """Add the pod's requests to the usage of its quota and all ancestors, or subtract them.
-
-        Args:
-            sign: 1 to add, -1 to subtract.
+        """Add the pod's requests to the usage of its quota and all ancestors, or subtract them. `sign`: 1 to add, -1 to
+        subtract.
         """
         node = pod.quota
         if node is None or not pod.counted or self._sums_at_the_end:

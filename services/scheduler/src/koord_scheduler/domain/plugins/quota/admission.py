@@ -27,10 +27,7 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 
 
 def list_text(amounts: Mapping[str, int]) -> str:
-    """Return amounts as in `cpu:4,memory:8Gi`, sorted by resource; `<empty>` if there are none.
-
-    Source: scheduler-core spec, 10.5
-    """
+    """Return amounts as in `cpu:4,memory:8Gi`, sorted by resource; `<empty>` if there are none."""
     return ",".join(f"{name}:{text}" for name, text in quantities(amounts).items()) or _EMPTY
 
 
@@ -40,9 +37,8 @@ def without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
 
 
 class Check(StrEnum):
-    """The check of `admit` that refused a pod: QUOTA, NON_PREEMPTIBLE or PARENT.
-
-    QUOTA is its quota, NON_PREEMPTIBLE the min of its quota, PARENT an ancestor.
+    """The check of `admit` that refused a pod: QUOTA, NON_PREEMPTIBLE or PARENT. QUOTA is its quota, NON_PREEMPTIBLE
+    the min of its quota, PARENT an ancestor.
     """
 
     NONE = ""
@@ -122,9 +118,8 @@ def admit(
 
 
 def exceeding(used: Mapping[str, int], request: Mapping[str, int], limit: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the sorted resources of which `used` plus `request` is more than `limit`.
-
-    Resources that neither `used` nor `request` names, or that `limit` does not name, are not compared.
+    """Return the sorted resources of which `used` plus `request` is more than `limit`. Resources that neither `used`
+    nor `request` names, or that `limit` does not name, are not compared.
     """
     over = [
         name

@@ -1,9 +1,9 @@
 """All recorded quotas, nodes and pods, and the sums and runtimes of quotas that follow from them.
 
-The runtime of a quota is its present share of its parent's resources. A repeated fact changes nothing, and the order of
-facts does not matter: sums and runtimes are those of the present quotas, nodes and pods (tested). The work for a fact
-about a pod grows with the depth of its quota in the tree. To read a limit, only those divisions on the way to the root
-are computed again whose inputs changed since the last read.
+The runtime of a quota is its present share of its parent's resources. A repeated fact changes nothing, and the order
+of facts does not matter: sums and runtimes are those of the present quotas, nodes and pods (tested). The work for a
+fact about a pod grows with the depth of its quota in the tree. To read a limit, only those divisions on the way to the
+root are computed again whose inputs changed since the last read.
 
 `QuotaChanges` finds the quotas whose status may have changed; the work grows with the changes only. A fact changes a
 quota and its ancestors (`Accounting.moved`). If a parent divides its resources again, the runtimes of its other
@@ -73,12 +73,9 @@ class QuotaBooks:
             self.upsert_quota(spec)
 
     def upsert_quota(self, spec: QuotaSpec) -> QuotaChange:
-        """Record a new or changed quota. Return which pods belong to another quota because of the change.
-
-        The result is empty if the quota has not changed. The work grows with the pods of the quota and with the pods
-        that change their quota.
-
-        Source: scheduler-core spec, 10.1, 10.2, 10.7
+        """Record a new or changed quota. Return which pods belong to another quota because of the change. The result is
+        empty if the quota has not changed. The work grows with the pods of the quota and with the pods that change
+        their quota.
         """
         known = self.membership.specs.get(spec.name)
         if known == spec:
@@ -92,12 +89,8 @@ class QuotaBooks:
         return QuotaChange(self._rehome([*named, *self._unlabelled(namespaces)]), tuple(warnings_below(node)))
 
     def delete_quota(self, name: str) -> QuotaChange:
-        """Forget a deleted quota, and return which pods belong to another quota because of it.
-
-        A built-in quota returns to its default values. The children of the quota are attached to the root. No-op if
-        the quota is unknown.
-
-        Source: scheduler-core spec, 10.2
+        """Forget a deleted quota, and return which pods belong to another quota because of it. A built-in quota returns
+        to its default values. The children of the quota are attached to the root. No-op if the quota is unknown.
         """
         if name in BUILT_IN:
             return self.upsert_quota(self._built_in[name])
@@ -112,10 +105,8 @@ class QuotaBooks:
         return QuotaChange(moved, tuple(w for child in children for w in warnings_of(self.forest.nodes[child])))
 
     def set_node(self, name: str, allocatable: Mapping[str, int]) -> None:
-        """Set a node's amounts, which are part of the total of the default tree.
-
-        Args:
-            allocatable: Allocatable minus reserved amounts: milli-cores for cpu, whole units otherwise.
+        """Set a node's amounts, which are part of the total of the default tree. `allocatable`: allocatable minus
+        reserved amounts: milli-cores for cpu, whole units otherwise.
         """
         self._node_changes(name, allocatable)
 
@@ -124,13 +115,8 @@ class QuotaBooks:
         self._node_changes(name, None)
 
     def pod_seen(self, facts: PodFacts, *, assigned: bool = False) -> str:
-        """Record a new or changed pod. Return the name of its quota, "" if it has none.
-
-        Args:
-            assigned: Whether the pod has a node and is not terminated. False changes nothing: a terminating pod counts
-                as used until it is deleted.
-
-        Source: scheduler-core spec, 10.2, 10.3
+        """Record a new or changed pod. Return the name of its quota, "" if it has none. `assigned`: whether the pod has
+        a node and is not terminated. False changes nothing: a terminating pod counts as used until it is deleted.
         """
         pod = self.pods.get(facts.uid)
         if pod is not None and pod.facts == facts:
@@ -153,9 +139,8 @@ class QuotaBooks:
         return name
 
     def many_pods(self) -> AbstractContextManager[None]:
-        """Return a context in which many pods are recorded fast.
-
-        Sums are computed at its end and must not be read inside it.
+        """Return a context in which many pods are recorded fast. Sums are computed at its end and must not be read
+        inside it.
         """
         return self.accounting.summed_at_the_end(self.forest.roots.values())
 
@@ -167,10 +152,8 @@ class QuotaBooks:
             self._unlist(pod.facts)
 
     def reserve(self, uid: str) -> None:
-        """Count a recorded pod in the usage of its quota, because it got a node. No-op if it counts already.
-
-        Raises:
-            KeyError: The pod is not recorded.
+        """Count a recorded pod in the usage of its quota, because it got a node. No-op if it counts already. Raises
+        KeyError: the pod is not recorded.
         """
         pod = self.pods[uid]
         if not pod.assigned:
@@ -186,13 +169,9 @@ class QuotaBooks:
             self.moves += 1
 
     def expire(self, now: float) -> list[str]:
-        """Stop counting pods that are being deleted and whose grace period is over. Return their sorted uids.
-
-        The feature gate ElasticQuotaIgnoreTerminatingPod sets the end of the grace period; without it the result is
-        empty.
-
-        Args:
-            now: Unix seconds of the service's `Clock`.
+        """Stop counting pods that are being deleted and whose grace period is over. Return their sorted uids. The
+        feature gate ElasticQuotaIgnoreTerminatingPod sets the end of the grace period; without it the result is empty.
+        `now`: Unix seconds of the service's `Clock`.
         """
         ignored: list[str] = []
         while self._terminating and self._terminating[0][0] <= now:
@@ -218,13 +197,8 @@ class QuotaBooks:
 
     def runtime_of(self, name: str) -> dict[str, int]:
         """Return the runtime of a quota: its present share of its parent's resources, for resources that its max names.
-
-        The result is {} for the system and the default quota, and the total of the tree for the root.
-
-        Raises:
-            KeyError: The quota does not exist.
-
-        Source: scheduler-core spec, 10.4
+        The result is {} for the system and the default quota, and the total of the tree for the root. Raises KeyError:
+        the quota does not exist.
         """
         node = self.forest.nodes[name]
         if node.is_root:
@@ -232,20 +206,16 @@ class QuotaBooks:
         return dict(self.present_limit(node, by_runtime=True))
 
     def total_of(self, tree: str = "") -> dict[str, int]:
-        """Return resource -> amount that a tree divides among its quotas. Amounts may be negative.
-
-        Args:
-            tree: Id of the tree; "" for the default tree.
+        """Return resource -> amount that a tree divides among its quotas. Amounts may be negative. `tree`: id of the
+        tree; "" for the default tree.
         """
         root = self.forest.root(tree)
         totals = {resource: self._total_of(root, resource) for resource in self.totals.resources(tree)}
         return {resource: amount for resource, amount in totals.items() if amount is not None}
 
     def names(self, tree: str | None = None) -> list[str]:
-        """Return the sorted names of all quotas, or of the quotas of one tree.
-
-        Args:
-            tree: Id of the tree; "" for the default tree; None for all trees.
+        """Return the sorted names of all quotas, or of the quotas of one tree. `tree`: id of the tree; "" for the
+        default tree; None for all trees.
         """
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
 
@@ -289,12 +259,9 @@ class QuotaBooks:
         return self.totals.of(root.tree, resource, taken)
 
     def present_limit(self, node: QuotaNode, *, by_runtime: bool) -> Mapping[str, int]:
-        """Return the amounts that the pods of a quota may use now. Empty (no limit) for the root.
-
-        The caller must not keep the mapping, which changes later.
-
-        Args:
-            by_runtime: True: its runtime is the limit, and system and default quota have none; False: its max.
+        """Return the amounts that the pods of a quota may use now. Empty (no limit) for the root. The caller must not
+        keep the mapping, which changes later. `by_runtime`: True: its runtime is the limit, and system and default
+        quota have none; False: its max.
         """
         if node.is_root or (by_runtime and not node.is_divided_to):
             return _NOTHING
@@ -367,9 +334,8 @@ class QuotaBooks:
 
 
 class QuotaChanges:
-    """Lists the quotas whose status may have changed since the last call of `take`.
-
-    Only one reader may use it for the same `QuotaBooks`: a second one would miss changes that the first has taken.
+    """Lists the quotas whose status may have changed since the last call of `take`. Only one reader may use it for the
+    same `QuotaBooks`: a second one would miss changes that the first has taken.
     """
 
     def __init__(self, books: QuotaBooks) -> None:
@@ -386,9 +352,8 @@ class QuotaChanges:
             self._books.accounting.moved[node] = None
 
     def take(self) -> list[str]:
-        """Return the sorted names of existing quotas whose status may have changed since the last call.
-
-        The first call returns all.
+        """Return the sorted names of existing quotas whose status may have changed since the last call. The first call
+        returns all.
         """
         accounting, forest = self._books.accounting, self._books.forest
         moved, accounting.moved = accounting.moved, {}

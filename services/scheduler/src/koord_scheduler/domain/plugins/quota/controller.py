@@ -19,9 +19,8 @@ REVOKED: Final = "QuotaOveruse"
 
 
 class QuotaController:
-    """The controller of ElasticQuota: publishes quota statuses, and evicts pods of quotas above their runtime.
-
-    It also stops counting pods whose termination grace period is over.
+    """The controller of ElasticQuota: publishes quota statuses, and evicts pods of quotas above their runtime. It also
+    stops counting pods whose termination grace period is over.
     """
 
     def __init__(self, quotas: QuotaManager, changes: QuotaChanges) -> None:
@@ -31,9 +30,8 @@ class QuotaController:
         self._next_revoke = 0.0
 
     def due(self) -> float | None:
-        """Return 0 if a quota has changed, else when overuse is checked or a deleted pod counts no longer.
-
-        None if nothing is due.
+        """Return 0 if a quota has changed, else when overuse is checked or a deleted pod counts no longer. None if
+        nothing is due.
         """
         dues = [0.0] if self._changes else []
         if self._quotas.revokes_overuse:
@@ -42,9 +40,8 @@ class QuotaController:
         return min([*dues, *([] if expiry is None else [expiry])], default=None)
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Return the pods to evict from overused quotas, once per interval, and the statuses that changed.
-
-        Deleted pods whose grace period is over count no longer.
+        """Return the pods to evict from overused quotas, once per interval, and the statuses that changed. Deleted pods
+        whose grace period is over count no longer.
         """
         expiry = self._quotas.next_expiry()
         if expiry is not None and expiry <= now and self._quotas.expire(now):

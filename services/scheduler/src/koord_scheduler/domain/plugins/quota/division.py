@@ -1,9 +1,9 @@
 """Divides one resource of a parent among its children, exactly.
 
-Every child first gets its min, or its request if that is less and the child lends. The rest is divided by weight among
-the children that request more. A child that gets more than it requests gives the excess back. This is repeated until no
-amount is left or no child requests more. All amounts are integers: units that rounding leaves over go to the largest
-remainders.
+Every child first gets its min, or its request if that is less and the child lends. The rest is divided by weight
+among the children that request more. A child that gets more than it requests gives the excess back. This is repeated
+until no amount is left or no child requests more. All amounts are integers: units that rounding leaves over go to the
+largest remainders.
 
 Source: scheduler-core spec, 10.4; pitfall 5
 """
@@ -22,18 +22,16 @@ class Claim(NamedTuple):
     lends: bool  # Whether other quotas may use the part of its base that it does not request
 
     def first(self) -> int:
-        """Return the amount that the child gets before the rest is divided (step B 1 of the spec).
-
-        This is its base, or its request if that is less and the child lends the difference.
+        """Return the amount that the child gets before the rest is divided (step B 1 of the spec). This is its base, or
+        its request if that is less and the child lends the difference.
         """
         if self.request > self.base:
             return self.base
         return self.request if self.lends else self.base
 
     def whole(self) -> int:
-        """Return the largest share that the child can get.
-
-        This is its request if that is above its base and the child has a weight, else `first`.
+        """Return the largest share that the child can get. This is its request if that is above its base and the child
+        has a weight, else `first`.
         """
         return self.request if self.request > self.base and self.weight > 0 else self.first()
 
@@ -54,21 +52,15 @@ def scaled_min(total: int, minimum: int, sum_min: int) -> int:
         total <= 0 ? 0 : trunc(float(total) * float(minimum) / float(sum_min))
 
     Call it only if total < sum_min. The rule requires double arithmetic.
-
-    Source: scheduler-core spec, 10.4 A
     """
     return 0 if total <= 0 or sum_min <= 0 else int(float(total) * float(minimum) / float(sum_min))
 
 
 def divide(total: int, claims: Sequence[Claim], rounds: list[Round] | None = None) -> list[int]:
-    """Divide an amount among child quotas. Return the share of every claim, aligned with `claims`.
-
-    Args:
-        total: The amount. If it is less than the sum of `Claim.first`, every child still gets its `Claim.first`.
-        claims: Claims of the children, in alphabetical order of their names, which breaks ties.
-        rounds: If given, the rounds are appended to it, for explanations.
-
-    Source: scheduler-core spec, 10.4 B
+    """Divide an amount among child quotas. Return the share of every claim, aligned with `claims`. `total`: the amount.
+    If it is less than the sum of `Claim.first`, every child still gets its `Claim.first`. `claims`: claims of the
+    children, in alphabetical order of their names, which breaks ties. `rounds`: if given, the rounds are appended to
+    it, for explanations.
     """
     shares = [claim.first() for claim in claims]
     wanting = [index for index, claim in enumerate(claims) if claim.request > claim.base and claim.weight > 0]

@@ -46,9 +46,8 @@ class ResourceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaExplanation:
-    """One quota with its amounts and the explanation of its runtime.
-
-    Amounts: milli-cores for cpu, whole units otherwise.
+    """One quota with its amounts and the explanation of its runtime. Amounts: milli-cores for cpu, whole units
+    otherwise.
     """
 
     name: str

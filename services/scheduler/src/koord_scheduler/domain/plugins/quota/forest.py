@@ -18,11 +18,8 @@ from koord_scheduler.domain.plugins.quota.node import QuotaNode
 
 
 class Forest:
-    """All quotas by name, each attached to its parent in its tree.
-
-    Args:
-        accounting: The sums that follow the structure of the trees.
-        has_trees: Feature gate MultiQuotaTree. Without it, ids of trees are ignored.
+    """All quotas by name, each attached to its parent in its tree. `accounting`: the sums that follow the structure of
+    the trees. `has_trees`: feature gate MultiQuotaTree. Without it, ids of trees are ignored.
     """
 
     def __init__(self, accounting: Accounting, root: QuotaSpec, *, has_trees: bool) -> None:
@@ -36,11 +33,7 @@ class Forest:
         self.nodes[root.name].spec = root
 
     def root(self, tree: str) -> QuotaNode:
-        """Return the root of a tree. A new tree gets one.
-
-        Args:
-            tree: Id of the tree; "" for the default tree.
-        """
+        """Return the root of a tree. A new tree gets one. `tree`: id of the tree; "" for the default tree."""
         node = self.roots.get(tree)
         if node is None:
             node = self.roots[tree] = QuotaNode(QuotaSpec(name=keys.ROOT_QUOTA, parent=""), tree)
@@ -95,9 +88,8 @@ class Forest:
         return found
 
     def _around(self, spec: QuotaSpec) -> set[str]:
-        """Return the quotas whose place in the tree may change if this one is added, removed or changed.
-
-        These are the quota itself, those that name it as their parent, and those on its way up, which may be a cycle.
+        """Return the quotas whose place in the tree may change if this one is added, removed or changed. These are the
+        quota itself, those that name it as their parent, and those on its way up, which may be a cycle.
         """
         affected = {spec.name} | self._naming.get(spec.name, set())
         at: QuotaNode | None = self.nodes.get(spec.parent)
@@ -162,9 +154,8 @@ class Forest:
 
 
 def warnings_of(node: QuotaNode) -> list[str]:
-    """Return sentences about unusual settings of a quota, for the log of the process; empty if there are none.
-
-    The named parent may be impossible, or the quota's max names resources that its parent's max does not: these are
+    """Return sentences about unusual settings of a quota, for the log of the process; empty if there are none. The
+    named parent may be impossible, or the quota's max names resources that its parent's max does not: these are
     unlimited.
     """
     parent, spec = node.parent, node.spec

@@ -1,6 +1,5 @@
-"""The quotas of a scheduler, as the ElasticQuota plugin asks about them in scheduling cycles.
-
-`QuotaBooks` records the facts, `QuotaReports` describes quotas for users.
+"""The quotas of a scheduler, as the ElasticQuota plugin asks about them in scheduling cycles. `QuotaBooks` records the
+facts, `QuotaReports` describes quotas for users.
 
 Source: scheduler-core spec, 10.5, 10.8, 10.9
 """
@@ -25,13 +24,8 @@ class QuotaManager(QuotaBooks):
     """All quotas, with the decisions of the ElasticQuota plugin: admission, preemption, eviction for overuse."""
 
     def admit(self, facts: PodFacts) -> Admission:
-        """Return whether the pod's quota has room for the pod.
-
-        With enableCheckParentQuota, each ancestor must have room too.
-
-        The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
-
-        Source: scheduler-core spec, 10.5
+        """Return whether the pod's quota has room for the pod. With enableCheckParentQuota, each ancestor must have
+        room too. The pod must be recorded (its request counts in the runtimes) and not be reserved yet.
         """
         name = self.quota_of(facts)
         if name is None:
@@ -43,11 +37,8 @@ class QuotaManager(QuotaBooks):
         return admit(facts.requests, self._amounts_of(node), ancestors, preemptible=facts.preemptible)
 
     def room_for(self, facts: PodFacts) -> QuotaRoom:
-        """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial.
-
-        A pod without a quota always fits.
-
-        Source: scheduler-core spec, 10.8
+        """Return a copy of the usage and limit of the pod's quota, from which preemption removes victims on trial. A
+        pod without a quota always fits.
         """
         name = self.quota_of(facts)
         if name is None:
@@ -57,23 +48,13 @@ class QuotaManager(QuotaBooks):
         return QuotaRoom(node, masked(facts.requests, node), limit)
 
     def spares_everyone(self, preemptor: PodFacts) -> bool:
-        """Return True if preemption within the quota must not evict any pod for this preemptor.
-
-        Source: scheduler-core spec, 10.8
-        """
         name = self.quota_of(preemptor)
         return name is None or (self.args.disable_default_quota_preemption and name == keys.DEFAULT_QUOTA)
 
     def may_preempt(self, preemptor: PodFacts, victim: str) -> bool:
-        """Return whether preemption within the quota may evict the victim for the preemptor.
-
-        The victim must belong to the preemptor's quota, have a lower priority and be preemptible.
-
-        Args:
-            preemptor: The pod that finds no room.
-            victim: Uid of the other pod. The result is False if this pod is unknown.
-
-        Source: scheduler-core spec, 10.8
+        """Return whether preemption within the quota may evict the victim for the preemptor. The victim must belong to
+        the preemptor's quota, have a lower priority and be preemptible. `preemptor`: the pod that finds no room.
+        `victim`: uid of the other pod. The result is False if this pod is unknown.
         """
         name, pod = self.quota_of(preemptor), self.pods.get(victim)
         if name is None or pod is None or pod.quota is None or self.spares_everyone(preemptor):
@@ -82,16 +63,12 @@ class QuotaManager(QuotaBooks):
 
     @property
     def revokes_overuse(self) -> bool:
-        """Return whether pods are evicted from quotas that use more than their runtime for too long.
-
-        Source: scheduler-core spec, 10.8
-        """
+        """Return whether pods are evicted from quotas that use more than their runtime for too long."""
         return self.args.monitor_all_quotas and self.args.enable_runtime_quota
 
     def overused(self) -> list[str]:
-        """Return the sorted names of quotas that use more than their runtime of any resource.
-
-        The built-in quotas (root, system, default) are never overused.
+        """Return the sorted names of quotas that use more than their runtime of any resource. The built-in quotas
+        (root, system, default) are never overused.
         """
         over: list[str] = []
         for name in sorted(self.forest.nodes):
@@ -103,11 +80,7 @@ class QuotaManager(QuotaBooks):
 
     def pods_to_revoke(self, name: str) -> list[str]:
         """Return the uids of the quota's own pods to evict, in order, so that the quota uses at most its runtime.
-
-        Raises:
-            KeyError: The quota does not exist.
-
-        Source: scheduler-core spec, 10.8
+        Raises KeyError: the quota does not exist.
         """
         node = self.forest.nodes[name]
         running = [
@@ -125,11 +98,8 @@ class QuotaManager(QuotaBooks):
 
     def revoke(self, now: float) -> dict[str, list[str]]:
         """Return quota -> uids to evict, for quotas that used more than their runtime for longer than delayEvictTime.
-
-        Call it once every revokePodInterval. Empty unless `revokes_overuse`.
-
-        Args:
-            now: Unix seconds of the service's `Clock`.
+        Call it once every revokePodInterval. Empty unless `revokes_overuse`. `now`: Unix seconds of the service's
+        `Clock`.
         """
         if not self.revokes_overuse:
             return {}

@@ -25,7 +25,6 @@ class QuotaPod:
 
 class QuotaNode:
     """One quota in its tree. Amounts are never negative; a resource without an entry has the amount 0.
-
     Source: scheduler-core spec, 10.3, 10.6
     """
 
@@ -92,10 +91,8 @@ class QuotaNode:
         return [self.children[name] for name in sorted(self.children) if name not in BESIDE_THE_TREE]
 
     def touch(self, resource: str, child: "QuotaNode | None" = None) -> None:
-        """Record that a resource must be divided again among the children, because an input has changed.
-
-        Args:
-            child: The child whose claim has changed; None if the amount to divide has changed.
+        """Record that a resource must be divided again among the children, because an input has changed. `child`: the
+        child whose claim has changed; None if the amount to divide has changed.
         """
         touched = self.pending.get(resource)
         if touched is None:
@@ -105,12 +102,8 @@ class QuotaNode:
 
 
 class Pool:
-    """The last division of one resource of a parent among its children.
-
-    It is stored, so that a later division repeats only the changed parts.
-
-    Args:
-        children: The children that take part, by name.
+    """The last division of one resource of a parent among its children. It is stored, so that a later division repeats
+    only the changed parts. `children`: the children that take part, by name.
     """
 
     __slots__ = ("children", "claims", "index", "known", "needs_base", "short_of", "slack", "sum_min")

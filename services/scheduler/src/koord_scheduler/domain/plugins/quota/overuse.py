@@ -11,14 +11,10 @@ from koord_scheduler.domain.plugins.quota.node import QuotaNode, QuotaPod
 
 
 class QuotaRoom:
-    """A copy of the usage of a quota, to try whether a pod fits without some victims.
-
-    The quota itself does not change.
-
-    Args:
-        node: The quota of the preemptor; None: it has none and always fits.
-        requests: Resource -> amount that the preemptor requests, for resources that the quota limits.
-        limit: Resource -> most that the pods of the quota may use; others are unlimited.
+    """A copy of the usage of a quota, to try whether a pod fits without some victims. The quota itself does not change.
+    `node`: the quota of the preemptor; None: it has none and always fits. `requests`: resource -> amount that the
+    preemptor requests, for resources that the quota limits. `limit`: resource -> most that the pods of the quota may
+    use; others are unlimited.
     """
 
     def __init__(self, node: QuotaNode | None, requests: Mapping[str, int], limit: Mapping[str, int]) -> None:
@@ -32,11 +28,9 @@ class QuotaRoom:
         self._move(victim, -1)
 
     def put_back(self, victim: QuotaPod | None) -> None:
-        """Add a pod that `take` subtracted to the usage again."""
         self._move(victim, 1)
 
     def fits(self) -> bool:
-        """Return whether the remaining usage plus the preemptor's request is at most the quota's limit."""
         return not exceeding(self._used, self._requests, self._limit)
 
     def _move(self, victim: QuotaPod | None, sign: int) -> None:
@@ -58,10 +52,8 @@ class RunningPod(NamedTuple):
 
 class OveruseClock:
     """For each quota that uses more than its runtime, the time since which it has done so without interruption.
-
-    Args:
-        delay_seconds: Argument `delayEvictTime`.
-        since: Start value of the attribute, from a snapshot; None: no quota is overused.
+    `delay_seconds`: argument `delayEvictTime`. `since`: start value of the attribute, from a snapshot; None: no quota
+    is overused.
     """
 
     def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
@@ -70,13 +62,9 @@ class OveruseClock:
         self.since: dict[str, float] = dict(since or {})
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
-        """Return the sorted quotas that have used more than their runtime for longer than the delay.
-
-        The time of a returned quota starts again. The delay is the argument `delayEvictTime`.
-
-        Args:
-            now: Seconds on a clock that never goes back.
-            over: Every quota that uses more than its runtime now.
+        """Return the sorted quotas that have used more than their runtime for longer than the delay. The time of a
+        returned quota starts again. The delay is the argument `delayEvictTime`. `now`: seconds on a clock that never
+        goes back. `over`: every quota that uses more than its runtime now.
         """
         since = {name: self.since.get(name, now) for name in over}
         due = sorted(name for name, start in since.items() if now - start > self._delay)
@@ -85,16 +73,11 @@ class OveruseClock:
 
 
 def pods_to_revoke(runtime: Mapping[str, int], used: Mapping[str, int], pods: Sequence[RunningPod]) -> list[str]:
-    """Return the uids of the pods to evict, in order, so that the quota uses at most its runtime.
-
-    Preemptible pods are chosen by ascending priority, younger pods first, until used <= runtime. If that is never
-    reached, all chosen pods are evicted. Otherwise each chosen pod is tried again, the last chosen one first: if the
-    quota stays within its runtime with it, it is not evicted.
-
-    Args:
-        used: Usage of the quota over all its resources: at least what `pods` use together.
-        pods: The quota's own pods that have a node.
-
+    """Return the uids of the pods to evict, in order, so that the quota uses at most its runtime. Preemptible pods are
+    chosen by ascending priority, younger pods first, until used <= runtime. If that is never reached, all chosen pods
+    are evicted. Otherwise each chosen pod is tried again, the last chosen one first: if the quota stays within its
+    runtime with it, it is not evicted. `used`: usage of the quota over all its resources: at least what `pods` use
+    together. `pods`: the quota's own pods that have a node.
     Source: scheduler-core spec, 10.8; vectors scheduler/elasticquota_revoke
     """
     left = dict(used)

@@ -46,9 +46,8 @@ class ElasticQuota:
         self._charged: dict[str, Allocation] = {}
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject the pod if its quota, or a parent, has too little left. Preemption within the quota may help it.
-
-        None for pods without a quota or with an unlimited one.
+        """Reject the pod if its quota, or a parent, has too little left. Preemption within the quota may help it. None
+        for pods without a quota or with an unlimited one.
         """
         known = self.quotas.pods.get(pod.uid)
         if known is None:
@@ -89,11 +88,9 @@ class ElasticQuota:
         return ()
 
     def hint_version(self) -> int:
-        """Return a number that grows when a quota may admit more pods than before."""
         return self.quotas.moves
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return True if the quota would admit the pod now, or if no quota knows the pod."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.admit(known.facts).admitted
 
@@ -102,42 +99,32 @@ class ElasticQuota:
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[Eviction | Status]:
-        """Return changed statuses of quotas, and pods to evict from quotas that exceeded their runtime for too long."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path -> function that answers, for pages with the quotas and their min, max, runtime and usage."""
         return quota_pages(self.quotas)
 
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Search for victims of the same quota.
-
-        This can help if the quota rejected the pod, or if no node was feasible.
+        """Search for victims of the same quota. This can help if the quota rejected the pod, or if no node was
+        feasible.
         """
         return search.on_one_node(self) if rejection is None or rejection.plugin == self.name else None
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return True for a pod without a quota, and for a default quota that is protected."""
         known = self.quotas.pods.get(pod.uid)
         return known is None or self.quotas.spares_everyone(known.facts)
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
-        """Return whether the quotas let the pod evict this victim of its own quota. See `VictimRules.may_preempt`."""
         known = self.quotas.pods.get(pod.uid)
         return known is not None and self.quotas.may_preempt(known.facts, victim.uid)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return a copy of the quota's usage, to try whether the pod fits without victims; None if the pod is unknown.
-
-        See `VictimRules.room_for`.
-        """
         known = self.quotas.pods.get(pod.uid)
         return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
 
     def most_candidates(self, nodes: int) -> int:
-        """Return the number of nodes: all are examined. See `VictimRules.most_candidates`."""
         return nodes
 
 
@@ -149,13 +136,10 @@ class QuotaPreemptionRoom:
         self._room = room
 
     def take(self, uid: str) -> None:
-        """Subtract a possible victim from the quota's usage. See `Room.take`."""
         self._room.take(self._quotas.pods.get(uid))
 
     def put_back(self, uid: str) -> None:
-        """Add a victim that `take` subtracted to the quota's usage again. See `Room.put_back`."""
         self._room.put_back(self._quotas.pods.get(uid))
 
     def fits(self) -> bool:
-        """Return whether the quota has room for the preempting pod without the victims of `take`. See `Room.fits`."""
         return self._room.fits()

@@ -1,6 +1,5 @@
-"""Descriptions of quotas for users and other programs: status, explanation, debug document, metrics, HTTP pages.
-
-If a quota does not exist, all methods that take its name raise KeyError.
+"""Descriptions of quotas for users and other programs: status, explanation, debug document, metrics, HTTP pages. If a
+quota does not exist, all methods that take its name raise KeyError.
 
 Source: scheduler-core spec, 10.9, 14, 15 (elastic_quota_spec, elastic_quota_status)
 """
@@ -93,19 +92,15 @@ Division: TypeAlias = tuple[list[Claim], list[Round]]
 
 
 class QuotaReports:
-    """Describes quotas for users: status, explanation and debug page. It does not change them.
-
-    All methods that take the name of a quota raise KeyError if the quota does not exist.
+    """Describes quotas for users: status, explanation and debug page. It does not change them. All methods that take
+    the name of a quota raise KeyError if the quota does not exist.
     """
 
     def __init__(self, books: QuotaBooks) -> None:
         self._books = books
 
     def status_of(self, name: str) -> QuotaStatusComputed:
-        """Return the status of a quota, as it is published and written to the quota's object.
-
-        Source: scheduler-core spec, 10.9
-        """
+        """Return the status of a quota, as it is published and written to the quota's object."""
         node = self._books.forest.nodes[name]
         return QuotaStatusComputed(
             name=name,
@@ -132,7 +127,6 @@ class QuotaReports:
 
     def explain_tree(self, tree: str = "") -> list[QuotaExplanation]:
         """Return the explanations of all quotas of a tree, parents before children, children of one parent by name.
-
         Empty if the tree is unknown. The parent of a child of the tree's root is named as the root quota.
         """
         root = self._books.forest.roots.get(tree)
@@ -192,10 +186,7 @@ class QuotaReports:
         )
 
     def document(self, name: str, *, include_pods: bool = False) -> dict[str, Any]:
-        """Return the JSON object that the debug HTTP API shows for a quota.
-
-        Source: scheduler-core spec, 14
-        """
+        """Return the JSON object that the debug HTTP API shows for a quota."""
         node = self._books.forest.nodes[name]
         return quota_document(
             node,
@@ -229,9 +220,8 @@ class QuotaGauge(NamedTuple):
 
 
 def quota_gauges(books: QuotaBooks) -> Iterator[QuotaGauge]:
-    """Yield the values of elastic_quota_spec and elastic_quota_status, ordered by quota, field and resource.
-
-    If the quota's max names a resource that no pod uses, its status has the value 0.
+    """Yield the values of elastic_quota_spec and elastic_quota_status, ordered by quota, field and resource. If the
+    quota's max names a resource that no pod uses, its status has the value 0.
     """
     reports = QuotaReports(books)
     for name in books.names():

@@ -17,10 +17,8 @@ from koord_scheduler.domain.plugins.quota.node import Pool, QuotaNode
 
 class Runtimes:
     """Computes the runtimes of quotas on demand, by dividing the resources of every parent among its children.
-
-    Args:
-        total_of: (root, resource) -> amount of the tree; None if the total of the tree does not contain the resource.
-        keys_of: Root -> resources that are divided at the root: all resources in the max of any quota of the tree.
+    `total_of`: (root, resource) -> amount of the tree; None if the total of the tree does not contain the resource.
+    `keys_of`: root -> resources that are divided at the root: all resources in the max of any quota of the tree.
     """
 
     def __init__(
@@ -52,19 +50,15 @@ class Runtimes:
                     self._divide(parent, resource, pool, touched)
 
     def resource_total(self, parent: QuotaNode, resource: str) -> int | None:
-        """Return the amount of a resource that a parent divides among its children.
-
-        None: the tree's total does not name the resource. The division treats it as 0.
+        """Return the amount of a resource that a parent divides among its children. None: the tree's total does not
+        name the resource. The division treats it as 0.
         """
         return self._total_of(parent, resource) if parent.is_root else parent.runtime.get(resource)
 
     def scaled_min_of(self, node: QuotaNode) -> dict[str, int]:
         """Return resource -> min of a quota, scaled down if the mins of all siblings exceed the amount of the parent.
-
         The runtimes of the parent must be up to date. Without the argument `enableMinQuotaScale` the mins are not
         scaled.
-
-        Source: scheduler-core spec, 10.4 A
         """
         parent = node.parent
         if parent is None or not node.is_divided_to or not self._scales:
@@ -79,9 +73,8 @@ class Runtimes:
         return result
 
     def division(self, parent: QuotaNode, resource: str) -> tuple[list[Claim], list[Round]]:
-        """Return the claims of the children to a resource and the rounds of its division, for explanations.
-
-        The runtimes of the parent must be up to date.
+        """Return the claims of the children to a resource and the rounds of its division, for explanations. The
+        runtimes of the parent must be up to date.
         """
         children = parent.claimants()
         pool = self._pool(resource, children)
@@ -134,9 +127,8 @@ class Runtimes:
         pool.needs_base = any(not (claim.lends and claim.weight) for claim in claims)
 
     def _move(self, parent: QuotaNode, resource: str, pool: Pool, touched: Iterable[QuotaNode]) -> bool:
-        """Update only the changed claims if that gives the same runtimes as a new division. Return whether it did.
-
-        It does in two cases. Before and after the change, the resource suffices for all claims: then only the changed
+        """Update only the changed claims if that gives the same runtimes as a new division. Return whether it did. It
+        does in two cases. Before and after the change, the resource suffices for all claims: then only the changed
         runtimes move. Or it never sufficed, and a child that requested more than it got still does: then no runtime
         moves.
         """

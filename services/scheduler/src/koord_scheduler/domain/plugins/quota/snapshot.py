@@ -20,9 +20,8 @@ class PodKind(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedPod(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a snapshot that differ from pod to pod.
-
-    `kind` is the index of its `PodKind` in the snapshot; the other fields are those of `QuotaPod` and `PodFacts`.
+    """The fields of a snapshot that differ from pod to pod. `kind` is the index of its `PodKind` in the snapshot; the
+    other fields are those of `QuotaPod` and `PodFacts`.
     """
 
     uid: str
@@ -46,7 +45,6 @@ class QuotaSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_pods(pods: Iterable[QuotaPod]) -> tuple[list[PodKind], list[SavedPod]]:
     """Return pods in the form of a snapshot: the distinct kinds in the order of first occurrence, and the pods.
-
     `load_pods` is the inverse.
     """
     numbers: dict[tuple[object, ...], int] = {}

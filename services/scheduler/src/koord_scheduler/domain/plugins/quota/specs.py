@@ -1,6 +1,5 @@
-"""What ElasticQuota reads of a pod, which quota it belongs to, and the quotas that exist without an object.
-
-The quota of a pod is a function of the pod's label and namespace, and of the quotas that exist now.
+"""What ElasticQuota reads of a pod, which quota it belongs to, and the quotas that exist without an object. The quota
+of a pod is a function of the pod's label and namespace, and of the quotas that exist now.
 
 Source: scheduler-core spec, 10.2
 """
@@ -40,14 +39,8 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def pod_facts(uid: str, pod: Pod, requests: Mapping[str, int], gates: SchedulerGates) -> PodFacts:
-    """Return the properties of a pod that ElasticQuota reads.
-
-    Args:
-        requests: Its requests as `pod_requests` returns them, overhead included.
-
-    Raises:
-        InvalidInput: A request is malformed; only with gate ElasticQuotaIgnorePodOverhead.
-
+    """Return the properties of a pod that ElasticQuota reads. `requests`: its requests as `pod_requests` returns them,
+    overhead included. Raises InvalidInput: a request is malformed; only with gate ElasticQuotaIgnorePodOverhead.
     Source: scheduler-core spec, 10.2, 10.3
     """
     metadata, spec = pod.metadata, pod.spec
@@ -90,7 +83,6 @@ def _seconds(text: str) -> float | None:
 
 def built_in_quotas(args: ElasticQuotaArgs) -> tuple[QuotaSpec, ...]:
     """Return the quotas that exist without an ElasticQuota object: root, system and default.
-
     Source: scheduler-core spec, 10.1
     """
     namespace = args.quota_group_namespace
@@ -107,10 +99,8 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 class Membership:
-    """Finds the quota of a pod by the pod's label and namespace.
-
-    Args:
-        disable_default: Feature gate DisableDefaultQuota: pods without a label have no quota.
+    """Finds the quota of a pod by the pod's label and namespace. `disable_default`: feature gate DisableDefaultQuota:
+    pods without a label have no quota.
     """
 
     def __init__(self, *, disable_default: bool) -> None:
@@ -123,9 +113,8 @@ class Membership:
         return self._specs
 
     def put(self, spec: QuotaSpec) -> set[str]:
-        """Record a new or changed quota.
-
-        Return the namespaces whose pods without a quota label may belong to another quota now.
+        """Record a new or changed quota. Return the namespaces whose pods without a quota label may belong to another
+        quota now.
         """
         before = self.remove(spec.name)
         self._specs[spec.name] = spec
@@ -147,15 +136,11 @@ class Membership:
         return {*spec.namespaces, *([name] if spec.namespace == name else [])}
 
     def quota_of(self, label: str, namespace: str) -> str | None:
-        """Return the name of the quota of a pod, or None if the pod has no quota.
-
-        If the label is set, it names the quota; the name of a quota that does not exist stands for the default quota.
-        Without a label, the first of these quotas is used: the quota in the pod's namespace with the name of this
-        namespace; the quota that lists the namespace (the smallest name); the default quota. With gate
-        DisableDefaultQuota only the label counts, and a name without a quota means no quota.
-
-        Args:
-            label: The pod's quota label; "" if it has none.
+        """Return the name of the quota of a pod, or None if the pod has no quota. If the label is set, it names the
+        quota; the name of a quota that does not exist stands for the default quota. Without a label, the first of these
+        quotas is used: the quota in the pod's namespace with the name of this namespace; the quota that lists the
+        namespace (the smallest name); the default quota. With gate DisableDefaultQuota only the label counts, and a
+        name without a quota means no quota. `label`: the pod's quota label; "" if it has none.
         """
         if self._disable_default:
             return label if label in self._specs else None

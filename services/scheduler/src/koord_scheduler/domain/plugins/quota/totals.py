@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 
 class Totals:
-    """The resources of the cluster, and how they are split among quota trees.
-
-    A resource that no node names is absent, and not 0: then the mins of quotas are not scaled down for it.
+    """The resources of the cluster, and how they are split among quota trees. A resource that no node names is absent,
+    and not 0: then the mins of quotas are not scaled down for it.
     """
 
     def __init__(self) -> None:
@@ -21,10 +20,8 @@ class Totals:
         self._roots: dict[str, tuple[str, Mapping[str, int], bool]] = {}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> list[str]:
-        """Set the allocatable of a node. Return the resources whose sum may have changed.
-
-        Args:
-            allocatable: Allocatable minus reserved amounts; None if the node was deleted.
+        """Set the allocatable of a node. Return the resources whose sum may have changed. `allocatable`: allocatable
+        minus reserved amounts; None if the node was deleted.
         """
         before = self.nodes.pop(name, {})
         after = allocatable or {}
@@ -42,14 +39,9 @@ class Totals:
         return [name for name in {**before, **after} if name not in before or before[name] != after.get(name)]
 
     def put_tree_root(self, quota: str, tree: str, total: Mapping[str, int] | None, *, is_cut: bool) -> set[str]:
-        """Set the total that the object of a root quota states for its tree.
-
-        Args:
-            total: The amounts, milli-cores for cpu, whole units otherwise; None if the quota was deleted.
-            is_cut: Whether the same amounts are subtracted from the default tree.
-
-        Returns:
-            Ids of the trees whose total changed.
+        """Set the total that the object of a root quota states for its tree. `total`: the amounts, milli-cores for cpu,
+        whole units otherwise; None if the quota was deleted. `is_cut`: whether the same amounts are subtracted from the
+        default tree. Result: ids of the trees whose total changed.
         """
         before = self._roots.pop(quota, None)
         if total is not None:
@@ -67,11 +59,8 @@ class Totals:
 
     def of(self, tree: str, resource: str, taken: int) -> int | None:
         """Return the amount of a resource that a tree divides, or None if the tree's total does not name the resource.
-
-        Args:
-            tree: Id of the tree; "" for the default tree.
-            taken: Amount that the system and default quotas use. It is subtracted from the default tree; the result may
-                be negative.
+        `tree`: id of the tree; "" for the default tree. `taken`: amount that the system and default quotas use. It is
+        subtracted from the default tree; the result may be negative.
         """
         if tree:
             return self._trees.get(tree, {}).get(resource)
@@ -82,10 +71,8 @@ class Totals:
         return (amount or 0) - (cut or 0) - taken
 
     def resources(self, tree: str) -> list[str]:
-        """Return the sorted resources that a tree divides.
-
-        For the default tree "", they are the resources of the nodes, for other trees the resources in the totals of
-        their root quotas.
+        """Return the sorted resources that a tree divides. For the default tree "", they are the resources of the
+        nodes, for other trees the resources in the totals of their root quotas.
         """
         return sorted(self._trees.get(tree, {}) if tree else self._cluster)
 

@@ -48,20 +48,15 @@ class Watchers:
 
     def add(self, pod_class: PodClass, groups: tuple[int, ...], usable: Usable) -> None:
         """Update `usable` on changes of these groups of Reservations from now on, as long as the class has pods.
-
-        Args:
-            usable: The Reservations that pods of the class may use.
+        `usable`: the Reservations that pods of the class may use.
         """
         for group in groups:
             self._by_group.setdefault(group, {})[id(usable)] = usable
         finalize(pod_class, self._stop, id(usable), groups).atexit = False
 
     def told(self, group: int, entry: Entry, *, has_changed: bool) -> None:
-        """Update the Reservations of all classes that watch a group, after one of its Reservations changed.
-
-        Args:
-            entry: The Reservation that changed.
-            has_changed: As for `Usable.told`.
+        """Update the Reservations of all classes that watch a group, after one of its Reservations changed. `entry`:
+        the Reservation that changed. `has_changed`: As for `Usable.told`.
         """
         watchers = self._by_group.get(group)
         if watchers:
@@ -91,11 +86,8 @@ class SelectorQueries:
         self.by_power: Counter[int] = Counter()
 
     def count(self, indexed: Iterable[bool], nodes: int) -> None:
-        """Count one query.
-
-        Args:
-            indexed: For each label of the selector, whether it is indexed.
-            nodes: Number of nodes with a Reservation that the pod may use.
+        """Count one query. `indexed`: for each label of the selector, whether it is indexed. `nodes`: number of nodes
+        with a Reservation that the pod may use.
         """
         if not any(indexed):
             self.misses += 1
@@ -141,11 +133,8 @@ class ReservationBooks:
     # --- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, reservation: Reservation) -> Group | None:
-        """Add or change a Reservation by its object.
-
-        Returns:
-            The group of the Reservation if it is new, so that all pods must be compared with its owner rules;
-            otherwise None.
+        """Add or change a Reservation by its object. Result: the group of the Reservation if it is new, so that all
+        pods must be compared with its owner rules; otherwise None.
         """
         meta = reservation.metadata
         entry = self._entry(meta.uid, meta.name)
@@ -155,14 +144,8 @@ class ReservationBooks:
         return self._describe(entry, reservation)
 
     def operate(self, reservation: Reservation, pod_info: PodInfo, node: str, *, is_consumed: bool) -> Group | None:
-        """Add or change a pod that acts as a Reservation.
-
-        Args:
-            reservation: The Reservation that it acts as.
-            is_consumed: Whether its object says that a pod uses or used it.
-
-        Returns:
-            As `put`.
+        """Add or change a pod that acts as a Reservation. `reservation`: the Reservation that it acts as.
+        `is_consumed`: whether its object says that a pod uses or used it. Result: As `put`.
         """
         meta, row = reservation.metadata, self._nodes.row(node)
         entry = self._entry(meta.uid, meta.name)
@@ -218,11 +201,7 @@ class ReservationBooks:
         return self.entries.get(self._by_name.get(name, ""))
 
     def ended(self, uid: str, phase: str, at: float) -> None:
-        """Record that a Reservation has succeeded or failed. No-op if it is unknown.
-
-        Args:
-            at: Unix seconds of its end.
-        """
+        """Record that a Reservation has succeeded or failed. No-op if it is unknown. `at`: Unix seconds of its end."""
         entry = self.entries.get(uid)
         if entry is not None:
             entry.phase, entry.ended_at = phase, at
@@ -240,11 +219,8 @@ class ReservationBooks:
     # --- placements --------------------------------------------------------------------------------------------------
 
     def placed(self, uid: str, node: str, at: float) -> None:
-        """Record that the log has placed a Reservation on a node.
-
-        Args:
-            node: Name of the node; "" if it no longer has one.
-            at: Unix seconds of the placement.
+        """Record that the log has placed a Reservation on a node. `node`: name of the node; "" if it no longer has one.
+        `at`: Unix seconds of the placement.
         """
         entry = self.entries.get(uid)
         if entry is None:
@@ -258,9 +234,8 @@ class ReservationBooks:
         self.due[uid] = None
 
     def left(self, uid: str) -> None:
-        """Record that the log has released a Reservation from its node.
-
-        If the Reservation has ended, it keeps the name of its node.
+        """Record that the log has released a Reservation from its node. If the Reservation has ended, it keeps the name
+        of its node.
         """
         entry = self.entries.get(uid)
         if entry is not None and not entry.phase:
@@ -268,9 +243,8 @@ class ReservationBooks:
             self._forget_if_unused(entry)
 
     def forget(self, uid: str) -> None:
-        """Remove a Reservation whose object was deleted and that needs no further status. No-op if it has an object.
-
-        It stays in `entries` while pods use it.
+        """Remove a Reservation whose object was deleted and that needs no further status. No-op if it has an object. It
+        stays in `entries` while pods use it.
         """
         entry = self.entries.get(uid)
         if entry is not None and entry.terms is None:
@@ -321,7 +295,6 @@ class ReservationBooks:
             self._hold(row, self.entries[pod_info.uid], pod_info)
 
     def gave(self, row: int, pod_info: PodInfo) -> None:
-        """Remove a pod from its node: release its Reservation's amounts, or return the amounts that it used of one."""
         used = pod_info.allocation.reservation
         entry = self.entries.get(used.uid) if used is not None else None
         if entry is not None and entry.uid != pod_info.uid:
@@ -346,11 +319,9 @@ class ReservationBooks:
         self._refresh(entry, has_changed=True)
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether any Reservation exists: pods that leave may return amounts to one."""
         return bool(self.entries)
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
-        """Return node position -> resource column -> amount that counts as free for the class; None if none does."""
         usable = self.usable(pod_class)
         return self.pre_allocations.selected(pod_class) if usable is None else usable.restored
 
@@ -381,9 +352,8 @@ class ReservationBooks:
         return found
 
     def rows_of(self, pod_class: PodClass) -> Mapping[int, object]:
-        """Return a mapping whose keys are the positions of nodes with a Reservation that pods of a class may use.
-
-        On these nodes the plugin Reservation decides about CPUs, zones and devices.
+        """Return a mapping whose keys are the positions of nodes with a Reservation that pods of a class may use. On
+        these nodes the plugin Reservation decides about CPUs, zones and devices.
         """
         usable = self.usable(pod_class)
         if usable is None:
@@ -396,9 +366,8 @@ class ReservationBooks:
         return None if usable is None else usable.nominated(row)
 
     def nominated_lent(self, pod_class: PodClass, row: int) -> AbstractContextManager[Entry | None]:
-        """Return a context in which the Reservation that a pod would use on a node counts as free for the pod.
-
-        Its value is the Reservation; None: the pod would use none. See `Usable.lent` and `PreAllocations.lent`.
+        """Return a context in which the Reservation that a pod would use on a node counts as free for the pod. Its
+        value is the Reservation; None: the pod would use none. See `Usable.lent` and `PreAllocations.lent`.
         """
         usable = self.usable(pod_class)
         if usable is not None:

@@ -1,8 +1,6 @@
-"""Ends Reservations that expired, lost their node or were used once, and requests the deletion of their objects.
-
-With the gate CleanExpiredReservationAllocated, the owners of a deleted Reservation use it no longer.
-
-Each run examines only the Reservations that changed since the last run, and those whose deadline has passed.
+"""Ends Reservations that expired, lost their node or were used once, and requests the deletion of their objects. With
+the gate CleanExpiredReservationAllocated, the owners of a deleted Reservation use it no longer. Each run examines only
+the Reservations that changed since the last run, and those whose deadline has passed.
 
 Source: scheduler-fine-grained spec, 3.2 (validation), 3.3.
 """
@@ -38,12 +36,8 @@ _JUST_AFTER: Final = 0.001
 
 
 class ReservationController:
-    """Publishes the status of Reservations: placed, expired, used or without a node.
-
-    Requests the deletion of ended ones.
-
-    Args:
-        frees_owners: Gate CleanExpiredReservationAllocated: whether owners of a deleted Reservation stop using it.
+    """Publishes the status of Reservations: placed, expired, used or without a node. Requests the deletion of ended
+    ones. `frees_owners`: gate CleanExpiredReservationAllocated: whether owners of a deleted Reservation stop using it.
     """
 
     def __init__(
@@ -72,9 +66,8 @@ class ReservationController:
         return ""
 
     def found_no_node(self, uid: str, message: str) -> None:
-        """Record why an attempt found no node for a Reservation, so that the next run publishes it in the status.
-
-        No-op if the Reservation is unknown, or if its published status has this message already.
+        """Record why an attempt found no node for a Reservation, so that the next run publishes it in the status. No-op
+        if the Reservation is unknown, or if its published status has this message already.
         """
         entry = self._books.entries.get(uid)
         if entry is not None and message != entry.said:
@@ -82,16 +75,14 @@ class ReservationController:
             self._books.due[uid] = None
 
     def due(self) -> float | None:
-        """Return 0 if a Reservation has changed or the first run is due, else Unix seconds of the next expiry.
-
-        None for never.
+        """Return 0 if a Reservation has changed or the first run is due, else Unix seconds of the next expiry. None for
+        never.
         """
         if self._books.due or not self._has_looked:
             return 0.0
         return self._times[0][0] if self._times else None
 
     def control(self, now: float) -> list[ControllerDecision]:
-        """Return the statuses of Reservations that changed or expired, and pods whose Reservation was deleted."""
         if not self._has_looked:
             self._has_looked = True
             self._books.due.update(dict.fromkeys(uid for uid, entry in self._books.entries.items() if not entry.terms))

@@ -29,10 +29,9 @@ class OwnerUse(NamedTuple):
 
 
 def owner_use(row: int, pod_info: PodInfo, used: ReservationUse) -> OwnerUse:
-    """Return the amounts that a pod uses of a Reservation.
-
-    If another scheduler bound the pod, its annotations do not contain these amounts. Then they are all its requests,
-    limited later to what the Reservation holds (see `Entry.changed`).
+    """Return the amounts that a pod uses of a Reservation. If another scheduler bound the pod, its annotations do not
+    contain these amounts. Then they are all its requests, limited later to what the Reservation holds (see
+    `Entry.changed`).
     """
     requests = pod_info.demand.requests
     return OwnerUse(row, requests, requests if pod_info.is_bound_by_others else used.amounts)
@@ -80,10 +79,8 @@ class Entry:
     _held: Held | None = None
 
     def is_available(self) -> bool:
-        """Return whether further pods may use the Reservation now.
-
-        It must hold resources on a node, must not have ended, and its owner rules must be valid. With `allocateOnce`,
-        no pod may have used it yet.
+        """Return whether further pods may use the Reservation now. It must hold resources on a node, must not have
+        ended, and its owner rules must be valid. With `allocateOnce`, no pod may have used it yet.
         """
         terms = self.terms
         if self.row == NOWHERE or self.phase or terms is None or terms.owners is None:
@@ -92,15 +89,13 @@ class Entry:
 
     def phase_by_others(self) -> str:
         """Return the phase that another scheduler gave the Reservation: Available, Succeeded or Failed; "" for none.
-
         The log has neither placed nor ended it, but its object has a status.
         """
         return "" if self.node or self.phase or self.document is None else phase_by_others(self.document)
 
     def held(self) -> Held:
-        """Return the resources of the Reservation and their use by its owners now.
-
-        The object of the Reservation must be known.
+        """Return the resources of the Reservation and their use by its owners now. The object of the Reservation must
+        be known.
         """
         assert self.terms is not None, f"Reservation {self.name} has no object"
         if self._held is None:
@@ -116,10 +111,8 @@ class Entry:
         return self._held
 
     def changed(self) -> dict[str, int]:
-        """Discard derived values after a change of the Reservation or its owners.
-
-        Returns:
-            Resource -> amount of the Reservation that its owners use now.
+        """Discard derived values after a change of the Reservation or its owners. Result: resource -> amount of the
+        Reservation that its owners use now.
         """
         self._held = None
         if self.row == NOWHERE:
@@ -135,10 +128,8 @@ class Entry:
 
 def change_of(nodes: NodeColumns, before: Mapping[str, int], after: Mapping[str, int]) -> Demand:
     """Return the change of a node's requested amounts if owners use `after` instead of `before` of a Reservation.
-
-    Args:
-        before: Resource -> amount of the Reservation that its owners used.
-        after: Resource -> amount of the Reservation that its owners use now.
+    `before`: resource -> amount of the Reservation that its owners used. `after`: resource -> amount of the Reservation
+    that its owners use now.
     """
     changes = {
         name: before.get(name, 0) - after.get(name, 0)

@@ -1,7 +1,6 @@
-"""Whether a node has room for a pod that uses one of its Reservations.
-
-A pod uses one Reservation. If the Reservation has too little, the pod takes the rest from the node's free amounts. With
-the allocate policy Restricted, it takes the restricted resources from the Reservation alone.
+"""Whether a node has room for a pod that uses one of its Reservations. A pod uses one Reservation. If the Reservation
+has too little, the pod takes the rest from the node's free amounts. With the allocate policy Restricted, it takes the
+restricted resources from the Reservation alone.
 
 Source: scheduler-fine-grained spec, 3.6.
 """
@@ -22,9 +21,8 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """The resources that a Reservation holds on its node, and how much of them its owners use.
-
-    Amounts are in milli-cores for CPU, in bytes or whole units otherwise.
+    """The resources that a Reservation holds on its node, and how much of them its owners use. Amounts are in
+    milli-cores for CPU, in bytes or whole units otherwise.
     """
 
     terms: Terms  # Rules of the object about the use of the Reservation
@@ -44,10 +42,9 @@ class Held:
         }
 
     def restricted_names(self) -> frozenset[str]:
-        """Return the resources that owners may take only from the Reservation if its policy is Restricted.
-
-        These are the resources in the annotation `scheduling.koordinator.sh/reservation-restricted-options`, or without
-        it all resources that the Reservation holds.
+        """Return the resources that owners may take only from the Reservation if its policy is Restricted. These are
+        the resources in the annotation `scheduling.koordinator.sh/reservation-restricted-options`, or without it all
+        resources that the Reservation holds.
         """
         names = frozenset(self.allocatable)
         return (names & self.terms.restricted) or names
@@ -55,9 +52,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRoom:
-    """The free amounts of a node.
-
-    The unused amounts of Reservations, even of those that the pod may use, count as taken.
+    """The free amounts of a node. The unused amounts of Reservations, even of those that the pod may use, count as
+    taken.
     """
 
     # Allocatable minus what pods and Reservations hold; amounts of a Reservation that an owner uses count once.
@@ -67,11 +63,9 @@ class NodeRoom:
 
 def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int]) -> list[str]:
     """Return the resources of which the node has too little for a pod; `pods` if the node takes no further pod.
-
-    Args:
-        requests: Resource -> amount that the pod requests; amounts of 0 are ignored.
-        more: Further mappings resource -> amount that the pod may use besides the free amounts of the node. All are
-            added up, except `pods` of the first one, which is that of a Reservation.
+    `requests`: resource -> amount that the pod requests; amounts of 0 are ignored. `more`: further mappings resource ->
+    amount that the pod may use besides the free amounts of the node. All are added up, except `pods` of the first one,
+    which is that of a Reservation.
     """
     short = [] if room.pods + sum(each.get(PODS, 0) for each in more[1:]) >= 1 else [PODS]
     for name, amount in requests.items():
@@ -81,13 +75,9 @@ def lacking(room: NodeRoom, requests: Mapping[str, int], *more: Mapping[str, int
 
 
 def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amounts: bool = False) -> list[str]:
-    """Return phrases about the resources that a Reservation with policy Restricted lacks for a pod.
-
-    Empty if it suffices.
-
-    Args:
-        requests: Resource -> amount that the pod requests.
-        tells_amounts: Whether the phrases contain the amounts.
+    """Return phrases about the resources that a Reservation with policy Restricted lacks for a pod. Empty if it
+    suffices. `requests`: resource -> amount that the pod requests. `tells_amounts`: whether the phrases contain the
+    amounts.
     """
     reasons: list[str] = []
     allocatable, gone = held.allocatable, held.preemptible
@@ -109,11 +99,9 @@ def short_in_reservation(held: Held, requests: Mapping[str, int], *, tells_amoun
 def fits_with(
     room: NodeRoom, held: Held, requests: Mapping[str, int], preemptible: Mapping[str, int] = _NOTHING
 ) -> bool:
-    """Return whether a pod fits on a node if it uses one of the node's Reservations, `held`.
-
-    Args:
-        requests: Resource -> amount that the pod requests.
-        preemptible: Resource -> amount that pods which are removed on trial return to the node.
+    """Return whether a pod fits on a node if it uses one of the node's Reservations, `held`. `requests`: resource ->
+    amount that the pod requests. `preemptible`: resource -> amount that pods which are removed on trial return to the
+    node.
     """
     if lacking(room, requests, held.remained(), preemptible, held.preemptible):
         return False
@@ -132,10 +120,9 @@ def refusals(
     skips_node: bool = False,
     more: Callable[[Held | None], Sequence[str]] = lambda _: (),
 ) -> list[str]:
-    """Return why a pod fits on a node neither with one of its Reservations nor without them; empty if it fits.
-
-    A pod that must use a Reservation is not tried without. Any other pod is tried only with Reservations that hold a
-    resource which it requests.
+    """Return why a pod fits on a node neither with one of its Reservations nor without them; empty if it fits. A pod
+    that must use a Reservation is not tried without. Any other pod is tried only with Reservations that hold a resource
+    which it requests.
 
     Args:
         matched: The Reservations on the node that the pod may use, in the order in which they are tried.

@@ -1,7 +1,6 @@
-"""What a Reservation holds of other plugins, such as CPUs or devices, and lends to its owners.
-
-An owner may hold the same CPUs or devices as the Reservation. They count once: with the owner. While a node is checked
-for an owner, the rest counts as free.
+"""What a Reservation holds of other plugins, such as CPUs or devices, and lends to its owners. An owner may hold the
+same CPUs or devices as the Reservation. They count once: with the owner. While a node is checked for an owner, the rest
+counts as free.
 
 Source: scheduler-fine-grained spec, 3.9
 """
@@ -22,10 +21,8 @@ class Lender(Protocol):
 
     def lent(self, row: int, uid: str, limits: frozenset[str] | None) -> AbstractContextManager[None]:
         """Count the resources of a Reservation that no owner uses as free inside the context, for one of its owners.
-
-        Args:
-            limits: Resources that the owner may take only from the Reservation. None for a pod that ignores
-                Reservations: it is not an owner, and does not prefer what the Reservation holds.
+        `limits`: resources that the owner may take only from the Reservation. None for a pod that ignores Reservations:
+        it is not an owner, and does not prefer what the Reservation holds.
         """
         ...
 
@@ -34,9 +31,8 @@ class Lender(Protocol):
         ...
 
     def refused(self, pod_class: PodClass, row: int) -> tuple[str, ...]:
-        """Return why the plugin refuses the node for pods of a class, with lent resources as free.
-
-        Empty if it accepts it.
+        """Return why the plugin refuses the node for pods of a class, with lent resources as free. Empty if it accepts
+        it.
         """
         ...
 
@@ -44,9 +40,7 @@ class Lender(Protocol):
 @contextmanager
 def all_lent(lenders: Sequence[Lender], row: int, uid: str, limits: frozenset[str] | None) -> Generator[None]:
     """Count the resources of a Reservation that no owner uses as free inside the context, for all these plugins.
-
-    Args:
-        limits: Resources that the owner may take only from the Reservation; None for a pod that ignores Reservations.
+    `limits`: resources that the owner may take only from the Reservation; None for a pod that ignores Reservations.
     """
     with ExitStack() as stack:
         for lender in lenders:
@@ -67,11 +61,8 @@ T = TypeVar("T")
 
 
 class Rests(Generic[T]):
-    """CPUs or devices of each Reservation of one node without those that its owners hold.
-
-    Args:
-        minus: Takes the CPUs or devices of a Reservation, and those of each owner. Returns the first without the
-            second.
+    """CPUs or devices of each Reservation of one node without those that its owners hold. `minus`: takes the CPUs or
+    devices of a Reservation, and those of each owner. Returns the first without the second.
     """
 
     __slots__ = ("_held", "_minus", "_owners")
@@ -82,15 +73,10 @@ class Rests(Generic[T]):
         self._owners: dict[str, dict[str, T]] = {}
 
     def came(self, uid: str, reservation: str, held: T) -> dict[str, T]:
-        """Record the CPUs or devices that a pod or a Reservation holds from now on.
-
-        Args:
-            reservation: Uid of the Reservation that it uses; its own uid if it is a Reservation; "" for none. The
-                holder may be a pod with operating mode `Reservation`, which acts as one.
-            held: CPUs or devices that the holder has.
-
-        Returns:
-            Uid -> what counts as held from now on, for the holder and for the Reservation that the holder uses.
+        """Record the CPUs or devices that a pod or a Reservation holds from now on. `reservation`: uid of the
+        Reservation that it uses; its own uid if it is a Reservation; "" for none. The holder may be a pod with
+        operating mode `Reservation`, which acts as one. `held`: CPUs or devices that the holder has. Result: uid ->
+        what counts as held from now on, for the holder and for the Reservation that the holder uses.
         """
         if not reservation or reservation == uid:
             self._held[uid] = held
@@ -99,14 +85,9 @@ class Rests(Generic[T]):
         return {reservation: self._rest(reservation), uid: held} if reservation in self._held else {uid: held}
 
     def left(self, uid: str, reservation: str) -> dict[str, T]:
-        """Record that a pod or Reservation left the node.
-
-        Args:
-            reservation: Uid of the Reservation that the holder used; its own uid if it is a Reservation; else "".
-
-        Returns:
-            Uid of the Reservation that the pod used -> what the Reservation counts as holding now; empty if there is
-            none.
+        """Record that a pod or Reservation left the node. `reservation`: uid of the Reservation that the holder used;
+        its own uid if it is a Reservation; else "". Result: uid of the Reservation that the pod used -> what the
+        Reservation counts as holding now; empty if there is none.
         """
         if not reservation or reservation == uid:
             self._held.pop(uid, None)
@@ -119,9 +100,8 @@ class Rests(Generic[T]):
         return {reservation: self._rest(reservation)} if reservation in self._held else {}
 
     def held(self, uid: str) -> T | None:
-        """Return all that a Reservation holds, including the part that its owners hold.
-
-        None if it is not on this node.
+        """Return all that a Reservation holds, including the part that its owners hold. None if it is not on this
+        node.
         """
         return self._held.get(uid)
 

@@ -1,5 +1,4 @@
 """The end of a Reservation (it expires, its node is deleted, its single use began), and the deletion of its object.
-
 Times are Unix seconds as floats, or RFC 3339 texts in a status.
 
 Source: scheduler-fine-grained spec, 3.3.
@@ -28,9 +27,8 @@ class Limits:
     expires: float | None = None  # Time at which it expires (`spec.expires`); None: no such limit
 
     def is_over(self, now: float) -> bool:
-        """Return whether the Reservation has expired at `now` (Unix seconds): its end lies before `now`.
-
-        At its end itself it has not expired. With `ttl` 0 it never expires, even if `expires` is set.
+        """Return whether the Reservation has expired at `now` (Unix seconds): its end lies before `now`. At its end
+        itself it has not expired. With `ttl` 0 it never expires, even if `expires` is set.
         """
         if self.ttl == 0:
             return False
@@ -46,9 +44,8 @@ class Limits:
         return min([*ends, *([] if self.expires is None else [self.expires])], default=None)
 
     def look_again(self, now: float) -> float:
-        """Return the number of seconds (3 to 15) after which the controller must check the Reservation again.
-
-        0: never, because it has no limit.
+        """Return the number of seconds (3 to 15) after which the controller must check the Reservation again. 0: never,
+        because it has no limit.
         """
         if self.ttl == 0 or (self.expires is None and self.ttl is None):
             return 0.0
@@ -57,10 +54,9 @@ class Limits:
 
 
 def limits_of(reservation: Reservation) -> Limits:
-    """Return when a Reservation expires, from `spec.ttl` and `spec.expires` of its object.
-
-    If `ttl` is missing or invalid, its age has no limit. (Admission sets a missing `ttl` to 24h.) An invalid
-    `expires` counts as 1970-01-01: the Reservation has expired, unless its `ttl` is 0.
+    """Return when a Reservation expires, from `spec.ttl` and `spec.expires` of its object. If `ttl` is missing or
+    invalid, its age has no limit. (Admission sets a missing `ttl` to 24h.) An invalid `expires` counts as 1970-01-01:
+    the Reservation has expired, unless its `ttl` is 0.
     """
     spec = reservation.spec
     try:
@@ -84,14 +80,8 @@ class OwnerPod:
 def bind(
     status: statuses.ReservationStatus, node: str, allocatable: dict[str, int], now: str
 ) -> statuses.ReservationStatus:
-    """Return the status of a Reservation after it got its node.
-
-    Args:
-        allocatable: Resource -> quantity that the Reservation holds there.
-        now: RFC 3339 time.
-
-    Raises:
-        InvalidInput: The Reservation has ended already.
+    """Return the status of a Reservation after it got its node. `allocatable`: resource -> quantity that the
+    Reservation holds there. `now`: RFC 3339 time. Raises InvalidInput: the Reservation has ended already.
     """
     if status.phase in statuses.FINAL_PHASES:
         raise InvalidInput("reservation is not active", status.phase, "status.phase")
@@ -109,7 +99,6 @@ def synced(
     pods: Sequence[OwnerPod],
 ) -> tuple[statuses.ReservationStatus, float]:
     """Return the status after the controller has checked a Reservation, and after how many seconds it must check again.
-
     An expired Reservation, and one whose node is deleted, fails. One that may be used only once succeeds as soon as it
     has an owner. 0 seconds: check again only after another event.
 
@@ -139,15 +128,10 @@ def synced(
 
 
 def is_garbage(status: statuses.ReservationStatus, now: float, keep: float, has_node: Callable[[str], bool]) -> bool:
-    """Return whether the object of a Reservation that succeeded or expired must be deleted now.
-
-    True if its node is deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed
-    for another reason is kept.
-
-    Args:
-        now: Unix seconds.
-        keep: Seconds for which the object is kept after the end of the Reservation.
-        has_node: Returns whether a node exists.
+    """Return whether the object of a Reservation that succeeded or expired must be deleted now. True if its node is
+    deleted, or if the Reservation ended more than `keep` seconds ago. A Reservation that failed for another reason is
+    kept. `now`: Unix seconds. `keep`: seconds for which the object is kept after the end of the Reservation.
+    `has_node`: returns whether a node exists.
     """
     ready = status.condition(statuses.READY)
     if status.phase == statuses.SUCCEEDED:

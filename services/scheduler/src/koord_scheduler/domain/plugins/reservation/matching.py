@@ -28,7 +28,6 @@ _INT64: Final = 1 << 63
 
 class Match(StrEnum):
     """The result of `match`: MATCHED or IGNORED if a pod may use a Reservation, or the first rule that forbids it.
-
     IGNORED: the pod has the label `scheduling.koordinator.sh/reservation-ignored`. It uses free room of Reservations
     without becoming an owner.
     """
@@ -100,10 +99,8 @@ class Wish:
 
 
 def wish_of(pod: Pod) -> Wish:
-    """Return the wishes about Reservations in the labels and annotations of a pod.
-
-    Raises:
-        InvalidInput: An annotation is not valid JSON, or has fields of another type than expected.
+    """Return the wishes about Reservations in the labels and annotations of a pod. Raises InvalidInput: an annotation
+    is not valid JSON, or has fields of another type than expected.
     """
     meta = pod.metadata
     return Wish(
@@ -122,10 +119,9 @@ def match(
     allocatable: Mapping[str, int],
     node_labels: Mapping[str, str],
 ) -> Match:
-    """Return whether a pod may use an available Reservation, or the first rule that forbids it.
-
-    If the pod's reservation affinity names a Reservation, only owner rule, name and exact amounts are compared.
-    Without a reservation affinity, taints of the Reservation are not compared.
+    """Return whether a pod may use an available Reservation, or the first rule that forbids it. If the pod's
+    reservation affinity names a Reservation, only owner rule, name and exact amounts are compared. Without a
+    reservation affinity, taints of the Reservation are not compared.
 
     Args:
         is_owner: Whether an owner rule of the Reservation matches the pod.
@@ -155,9 +151,8 @@ def match(
 
 
 def untolerated(wish: Wish, terms: Terms) -> Taint | None:
-    """Return the first taint of the Reservation that the pod does not tolerate, or None.
-
-    The tolerations are those in the pod's reservation affinity, not those of its spec.
+    """Return the first taint of the Reservation that the pod does not tolerate, or None. The tolerations are those in
+    the pod's reservation affinity, not those of its spec.
     """
     tolerations = () if wish.affinity is None else wish.affinity.tolerations
     index = first_untolerated(terms.taints, tolerations)

@@ -1,7 +1,6 @@
-"""Owner rules: which pods may use a Reservation, by `spec.owners`.
-
-Reservations with equal owner rules form a group. Each owner rule is indexed by a label, a controller or a pod name
-that it requires. Only rules that require none of these are compared with every pod.
+"""Owner rules: which pods may use a Reservation, by `spec.owners`. Reservations with equal owner rules form a group.
+Each owner rule is indexed by a label, a controller or a pod name that it requires. Only rules that require none of
+these are compared with every pod.
 
 Source: scheduler-fine-grained spec, 3.4
 """
@@ -19,9 +18,8 @@ from koordcore.values.invalid import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class OwnerRule:
-    """One entry of `spec.owners` of a Reservation. A pod must match all of its parts that are present.
-
-    A rule without parts matches every pod.
+    """One entry of `spec.owners` of a Reservation. A pod must match all of its parts that are present. A rule without
+    parts matches every pod.
     """
 
     object: OwnerObject | None  # Name, uid and namespace of a pod; None if absent
@@ -50,7 +48,6 @@ class Owners:
 
 def compile_owners(rules: Sequence[ReservationOwnerRule]) -> Owners | None:
     """Return the owner rules in a form that is fast to match; None if a selector is invalid, so that no pod matches.
-
     Without rules, the result matches no pod either.
     """
     return _compiled(codec.encode_canonical(list(rules)))
@@ -172,7 +169,6 @@ class OwnerIndex:
 
     def named(self, pod: Pod) -> tuple[int, ...]:
         """Return the ids of the groups with an owner rule for the name or the uid of this pod, ascending; usually none.
-
         Other parts of these rules are not compared.
         """
         if not self._named:

@@ -1,8 +1,8 @@
 """Reservation: places Reservations like pods, and lets their owners use the reserved resources.
 
-For an owner, filters by amounts count the unused amounts of its Reservations as
-free (`Usable.restored`). The results are cached per pod class and node, as for every filter. So Reservations cost no
-time for pods that are not owners, and an owner costs as much as any other pod.
+For an owner, filters by amounts count the unused amounts of its Reservations as free (`Usable.restored`). The
+results are cached per pod class and node, as for every filter. So Reservations cost no time for pods that are not
+owners, and an owner costs as much as any other pod.
 
 Source: scheduler-fine-grained spec, 3.
 """
@@ -52,14 +52,10 @@ _RULES: Final = (
 def match_counts(
     usable: Usable, entry_of: Callable[[str], Entry | None], reasons_on: Callable[[int], Sequence[str]]
 ) -> list[str]:
-    """Return phrases with numbers of Reservations: how many match the pod, and how many each rule forbids.
-
-    Empty if no Reservation is for the pod and it requires none.
-
-    Args:
-        usable: The Reservations that are for the pod, with the result of the rules for each.
-        entry_of: Returns the Reservation with a uid.
-        reasons_on: Returns why the node at a position refuses the pod with its Reservations there.
+    """Return phrases with numbers of Reservations: how many match the pod, and how many each rule forbids. Empty if no
+    Reservation is for the pod and it requires none. `usable`: the Reservations that are for the pod, with the result of
+    the rules for each. `entry_of`: returns the Reservation with a uid. `reasons_on`: returns why the node at a position
+    refuses the pod with its Reservations there.
     """
     results = {uid: result for uid, result in usable.results.items() if result is not Match.IGNORED}
     affinity = usable.wish.affinity
@@ -143,15 +139,11 @@ class Reservation:
     # --- pods --------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the pod stands for a Reservation, may use one, or must ignore them."""
         return self.read(pod) is not None
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the part of the pod that the plugin's results depend on: a `PodWish`.
-
-        None if no Reservation concerns it.
-
-        For a reserve pod, it also describes the running pods whose place the Reservation takes.
+        """Return the part of the pod that the plugin's results depend on: a `PodWish`. None if no Reservation concerns
+        it. For a reserve pod, it also describes the running pods whose place the Reservation takes.
         """
         if not is_reserve_pod(pod):
             return pod_wish(pod, self._books.groups_of(pod))
@@ -163,9 +155,8 @@ class Reservation:
     # --- the cycle ---------------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | Candidates | None:
-        """Reject invalid annotations, an affinity that no Reservation matches, and an invalid Reservation.
-
-        If few nodes have a Reservation that the pod may use, try these nodes first.
+        """Reject invalid annotations, an affinity that no Reservation matches, and an invalid Reservation. If few nodes
+        have a Reservation that the pod may use, try these nodes first.
         """
         assert pod.subject is not None, f"pod {pod.uid} has no spec"
         usable = self._books.usable(pod.subject.pod_class)
@@ -190,7 +181,6 @@ class Reservation:
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Return codes that refuse nodes on which the Reservations for the pod have too little room; 0 accepts a node.
-
         A pod with a reservation affinity is also refused by nodes without a Reservation for it. A reserve pod has codes
         of its own. None if no node can be refused.
         """
@@ -208,7 +198,6 @@ class Reservation:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node position; None if no node can be refused."""
         wish = cast("PodWish", pod.aspects[self.name])
         if wish.is_reserve:
             return lambda row: self._code_of_reserve_pod(wish, pod, row)
@@ -294,22 +283,18 @@ class Reservation:
         return code
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return the phrases for a code of `filter`: what the Reservations of the node lack."""
         return self._reasons[code]
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return for each node whether preemption cannot help there, bool (K,).
-
-        These are nodes without a Reservation that matches the pod. For a reserve pod, they are nodes that conflict with
-        its node name or its policy.
+        """Return for each node whether preemption cannot help there, bool (K,). These are nodes without a Reservation
+        that matches the pod. For a reserve pod, they are nodes that conflict with its node name or its policy.
         """
         codes = self.filter(pod, nodes, rows)
         return np.zeros(len(rows), np.bool_) if codes is None else codes <= _UNRESOLVABLE
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return higher scores for nodes whose Reservations the pod fills better.
-
-        None if the pod uses no Reservation.
+        """Return higher scores for nodes whose Reservations the pod fills better. None if the pod uses no
+        Reservation.
         """
         usable = self._books.usable(pod)
         if usable is None:
@@ -322,7 +307,6 @@ class Reservation:
         return raw
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None if every score is 0."""
         usable = self._books.usable(pod)
         if usable is None:
             selected = self._selected_many(pod)
@@ -346,9 +330,8 @@ class Reservation:
         return normalized(raw, high)
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Return the amounts that the pod takes from the Reservation which is nominated for it.
-
-        A pod that stands for a Reservation becomes its holder. Reject a pod with affinity if no Reservation is left.
+        """Return the amounts that the pod takes from the Reservation which is nominated for it. A pod that stands for a
+        Reservation becomes its holder. Reject a pod with affinity if no Reservation is left.
         """
         row = self._nodes.row(node)
         if row is None or pod.subject is None:
@@ -375,9 +358,8 @@ class Reservation:
         return Allocation(reservation=ReservationUse(name=entry.name, uid=entry.uid, amounts=amounts))
 
     def unreserve(self, pod: PodRecord, node: str) -> Sequence[str]:
-        """Return no pods, because the books follow the pods of nodes.
-
-        Pods chosen for a new Reservation are released.
+        """Return no pods, because the books follow the pods of nodes. Pods chosen for a new Reservation are
+        released.
         """
         self._books.pre_allocations.adopt(pod.uid, ())
         return ()
@@ -387,7 +369,6 @@ class Reservation:
     def post_filter(
         self, pod: PodRecord, rejection: Rejection | None, search: PreemptionSearch
     ) -> Preemption | NoPreemption | None:
-        """Return why the Reservations that match the pod did not help, or a preemption if `enablePreemption` is set."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         counts = [] if usable is None else self._counts(usable)
         notes = f"{', '.join(counts)}." if counts else ""
@@ -398,7 +379,6 @@ class Reservation:
         return match_counts(usable, self._books.entries.get, lambda row: self._reasons[self._code(usable, row)])
 
     def spares_everyone(self, pod: PodRecord) -> bool:
-        """Return False: `may_preempt` decides for each pod."""
         return False
 
     def may_preempt(self, pod: PodRecord, victim: PodRecord) -> bool:
@@ -406,11 +386,9 @@ class Reservation:
         return victim.pod is not None and is_preemptible(victim.pod.metadata.labels)
 
     def room_for(self, pod: PodRecord) -> Room | None:
-        """Return None: no limit of this plugin needs pods to be evicted besides the amounts of nodes."""
         return None
 
     def most_candidates(self, nodes: int) -> int:
-        """Return the configured percentage of the nodes, and at least the configured number."""
         args = self._args
         wanted = max(nodes * args.min_candidate_nodes_percentage // 100, args.min_candidate_nodes_absolute)
         return min(wanted, nodes)
@@ -427,7 +405,6 @@ class Reservation:
         return self._books.version
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return True if the event is a change of a Reservation, and the pod may now use a Reservation on some node."""
         usable = None if pod.subject is None else self._books.usable(pod.subject.pod_class)
         return event.kind is EventKind.OWN and usable is not None and bool(usable.by_row)
 
@@ -436,9 +413,7 @@ class Reservation:
         return self._controller.due()
 
     def control(self, now: float) -> Sequence[ControllerDecision]:
-        """Return changed statuses of Reservations, and the pods whose Reservation was deleted."""
         return self._controller.control(now)
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path -> function that answers, for pages with the Reservations of a node and with indexed labels."""
         return reservation_pages(self._nodes, self._books, self._args.reservation_selector_index)

@@ -1,8 +1,6 @@
-"""Pre-allocation: a Reservation takes over the resources of running pods, which become its owners.
-
-The Reservation must have the policy Restricted, because its owners must not exceed it. It is placed on a node as if the
-chosen pods were not there. The same append records in the ledger that these pods take their amounts from the
-Reservation.
+"""Pre-allocation: a Reservation takes over the resources of running pods, which become its owners. The Reservation must
+have the policy Restricted, because its owners must not exceed it. It is placed on a node as if the chosen pods were not
+there. The same append records in the ledger that these pods take their amounts from the Reservation.
 
 Source: scheduler-fine-grained spec, 3.11.
 """
@@ -54,10 +52,8 @@ class Adopted(NamedTuple):
 
 
 def is_within(of_pod: Allocation, of_reservation: Allocation) -> bool:
-    """Return whether a Reservation holds all CPUs and devices of a pod.
-
-    CPUs are compared only if the Reservation holds CPUs, devices only if it holds devices.
-
+    """Return whether a Reservation holds all CPUs and devices of a pod. CPUs are compared only if the Reservation holds
+    CPUs, devices only if it holds devices.
     Source: scheduler-fine-grained spec, 3.9 (pre-allocation).
     """
     if of_reservation.cpuset and not of_pod.cpus <= of_reservation.cpus:
@@ -75,12 +71,9 @@ class Selection(NamedTuple):
 
 
 class PreAllocations:
-    """Chooses the running pods whose place Reservations take.
-
-    Args:
-        lenders: Name -> plugin whose resources (CPUs, devices) Reservations may hold.
-        operating: Uids of pods that act as Reservations themselves. They keep their place.
-        find: Takes a name, and returns the Reservation with this name.
+    """Chooses the running pods whose place Reservations take. `lenders`: name -> plugin whose resources (CPUs, devices)
+    Reservations may hold. `operating`: uids of pods that act as Reservations themselves. They keep their place. `find`:
+    takes a name, and returns the Reservation with this name.
     """
 
     def __init__(
@@ -103,9 +96,8 @@ class PreAllocations:
         self._adopted: dict[str, tuple[Adopted, ...]] = {}
 
     def selected(self, pod_class: PodClass) -> "SelectedAmounts | None":
-        """Return the amounts of the running pods whose place a Reservation may take on each node.
-
-        None if it has no `preAllocation`, its policy is not Restricted, or its object is unknown.
+        """Return the amounts of the running pods whose place a Reservation may take on each node. None if it has no
+        `preAllocation`, its policy is not Restricted, or its object is unknown.
         """
         wish = pod_class.aspects.get(ASPECT)
         pre = wish.pre if isinstance(wish, PodWish) else None
@@ -122,9 +114,7 @@ class PreAllocations:
     @contextmanager
     def lent(self, pod_class: PodClass, row: int) -> Generator[tuple[Lender, ...]]:
         """Count what some pods hold as free inside this context: the pods whose place a Reservation takes on the node.
-
-        Yields:
-            The plugins whose resources the Reservation requests; none if it takes no pod's place on the node.
+        Yields the plugins whose resources the Reservation requests; none if it takes no pod's place on the node.
         """
         selected = self.selected(pod_class)
         pods = selected.selection(row).pods if selected is not None and row in selected else ()
@@ -142,10 +132,8 @@ class PreAllocations:
         return counters
 
     def adopt(self, uid: str, pods: Sequence[Adopted]) -> None:
-        """Record which pods become owners with the placement of a Reservation, until `take_adopted`.
-
-        Args:
-            pods: The pods; empty for none.
+        """Record which pods become owners with the placement of a Reservation, until `take_adopted`. `pods`: the pods;
+        empty for none.
         """
         self._adopted.pop(uid, None)
         if pods:
@@ -175,13 +163,10 @@ class PreAllocations:
             yield from (rule.selector for rule in terms.owners.rules if rule.selector is not None)
 
     def selection(self, pre: PreAllocating, uid: str, terms: Terms, requests: Mapping[str, int], row: int) -> Selection:
-        """Return the pods of a node whose place a Reservation takes.
-
-        No pods if it does not fit with their place either. If it fits without, pods are chosen nevertheless, unless the
-        argument `preferNoPreAllocatedPods` is set and the Reservation does not require to take a place.
-
-        Args:
-            requests: Resource -> amount that the Reservation reserves.
+        """Return the pods of a node whose place a Reservation takes. No pods if it does not fit with their place
+        either. If it fits without, pods are chosen nevertheless, unless the argument `preferNoPreAllocatedPods` is set
+        and the Reservation does not require to take a place. `requests`: resource -> amount that the Reservation
+        reserves.
         """
         candidates = self._candidates(pre, terms, requests, row)
         if not candidates:
@@ -274,10 +259,8 @@ class PreAllocations:
 
 class SelectedAmounts(Mapping[int, Mapping[int, int]]):
     """Node position -> resource column -> amount of the pods whose place a Reservation takes there, computed on demand.
-
-    Args:
-        counters: Counters of the pods that may become owners.
-        selection: Returns the selection for the node at a position.
+    `counters`: counters of the pods that may become owners. `selection`: returns the selection for the node at a
+    position.
     """
 
     def __init__(self, nodes: NodeColumns, counters: Sequence[Counter], selection: Callable[[int], Selection]) -> None:

@@ -1,7 +1,5 @@
-"""The Reservations that pods of one class may use, kept up to date one Reservation at a time.
-
-If a node has several, the pod gets the one with the smallest order label; without such labels, the one that it fills
-most (nomination).
+"""The Reservations that pods of one class may use, kept up to date one Reservation at a time. If a node has several,
+the pod gets the one with the smallest order label; without such labels, the one that it fills most (nomination).
 
 Source: scheduler-fine-grained spec, 3.5, 3.6, 3.8
 """
@@ -28,12 +26,9 @@ MOST: int = 100
 
 
 def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int], allocated: Mapping[str, int]) -> int:
-    """Return how full a Reservation will be with the pod, in percent 0..100: the mean over its resources.
-
-    A resource of which more is requested than the Reservation holds counts 0.
-
-    Args:
-        requests: Resource -> amount that the pod requests, in milli-cores and whole units.
+    """Return how full a Reservation will be with the pod, in percent 0..100: the mean over its resources. A resource of
+    which more is requested than the Reservation holds counts 0. `requests`: resource -> amount that the pod requests,
+    in milli-cores and whole units.
     """
     parts = [
         MOST * used // capacity if used <= capacity else 0
@@ -45,15 +40,10 @@ def reservation_score(requests: Mapping[str, int], allocatable: Mapping[str, int
 
 
 def nominate(requests: Mapping[str, int], candidates: Sequence[Held], more: Mapping[str, int] | None = None) -> Held:
-    """Return the one of several Reservations of a node that the pod will use.
-
-    Reservations with an order label come first, the smallest order before all. If no Reservation has an order label,
-    the highest score wins. A tie is decided by name.
-
-    Args:
-        requests: Resource -> amount that the pod requests.
-        candidates: Reservations that the pod fits into; at least one.
-        more: Name of a Reservation -> score of other plugins, which is added; None for no such scores.
+    """Return the one of several Reservations of a node that the pod will use. Reservations with an order label come
+    first, the smallest order before all. If no Reservation has an order label, the highest score wins. A tie is decided
+    by name. `requests`: resource -> amount that the pod requests. `candidates`: Reservations that the pod fits into; at
+    least one. `more`: name of a Reservation -> score of other plugins, which is added; None for no such scores.
     """
     ordered = [each for each in candidates if each.terms.order is not None]
     if ordered:
@@ -85,13 +75,9 @@ class _Unused(NamedTuple):
 
 
 class Usable:
-    """The Reservations that pods of one class may use, updated when one of them changes.
-
-    Args:
-        wish: The properties of the pods that concern Reservations.
-        pod_class: The class. The object does not keep it alive.
-        omits_node_labels: Whether reservation affinities are compared with the labels of Reservations alone, without
-            those of their nodes.
+    """The Reservations that pods of one class may use, updated when one of them changes. `wish`: the properties of the
+    pods that concern Reservations. `pod_class`: the class. The object does not keep it alive. `omits_node_labels`:
+    whether reservation affinities are compared with the labels of Reservations alone, without those of their nodes.
     """
 
     def __init__(
@@ -134,10 +120,8 @@ class Usable:
         return self.wish.affinity is not None
 
     def told(self, entry: Entry, *, has_changed: bool = False) -> None:
-        """Update the attributes after a change of one Reservation or of its owners.
-
-        Args:
-            has_changed: Whether its object, its amounts or its node changed. False if only its owners changed.
+        """Update the attributes after a change of one Reservation or of its owners. `has_changed`: whether its object,
+        its amounts or its node changed. False if only its owners changed.
         """
         uid = entry.uid
         if has_changed or not entry.is_available():
@@ -151,10 +135,8 @@ class Usable:
             self._restore(row)
 
     def told_all(self, entries: Iterable[Entry]) -> None:
-        """Set the results of all Reservations that may concern the pods. No other result is known yet.
-
-        Args:
-            entries: The Reservations, each once.
+        """Set the results of all Reservations that may concern the pods. No other result is known yet. `entries`: the
+        Reservations, each once.
         """
         for entry in entries:
             if self._matches(entry):
@@ -229,12 +211,9 @@ class Usable:
 
     def plain_score(self, row: int) -> int | None:
         """Return the score 0..100 of the Reservations on a node by a short check; None if that check does not suffice.
-
         It does not suffice if a Reservation has an order label or owners, or if the pods request CPUs or devices of
-        plugins that lend. Then the caller uses `fitting` and `nominate`.
-
-        Args:
-            row: Position of a node with a Reservation that the pods may use.
+        plugins that lend. Then the caller uses `fitting` and `nominate`. `row`: position of a node with a Reservation
+        that the pods may use.
         """
         if self.lenders:
             return None
@@ -254,18 +233,14 @@ class Usable:
         )
 
     def is_fitting(self, row: int) -> bool:
-        """Return True if a short check finds a Reservation on the node into which a pod of the class fits.
-
-        If False, a pod may fit nevertheless: the caller must check in detail.
-
-        Args:
-            row: Position of a node with Reservations that the pods may use.
+        """Return True if a short check finds a Reservation on the node into which a pod of the class fits. If False, a
+        pod may fit nevertheless: the caller must check in detail. `row`: position of a node with Reservations that the
+        pods may use.
         """
         return not self.lenders and any(self._fits_plainly(row, entry) for entry in self.by_row[row].values())
 
     def _fits_plainly(self, row: int, entry: Entry) -> bool:
         """Return whether the pod fits into a Reservation that nobody has taken from, where nothing but amounts decides.
-
         This is the usual case. False: it may fit nevertheless.
         """
         terms, free, held = entry.terms, self._nodes.free_at, entry.allocatable
@@ -288,9 +263,8 @@ class Usable:
         return [entry.held() for entry in sorted(there.values(), key=lambda each: each.name)]
 
     def fitting(self, row: int) -> list[Entry]:
-        """Return the Reservations on the node at position `row` into which a pod of the class fits, by name.
-
-        Empty if the pods ignore Reservations.
+        """Return the Reservations on the node at position `row` into which a pod of the class fits, by name. Empty if
+        the pods ignore Reservations.
         """
         if row not in self.by_row or self.wish.ignores:
             return []
@@ -335,14 +309,9 @@ class Usable:
 
     @contextmanager
     def lent(self, row: int, entry: Entry | None) -> Generator[Entry | None]:
-        """Count the unused resources of a Reservation as free for a pod of the class inside this context.
-
-        Args:
-            entry: The Reservation, or None if the pod uses none. With None, the unused resources of all Reservations on
-                the node count as free if the pod ignores Reservations; otherwise nothing changes.
-
-        Yields:
-            `entry`.
+        """Count the unused resources of a Reservation as free for a pod of the class inside this context. `entry`: the
+        Reservation, or None if the pod uses none. With None, the unused resources of all Reservations on the node count
+        as free if the pod ignores Reservations; otherwise nothing changes. Yields `entry`.
         """
         ignored = self.by_row.get(row, {}).values() if self.wish.ignores else ()
         with self._nodes.unrecorded(), ExitStack() as stack:
@@ -364,7 +333,6 @@ class Usable:
 
     def refused_with(self, row: int, entry: Entry) -> tuple[str, ...]:
         """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses a Reservation there.
-
         Empty if they suffice.
         """
         if not self.lenders:
@@ -374,21 +342,17 @@ class Usable:
         return tuple([f"{PREFIX}{reason}" for reason in reasons])
 
     def refused_alone(self, row: int) -> tuple[str, ...]:
-        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation.
-
-        Empty if they suffice.
+        """Return why the CPUs, zones and devices of a node do not suffice for a pod that uses no Reservation. Empty if
+        they suffice.
         """
         pod_class = self._pod_class()
         return () if pod_class is None else refused_by(self.lenders, pod_class, row)
 
 
 def among(rows: Rows, known: Mapping[int, object], capacity: int) -> BoolArray:
-    """Return for each node whether its position is a key of a mapping, bool (K,).
-
-    Args:
-        rows: Positions of nodes, shape (K,).
-        known: A mapping whose keys are node positions. Only the keys matter.
-        capacity: Number of positions in the node columns, free ones included.
+    """Return for each node whether its position is a key of a mapping, bool (K,). `rows`: positions of nodes, shape
+    (K,). `known`: a mapping whose keys are node positions. Only the keys matter. `capacity`: number of positions in the
+    node columns, free ones included.
     """
     is_known = np.zeros(capacity, np.bool_)
     is_known[np.fromiter(known.keys(), np.intp, len(known))] = True

@@ -63,11 +63,9 @@ class PodWish:
 
 
 def pod_wish(pod: Pod, groups: tuple[int, ...], pre: PreAllocating | None = None) -> PodWish | None:
-    """Return the properties of a pod that concern Reservations; None if no Reservation concerns the pod.
-
-    Args:
-        groups: Ids of the groups of Reservations that are for the pod.
-        pre: If the pod is a reserve pod, the rules about running pods whose place the Reservation takes.
+    """Return the properties of a pod that concern Reservations; None if no Reservation concerns the pod. `groups`: ids
+    of the groups of Reservations that are for the pod. `pre`: if the pod is a reserve pod, the rules about running pods
+    whose place the Reservation takes.
     """
     meta = pod.metadata
     if is_reserve_pod(pod):

@@ -18,9 +18,8 @@ from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, b
 
 
 class NodeResourcesBalancedAllocation:
-    """The plugin NodeResourcesBalancedAllocation: scores nodes higher whose resources would be used evenly.
-
-    A container that states no request counts with 0. Extended resources that the pod does not request are left out.
+    """The plugin NodeResourcesBalancedAllocation: scores nodes higher whose resources would be used evenly. A container
+    that states no request counts with 0. Extended resources that the pod does not request are left out.
     """
 
     name = "NodeResourcesBalancedAllocation"
@@ -34,9 +33,8 @@ class NodeResourcesBalancedAllocation:
         self._shared = SharedScores()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return the scores of balanced use, 0..100; 100 if all resources are used in equal fractions.
-
-        None if the pod requests none of the configured resources.
+        """Return the scores of balanced use, 0..100; 100 if all resources are used in equal fractions. None if the pod
+        requests none of the configured resources.
         """
         items = self._items_of(pod, nodes)
         if not items:
@@ -47,16 +45,13 @@ class NodeResourcesBalancedAllocation:
         return scores.balanced_allocation(requested, nodes.allocatable[columns[:, None], rows])
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None if the pod requests none of the resources."""
         items = self._items_of(pod, nodes)
         return self._shared.of(nodes, items, lambda: balanced(nodes, items)) if items else None
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
-        """Return a state that is equal for all classes with equal requests of scored resources: they share scores."""
         return RowStates(self._items_of(pod, nodes), score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int], ...]:

@@ -1,6 +1,5 @@
-"""NodeResourcesFit: refuses nodes without room, and scores nodes by their free resources.
-
-The number of pods is one more resource, of which every pod takes one. Batch resources are treated like other resources.
+"""NodeResourcesFit: refuses nodes without room, and scores nodes by their free resources. The number of pods is one
+more resource, of which every pod takes one. Batch resources are treated like other resources.
 
 Source: scheduler-core spec, 5.2 and 5.3
 """
@@ -61,7 +60,6 @@ class RestoredAmounts(Protocol):
 
     def restored(self, pod_class: PodClass) -> Mapping[int, Mapping[int, int]] | None:
         """Return node position -> resource column -> amount that pods of the class may use besides the free amount.
-
         None for classes without such amounts.
         """
         ...
@@ -73,12 +71,9 @@ class _NothingRestored:
 
 
 class NodeResourcesFit:
-    """The plugin NodeResourcesFit: refuses nodes with too little of a resource, and scores by free resources.
-
-    Bit j + 1 of a filter code means that resource j of the pod's demand is short.
-
-    Args:
-        restored: Knows amounts that are free for some pods only; None: there are none.
+    """The plugin NodeResourcesFit: refuses nodes with too little of a resource, and scores by free resources. Bit j + 1
+    of a filter code means that resource j of the pod's demand is short. `restored`: knows amounts that are free for
+    some pods only; None: there are none.
     """
 
     name = "NodeResourcesFit"
@@ -94,9 +89,8 @@ class NodeResourcesFit:
         self._shared = SharedScores()
 
     def filter(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Refuse nodes that have less free of a resource than the pod requests. The code tells all shortages.
-
-        Amounts that Reservations hold for the pod count as free.
+        """Refuse nodes that have less free of a resource than the pod requests. The code tells all shortages. Amounts
+        that Reservations hold for the pod count as free.
         """
         checks = self._compared(pod, nodes)
         columns = np.array([column for _, column, _ in checks], np.intp)
@@ -114,11 +108,9 @@ class NodeResourcesFit:
         return codes
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that gives the code of `filter` for one node."""
         return lacking(nodes, self._compared(pod, nodes), self._restored.restored(pod))
 
     def reasons(self, pod: PodClass, nodes: NodeColumns, code: int) -> tuple[str, ...]:
-        """Return one phrase for each resource that is short, such as "Insufficient cpu"."""
         return tuple(
             f"Insufficient {resource}" if index else "Too many pods"
             for index, resource in enumerate(pod.demand.names)
@@ -126,9 +118,8 @@ class NodeResourcesFit:
         )
 
     def unresolvable(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> BoolArray:
-        """Return for each node whether the pod would not fit even without other pods.
-
-        The number of pods is not compared.
+        """Return for each node whether the pod would not fit even without other pods. The number of pods is not
+        compared.
         """
         too_small = np.zeros(len(rows), np.bool_)
         for _, column, amount in self._compared(pod, nodes):
@@ -137,7 +128,6 @@ class NodeResourcesFit:
         return too_small
 
     def details(self, pod: PodClass, nodes: NodeColumns, rows: Rows, reason: str) -> list[str]:
-        """Return for up to five nodes which requested amounts exceed the free ones, one line with numbers for each."""
         restored = self._restored.restored(pod) or {}
         found: list[str] = []
         for row in row_list(rows[:MOST_DETAILS]):
@@ -152,7 +142,6 @@ class NodeResourcesFit:
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
         """Return scores within 0..100 by the configured strategy. None if no configured resource counts for the pod.
-
         Extended resources count only if the pod requests them, cpu and memory always (with defaults).
         """
         items = self._items_of(pod, nodes)
@@ -189,10 +178,9 @@ class NodeResourcesFit:
         return self._shared.of(nodes, terms, lambda: allocated(nodes, terms, is_least=is_least))
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return a state that is equal for all classes that differ only in amounts of devices.
-
-        The state of a node consists of its free amounts of the requested device resources. None for classes that may
-        use Reservations: they share nothing.
+        """Return a state that is equal for all classes that differ only in amounts of devices. The state of a node
+        consists of its free amounts of the requested device resources. None for classes that may use Reservations: they
+        share nothing.
         """
         if self._restored.restored(pod) is not None:
             return None
@@ -210,13 +198,11 @@ class NodeResourcesFit:
         )
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return (bit, resource column, amount) of each comparison of the filter.
-
-        Empty if free amounts do not decide alone.
+        """Return (bit, resource column, amount) of each comparison of the filter. Empty if free amounts do not decide
+        alone.
         """
         return () if self._restored.restored(pod) is not None else self._compared(pod, nodes)
 
@@ -233,11 +219,10 @@ class NodeResourcesFit:
         return checks
 
     def ignores(self, resource: str) -> bool:
-        """Return whether the filter does not compare this resource.
-
-        The configuration can exclude resources with a domain outside kubernetes.io. `koordinator.sh/gpu.shared` is
-        always excluded: admission adds this number of cards to every pod with GPUs, nodes offer it only with a gate,
-        and DeviceShare compares it with the cards themselves.
+        """Return whether the filter does not compare this resource. The configuration can exclude resources with a
+        domain outside kubernetes.io. `koordinator.sh/gpu.shared` is always excluded: admission adds this number of
+        cards to every pod with GPUs, nodes offer it only with a gate, and DeviceShare compares it with the cards
+        themselves.
         """
         if not can_be_ignored(resource):
             return False

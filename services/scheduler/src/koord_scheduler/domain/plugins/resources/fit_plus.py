@@ -1,6 +1,5 @@
-"""NodeResourcesFitPlus scores each resource by a strategy of its own.
-
-ScarceResourceAvoidance keeps pods away from nodes with scarce resources that they do not request.
+"""NodeResourcesFitPlus scores each resource by a strategy of its own. ScarceResourceAvoidance keeps pods away from
+nodes with scarce resources that they do not request.
 
 Source: scheduler-core spec, 11.4, 11.5
 """
@@ -30,10 +29,9 @@ class _Item(NamedTuple):
 
 
 class NodeResourcesFitPlus:
-    """The plugin NodeResourcesFitPlus: scores each resource by its own strategy, and takes the weighted mean.
-
-    Only configured resources that the pod requests count; without any, the score is 100. Containers without cpu or
-    memory request count with defaults. A node that lacks a resource scores 0 for it.
+    """The plugin NodeResourcesFitPlus: scores each resource by its own strategy, and takes the weighted mean. Only
+    configured resources that the pod requests count; without any, the score is 100. Containers without cpu or memory
+    request count with defaults. A node that lacks a resource scores 0 for it.
     """
 
     name = "NodeResourcesFitPlus"
@@ -46,7 +44,6 @@ class NodeResourcesFitPlus:
         self._items: WeakKeyDictionary[PodClass, tuple[_Item, ...]] = WeakKeyDictionary()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return the weighted mean of one score per requested resource: most or least allocated, as configured."""
         total, weights = np.zeros(len(rows), np.int64), 0
         for item in self._items_of(pod, nodes):
             held = nodes.requested[item.column] if item.non_zero is None else nodes.non_zero[item.non_zero]
@@ -58,7 +55,6 @@ class NodeResourcesFitPlus:
         return total // weights if weights else np.full(len(rows), MAX_SCORE, np.int64)
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
@@ -79,10 +75,9 @@ def _item(pod: PodClass, nodes: NodeColumns, name: str, weight: int, *, is_most:
 
 
 class ScarceResourceAvoidance:
-    """The plugin ScarceResourceAvoidance: prefers nodes without scarce resources that the pod does not request.
-
-    The score is (|D| - |S|) * 100 // |D|. D are the resources of the node that the pod does not request; S are the
-    scarce resources in D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
+    """The plugin ScarceResourceAvoidance: prefers nodes without scarce resources that the pod does not request. The
+    score is (|D| - |S|) * 100 // |D|. D are the resources of the node that the pod does not request; S are the scarce
+    resources in D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
     """
 
     name = "ScarceResourceAvoidance"
@@ -94,7 +89,6 @@ class ScarceResourceAvoidance:
         self.args = args or ScarceResourceAvoidanceArgs()
 
     def score(self, pod: PodClass, nodes: NodeColumns, rows: Rows) -> IntArray | None:
-        """Return lower scores for nodes with more scarce resources that the pod does not request."""
         scarce = [nodes.column(name) for name in dict.fromkeys(self.args.resources)]
         unwanted = nodes.allocatable[:, rows] > 0
         unwanted[pod.demand.columns] = False
@@ -104,5 +98,4 @@ class ScarceResourceAvoidance:
         return np.where(avoided == different, MAX_SCORE, avoided * MAX_SCORE // np.maximum(different, 1))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw

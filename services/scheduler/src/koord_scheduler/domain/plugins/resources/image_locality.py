@@ -1,8 +1,6 @@
-"""ImageLocality: prefers nodes that have the pod's container images.
-
-The scores of a pod class are computed for all nodes at once and cached. They are computed again (`settle`) if one of
-its images comes to a node or leaves it, or if the number of nodes changes. Only nodes whose score has changed are
-evaluated again.
+"""ImageLocality: prefers nodes that have the pod's container images. The scores of a pod class are computed for all
+nodes at once and cached. They are computed again (`settle`) if one of its images comes to a node or leaves it, or if
+the number of nodes changes. Only nodes whose score has changed are evaluated again.
 
 Source: scheduler-core spec, 5.8
 """
@@ -70,7 +68,6 @@ class ImageLocality:
             self._take_off(row, image)
 
     def settle(self) -> None:
-        """Recompute the cached scores that are outdated, and record in `nodes.load` the nodes whose score changed."""
         if self._count != len(self.nodes):
             self._count = len(self.nodes)
             self._stale.update(self._scores.keys())
@@ -84,7 +81,6 @@ class ImageLocality:
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def read(self, pod: Pod) -> Hashable:
-        """Return the normalized names of the pod's images, in the order of its containers; None if it has none."""
         containers = (*pod.spec.containers, *pod.spec.init_containers)
         return tuple(normalized(container.image) for container in containers if container.image) or None
 
@@ -94,9 +90,8 @@ class ImageLocality:
         return scores[rows] if scores.any() else None
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that scores one node; None for classes without images.
-
-        If only this function is used for a class, no scores are cached for the class.
+        """Return a function that scores one node; None for classes without images. If only this function is used for a
+        class, no scores are cached for the class.
         """
         kept = self._scores
 
@@ -114,7 +109,6 @@ class ImageLocality:
         return RowStates(images, score=self.row_score(pod, nodes))
 
     def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        """Return the raw scores unchanged: they are within 0..100 already."""
         return raw
 
     def _of(self, pod_class: PodClass) -> IntArray:
@@ -134,10 +128,8 @@ class ImageLocality:
         return scores
 
     def _worked_out(self, pod_class: PodClass) -> IntArray:
-        """Return the score of every row.
-
-        Over the pod's images on the node, size * (nodes with the image / all nodes) is summed up, and scaled between
-        two bounds.
+        """Return the score of every row. Over the pod's images on the node, size * (nodes with the image / all nodes)
+        is summed up, and scaled between two bounds.
         """
         images = self._images(pod_class)
         total = np.zeros(self.nodes.capacity, np.int64)

@@ -1,7 +1,6 @@
-"""Scores by the share of its resources that a node would have allocated: the arithmetic of NodeResourcesFit.
-
-Every function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns
-int64 (K,). A resource that a node lacks (capacity 0) does not count for it.
+"""Scores by the share of its resources that a node would have allocated: the arithmetic of NodeResourcesFit. Every
+function takes arrays item x node: `requested` (the pod included) and `capacity`, both int64 (I, K), and returns int64
+(K,). A resource that a node lacks (capacity 0) does not count for it.
 
 Source: scheduler-core spec, 5.3; vectors scheduler/fit_score
 """
@@ -18,14 +17,10 @@ MAX_SCORE: Final = 100
 
 
 def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Return the LeastAllocated score of each node, 0..100: the truncated weighted mean over the resources.
-
-    A resource scores (capacity - requested) * 100 // capacity, or 0 if more than its capacity is requested.
-
-    Args:
-        requested: Requests on each node, the pod included, shape (I, K).
-        capacity: Allocatable of the nodes, shape (I, K).
-        weights: Weight of each resource, shape (I,).
+    """Return the LeastAllocated score of each node, 0..100: the truncated weighted mean over the resources. A resource
+    scores (capacity - requested) * 100 // capacity, or 0 if more than its capacity is requested. `requested`: requests
+    on each node, the pod included, shape (I, K). `capacity`: allocatable of the nodes, shape (I, K). `weights`: weight
+    of each resource, shape (I,).
     """
     divisor = np.maximum(capacity, 1)
     scores = np.maximum(capacity - requested, 0) * MAX_SCORE // divisor
@@ -33,14 +28,9 @@ def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) 
 
 
 def most_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
-    """Return the MostAllocated score of each node, 0..100: the truncated weighted mean over the resources.
-
-    A resource scores min(requested, capacity) * 100 // capacity.
-
-    Args:
-        requested: Requests on each node, the pod included, shape (I, K).
-        capacity: Allocatable of the nodes, shape (I, K).
-        weights: Weight of each resource, shape (I,).
+    """Return the MostAllocated score of each node, 0..100: the truncated weighted mean over the resources. A resource
+    scores min(requested, capacity) * 100 // capacity. `requested`: requests on each node, the pod included, shape (I,
+    K). `capacity`: allocatable of the nodes, shape (I, K). `weights`: weight of each resource, shape (I,).
     """
     divisor = np.maximum(capacity, 1)
     scores = np.minimum(requested, capacity) * MAX_SCORE // divisor
@@ -59,9 +49,8 @@ def _weighted_mean(scores: IntArray, counted: BoolArray, weights: IntArray) -> I
 def requested_to_capacity_ratio(
     requested: IntArray, capacity: IntArray, weights: IntArray, shape: Sequence[UtilizationPoint]
 ) -> IntArray:
-    """Return the weighted mean of a piecewise linear function of the utilization, rounded half away from 0.
-
-    Resources that score 0 do not count, neither in the sum nor in the weights.
+    """Return the weighted mean of a piecewise linear function of the utilization, rounded half away from 0. Resources
+    that score 0 do not count, neither in the sum nor in the weights.
 
     Args:
         requested: Requests on each node, the pod included, shape (I, K).
@@ -89,7 +78,6 @@ def requested_to_capacity_ratio(
 
 def balanced_allocation(requested: IntArray, capacity: IntArray) -> IntArray:
     """Return the score of balanced use for each node: 100 * (1 - difference between the used fractions), rounded down.
-
     A fraction is min(1, requested / capacity). For two resources the difference is half of the distance between their
     fractions, for more the population standard deviation of the fractions, for fewer 0.
 

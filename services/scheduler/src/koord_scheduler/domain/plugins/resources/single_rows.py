@@ -1,7 +1,5 @@
-"""Filters and scores of single rows without arrays, because a placement changes one node.
-
-Each function is made once per pod class from values that its plugin has resolved. It equals a filter or score over
-arrays (tested).
+"""Filters and scores of single rows without arrays, because a placement changes one node. Each function is made once
+per pod class from values that its plugin has resolved. It equals a filter or score over arrays (tested).
 """
 
 import math
@@ -16,11 +14,10 @@ _MOST_SHARED: Final = 1024
 
 
 class SharedScores:
-    """Caches scores of single nodes for all classes of pods that a score does not distinguish.
-
-    Each function caches its result for a node until the load of the node changes. So several classes need only one
-    evaluation of each changed node, if they differ only in parts that other plugins read. The first class gets a
-    function without a cache, because most functions serve only one class.
+    """Caches scores of single nodes for all classes of pods that a score does not distinguish. Each function caches its
+    result for a node until the load of the node changes. So several classes need only one evaluation of each changed
+    node, if they differ only in parts that other plugins read. The first class gets a function without a cache, because
+    most functions serve only one class.
     """
 
     def __init__(self) -> None:
@@ -28,10 +25,8 @@ class SharedScores:
         self._functions: dict[Hashable, RowFunction | None] = {}
 
     def of(self, nodes: NodeColumns, terms: Hashable, made: Callable[[], RowFunction]) -> RowFunction:
-        """Return the function from a node's position to its score that belongs to `terms`.
-
-        Args:
-            made: Creates the function if these terms are new.
+        """Return the function from a node's position to its score that belongs to `terms`. `made`: creates the function
+        if these terms are new.
         """
         if nodes is not self._nodes or len(self._functions) >= _MOST_SHARED:
             self._nodes = nodes
@@ -71,10 +66,8 @@ def lacking(
     nodes: NodeColumns, checks: Sequence[tuple[int, int, int]], restored: Mapping[int, Mapping[int, int]] | None = None
 ) -> RowFunction:
     """Return a function from a node's position to a filter code with one bit for each resource with too little free.
-
-    Args:
-        checks: (bit, resource column, amount) of each resource that is compared.
-        restored: Node position -> resource column -> amount that the pod may use besides what is free; None: nothing.
+    `checks`: (bit, resource column, amount) of each resource that is compared. `restored`: node position -> resource
+    column -> amount that the pod may use besides what is free; None: nothing.
     """
 
     def code(row: int) -> int:
@@ -109,10 +102,8 @@ def free_amounts(nodes: NodeColumns, columns: Sequence[int]) -> Callable[[int], 
 
 
 def lacking_of(needs: Sequence[tuple[int, int]]) -> Callable[[Hashable], int]:
-    """Return a function from free amounts to a filter code with a bit for each resource that is short.
-
-    Args:
-        needs: (bit, amount) of each resource, in the order of `free_amounts`.
+    """Return a function from free amounts to a filter code with a bit for each resource that is short. `needs`: (bit,
+    amount) of each resource, in the order of `free_amounts`.
     """
     bits, amounts = [bit for bit, _ in needs], [amount for _, amount in needs]
 
@@ -128,11 +119,8 @@ def lacking_of(needs: Sequence[tuple[int, int]]) -> Callable[[Hashable], int]:
 
 def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *, is_least: bool) -> RowFunction:
     """Return a function from a node's position to its score by free (LeastAllocated) or used (MostAllocated) amounts.
-
-    Args:
-        items: (resource column, index in `NodeColumns.non_zero`, amount, weight) of each resource; index -1: requests
-            without defaults count.
-
+    `items`: (resource column, index in `NodeColumns.non_zero`, amount, weight) of each resource; index -1: requests
+    without defaults count.
     Source: scheduler-core spec, 5.3
     """
 
@@ -156,11 +144,8 @@ def allocated(nodes: NodeColumns, items: Sequence[tuple[int, int, int, int]], *,
 
 
 def balanced(nodes: NodeColumns, items: Sequence[tuple[int, int]]) -> RowFunction:
-    """Return a function from a node's position to its score by how evenly its resources would be used.
-
-    Args:
-        items: (resource column, amount) of each resource.
-
+    """Return a function from a node's position to its score by how evenly its resources would be used. `items`:
+    (resource column, amount) of each resource.
     Source: scheduler-core spec, 5.3
     """
 

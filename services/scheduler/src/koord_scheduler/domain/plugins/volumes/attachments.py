@@ -1,9 +1,9 @@
 """Volume limits: how many volumes of each CSI driver the pods of each node use, and how many the node can attach.
 
-A volume that several pods of a node use counts once. A claim and its volume belong together one to one, so claims are
-counted instead of volumes. Volumes that are attached although no pod of the node uses them (VolumeAttachments) occupy
-a place until they are detached, as kube-scheduler counts them. The numbers of a node are computed when they are read,
-and only if something of the node has changed.
+A volume that several pods of a node use counts once. A claim and its volume belong together one to one, so claims
+are counted instead of volumes. Volumes that are attached although no pod of the node uses them (VolumeAttachments)
+occupy a place until they are detached, as kube-scheduler counts them. The numbers of a node are computed when they are
+read, and only if something of the node has changed.
 
 Source: scheduler-core spec, 5.9 (NodeVolumeLimits); Kubernetes 1.35, plugins/nodevolumelimits/csi.go
 """
@@ -20,11 +20,8 @@ from koord_scheduler.domain.plugins.volumes.objects import ClaimKey, Volume
 
 
 class Attachments:
-    """The VolumeAttachments of all nodes.
-
-    Args:
-        volumes: Name -> volume; the caller changes it.
-        users: Claim -> positions of the nodes whose pods use it; the caller changes it.
+    """The VolumeAttachments of all nodes. `volumes`: name -> volume; the caller changes it. `users`: claim -> positions
+    of the nodes whose pods use it; the caller changes it.
     """
 
     def __init__(
@@ -150,19 +147,14 @@ class AttachedVolumes:
         return set(self._limits.pop(name, ()))
 
     def began(self, claim: ClaimKey, row: int, driver: str) -> None:
-        """Count a claim that the first pod on a node uses.
-
-        Args:
-            driver: CSI driver of the claim; "" for none: then it is not counted. If the claim is in use on another node
-                already, the driver given for that node stays.
+        """Count a claim that the first pod on a node uses. `driver`: CSI driver of the claim; "" for none: then it is
+        not counted. If the claim is in use on another node already, the driver given for that node stays.
         """
         self._add(self._driver.setdefault(claim, driver), row, 1)
 
     def ended(self, claim: ClaimKey, row: int, *, is_last: bool) -> None:
-        """Stop counting a claim on a node, because no pod there uses it any more.
-
-        Args:
-            is_last: Whether no pod on any other node uses the claim.
+        """Stop counting a claim on a node, because no pod there uses it any more. `is_last`: whether no pod on any
+        other node uses the claim.
         """
         self._add(self._driver[claim], row, -1)
         if is_last:
@@ -170,9 +162,7 @@ class AttachedVolumes:
 
     def driver_is(self, claim: ClaimKey, rows: list[int], driver: str) -> None:
         """Move the counts of a claim in use to its present driver. No-op if it is not in use or the driver is the same.
-
-        Args:
-            driver: Its CSI driver; "" for none.
+        `driver`: its CSI driver; "" for none.
         """
         before = self._driver.get(claim)
         if before is None or before == driver:

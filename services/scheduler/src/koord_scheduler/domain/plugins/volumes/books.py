@@ -1,7 +1,6 @@
-"""Claims, volumes and storage classes of the cluster, and which of them placed pods use.
-
-A placed pod takes the volumes that its allocation names, until it loses its node: no other claim gets them, and the
-claim stays with its volume or node. For a bound claim, the state in the API server takes precedence.
+"""Claims, volumes and storage classes of the cluster, and which of them placed pods use. A placed pod takes the volumes
+that its allocation names, until it loses its node: no other claim gets them, and the claim stays with its volume or
+node. For a bound claim, the state in the API server takes precedence.
 
 Source: scheduler-core spec, 5.9.
 """
@@ -243,10 +242,8 @@ class VolumeBooks:
                 del self.users[key]
 
     def take(self, row: int, uid: str, bindings: tuple[ClaimBinding, ...]) -> None:
-        """Record the volumes that a placed pod takes by its allocation, or its node for new volumes.
-
-        Args:
-            bindings: Its unbound claims, from its allocation.
+        """Record the volumes that a placed pod takes by its allocation, or its node for new volumes. `bindings`: its
+        unbound claims, from its allocation.
         """
         taker, node = (uid, row), self._nodes.names[row]
         for each in bindings:

@@ -42,11 +42,9 @@ class VolumeZone:
         return has_claims(pod)
 
     def version(self) -> int:
-        """Return a number that grows with every change of storage that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ZoneFilter | None":
-        """Return the filter for the zones of the pod's bound volumes; None if they have no zone."""
         claims = subject.claims
         if claims is None:
             return None
@@ -58,9 +56,7 @@ class VolumeZone:
 
 class ZoneFilter:
     """Refuses nodes whose zone or region differs from that of the pod's volumes. Nodes without such labels pass.
-
-    Args:
-        zones: (label of a volume, its value).
+    `zones`: (label of a volume, its value).
     """
 
     def __init__(self, nodes: NodeColumns, zones: list[tuple[str, str]]) -> None:
@@ -77,7 +73,6 @@ class ZoneFilter:
         return self._codes[rows]
 
     def reason(self, code: int) -> str:
-        """Return the only reason: the node is in no zone of the volumes."""
         return "node(s) had no available volume zone"
 
     def is_unresolvable(self, code: int) -> bool:
@@ -122,14 +117,12 @@ class VolumeRestrictions:
         return has_claims(pod)
 
     def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims.
-
-        The users of a claim are looked up in each cycle, so they do not change it.
+        """Return a number that grows with every change that may help or hinder a pod with claims. The users of a claim
+        are looked up in each cycle, so they do not change it.
         """
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
-        """Return the filter for the claims that only one pod may use (ReadWriteOncePod); None if the pod has none."""
         claims = subject.claims
         if claims is None:
             return None
@@ -146,9 +139,8 @@ class ExclusiveClaims:
         self._claims = claims
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Refuse all nodes while another pod uses one of the claims.
-
-        The code tells whether a node runs all users of the claims, because evicting pods helps only there.
+        """Refuse all nodes while another pod uses one of the claims. The code tells whether a node runs all users of
+        the claims, because evicting pods helps only there.
         """
         used = [users for claim in self._claims if (users := self._volumes.users.get(claim))]
         if not used:
@@ -160,7 +152,6 @@ class ExclusiveClaims:
         return codes
 
     def reason(self, code: int) -> str:
-        """Return the only reason: another pod uses a claim that only one pod may use."""
         return IN_USE
 
     def is_unresolvable(self, code: int) -> bool:
@@ -184,14 +175,12 @@ class NodeVolumeLimits:
         return has_claims(pod)
 
     def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims.
-
-        The volumes of each node are looked up in each cycle, so they do not change it.
+        """Return a number that grows with every change that may help or hinder a pod with claims. The volumes of each
+        node are looked up in each cycle, so they do not change it.
         """
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "LimitFilter | None":
-        """Return the filter for the pod's claims, by driver; None if no node limits one of these drivers."""
         claims = subject.claims
         if claims is None:
             return None
@@ -205,10 +194,8 @@ class NodeVolumeLimits:
 
 
 class LimitFilter:
-    """Refuses nodes that cannot attach the volumes of some claims.
-
-    Args:
-        by_driver: CSI driver -> the claims with volumes of it.
+    """Refuses nodes that cannot attach the volumes of some claims. `by_driver`: CSI driver -> the claims with volumes
+    of it.
     """
 
     def __init__(self, volumes: VolumeBooks, by_driver: dict[str, list[ClaimKey]]) -> None:
@@ -216,7 +203,6 @@ class LimitFilter:
         self._by_driver = by_driver
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Refuse nodes where the new volumes of a driver and the attached ones exceed the driver's limit."""
         refused = np.zeros(len(rows), np.bool_)
         for driver, keys in self._by_driver.items():
             limits = self._volumes.attached.limits(driver)[rows]
@@ -228,7 +214,6 @@ class LimitFilter:
         return refused.astype(np.int64) * _EXCEEDED
 
     def reason(self, code: int) -> str:
-        """Return the only reason: the node exceeds its volume count."""
         return "node(s) exceed max volume count"
 
     def is_unresolvable(self, code: int) -> bool:

@@ -1,11 +1,11 @@
 """Which volumes suit the unbound claims of a pod on a node, as kube-scheduler's volume binder decides.
 
-Claims are matched from the smallest to the largest, each with the smallest available volume. A claim without a volume
-is provisioned if its storage class can make one for the node. `Matching` keeps the results of all nodes for claims
-that want the same, so a placement costs the evaluation of the nodes whose volumes it changed.
+Claims are matched from the smallest to the largest, each with the smallest available volume. A claim without a
+volume is provisioned if its storage class can make one for the node. `Matching` keeps the results of all nodes for
+claims that want the same, so a placement costs the evaluation of the nodes whose volumes it changed.
 
-A local volume requires one value of `kubernetes.io/hostname`, a zonal one a value of `topology.kubernetes.io/zone`. So
-the volumes that a node can use are found by its labels, without examining the volumes of other nodes.
+A local volume requires one value of `kubernetes.io/hostname`, a zonal one a value of `topology.kubernetes.io/zone`.
+So the volumes that a node can use are found by its labels, without examining the volumes of other nodes.
 
 Source: scheduler-core spec, 5.9
 """
@@ -39,11 +39,9 @@ class Required(NamedTuple):
 
 
 class ByNodeLabel(Generic[T]):
-    """Things that nodes can use, found by one label that each requires, in ascending order of their ranks.
-
-    Args:
-        required: Returns the label that a thing requires, or None, and whether it requires anything else of nodes.
-        rank: Returns the sort key, which is different for all things.
+    """Things that nodes can use, found by one label that each requires, in ascending order of their ranks. `required`:
+    returns the label that a thing requires, or None, and whether it requires anything else of nodes. `rank`: returns
+    the sort key, which is different for all things.
     """
 
     def __init__(self, required: Callable[[T], tuple[Required | None, bool]], rank: Callable[[T], Rank]) -> None:
@@ -90,9 +88,8 @@ class ByNodeLabel(Generic[T]):
         del things[bisect_left(things, self._rank(thing), key=self._rank)]
 
     def for_node(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """Yield the things that a node with these labels may use, in ascending order.
-
-        Other requirements are not checked.
+        """Yield the things that a node with these labels may use, in ascending order. Other requirements are not
+        checked.
         """
         found = [self.others] if self.others else []
         for key, by_value in self.by_label.items():
@@ -102,18 +99,15 @@ class ByNodeLabel(Generic[T]):
         return chain.from_iterable(found) if len(found) < 2 else heapq.merge(*found, key=self._rank)
 
     def keys(self) -> Iterable[str]:
-        """Return the keys of the labels that things require.
-
-        If `undecided` is 0, the values of these labels alone decide what a node can use.
+        """Return the keys of the labels that things require. If `undecided` is 0, the values of these labels alone
+        decide what a node can use.
         """
         return self.by_label.keys()
 
 
 def label_of_volume(volume: Volume) -> tuple[Required | None, bool]:
-    """Return the label that a volume requires of its nodes, and whether it has further requirements.
-
-    The label is None if there is no node affinity, or if no single label with given values is necessary, as with
-    alternative terms.
+    """Return the label that a volume requires of its nodes, and whether it has further requirements. The label is None
+    if there is no node affinity, or if no single label with given values is necessary, as with alternative terms.
     """
     if volume.affinity is None:
         return None, False
@@ -146,10 +140,8 @@ class AvailableVolumes(ByNodeLabel[Volume]):
         super().__init__(label_of_volume, lambda volume: (volume.capacity_bytes, volume.name))
 
     def smallest(self, wanted: Wanted, labels: Mapping[str, str], name: str, chosen: Collection[str]) -> Volume | None:
-        """Return the smallest volume that suits a claim and that a node can use, or None.
-
-        Args:
-            chosen: Names of volumes that other claims of the pod get.
+        """Return the smallest volume that suits a claim and that a node can use, or None. `chosen`: names of volumes
+        that other claims of the pod get.
         """
         for volume in self.for_node(labels):
             if volume.name not in chosen and volume.suits(wanted) and can_reach(volume.affinity, labels, name):
@@ -165,7 +157,6 @@ class FreeStorage(ByNodeLabel[Capacity]):
 
     def has(self, size_bytes: int, labels: Mapping[str, str]) -> bool:
         """Return whether one entry (CSIStorageCapacity) has room for a new volume, for a node with these labels.
-
         Entries are not summed. An entry without a known size or without a node selector never has room.
         """
         return any(
@@ -264,9 +255,8 @@ class Matching:
     # --- results -----------------------------------------------------------------------------------------------------
 
     def codes(self, wants: Wants) -> IntArray:
-        """Return a filter code for each node, int64 (N,): 0 if all the wanted claims can have volumes there.
-
-        Otherwise `NO_VOLUME` or `NO_SPACE`. The caller must not change the array, which is kept for the next call.
+        """Return a filter code for each node, int64 (N,): 0 if all the wanted claims can have volumes there. Otherwise
+        `NO_VOLUME` or `NO_SPACE`. The caller must not change the array, which is kept for the next call.
         """
         nodes = self._nodes
         stamp = (self._changes, nodes.capacity)
@@ -288,7 +278,6 @@ class Matching:
 
     def plan(self, wants: Wants, row: int) -> tuple[str, ...] | int:
         """Return for one node the volume of each claim, "" for a new volume; or a filter code if a claim gets none.
-
         Claims choose from the smallest to the largest, each the smallest volume that suits it and is not chosen yet.
         """
         labels, name = self._nodes.shape_of(row).labels, self._nodes.names[row]
@@ -306,10 +295,9 @@ class Matching:
         return tuple(chosen.get(index, "") for index in range(len(wants)))
 
     def provisioning_code(self, wanted: Wanted, labels: Mapping[str, str]) -> int:
-        """Return 0 if a new volume can be made for a node with these labels, otherwise a filter code.
-
-        `NO_VOLUME`: the storage class is unknown, makes no volumes or none for such nodes. `NO_SPACE`: the free storage
-        of its driver is known, and too little.
+        """Return 0 if a new volume can be made for a node with these labels, otherwise a filter code. `NO_VOLUME`: the
+        storage class is unknown, makes no volumes or none for such nodes. `NO_SPACE`: the free storage of its driver is
+        known, and too little.
         """
         known = self.classes.get(wanted.storage_class)
         if known is None or not known.can_provision or not known.allows(labels):

@@ -73,9 +73,8 @@ class Volume:
     driver: str  # Name of its CSI driver; "" if it has none
 
     def suits(self, wanted: Wanted) -> bool:
-        """Return whether the volume meets the requirements of a claim.
-
-        The storage class and whether the volume is available are not compared.
+        """Return whether the volume meets the requirements of a claim. The storage class and whether the volume is
+        available are not compared.
         """
         return (
             self.capacity_bytes >= wanted.size_bytes
@@ -86,9 +85,8 @@ class Volume:
         )
 
     def suits_as_reserved(self, wanted: Wanted) -> bool:
-        """Return whether the volume can be bound to the claim that it is reserved for.
-
-        Class, size, mode and attributes are compared, access modes and selector are not.
+        """Return whether the volume can be bound to the claim that it is reserved for. Class, size, mode and attributes
+        are compared, access modes and selector are not.
         """
         return (
             self.storage_class == wanted.storage_class
@@ -129,11 +127,7 @@ class Capacity:
 
 
 def claim_from(found: storage.PersistentVolumeClaim) -> Claim:
-    """Return a claim as a value.
-
-    Raises:
-        InvalidInput: The size or the selector is not valid.
-    """
+    """Return a claim as a value. Raises InvalidInput: the size or the selector is not valid."""
     meta, spec = found.metadata, found.spec
     return Claim(
         key=(meta.namespace, meta.name),
@@ -157,11 +151,7 @@ def claim_from(found: storage.PersistentVolumeClaim) -> Claim:
 
 
 def volume_from(found: storage.PersistentVolume) -> Volume:
-    """Return a volume as a value.
-
-    Raises:
-        InvalidInput: The capacity is not valid.
-    """
+    """Return a volume as a value. Raises InvalidInput: the capacity is not valid."""
     meta, spec = found.metadata, found.spec
     reference = spec.claim_ref
     return Volume(
@@ -191,10 +181,8 @@ def class_from(found: storage.StorageClass) -> Class:
 
 
 def capacity_from(found: storage.CsiStorageCapacity) -> Capacity:
-    """Return a storage capacity as a value. The maximum size of a volume takes precedence over the free storage.
-
-    Raises:
-        InvalidInput: A quantity or the selector is not valid.
+    """Return a storage capacity as a value. The maximum size of a volume takes precedence over the free storage. Raises
+    InvalidInput: a quantity or the selector is not valid.
     """
     most = found.capacity if found.maximum_volume_size is None else found.maximum_volume_size
     return Capacity(

@@ -51,9 +51,7 @@ REASONS: Final = {
 
 class VolumeBinding(WakesItself):
     """The plugin VolumeBinding: refuses nodes without volumes for the pod, and chooses volumes for unbound claims.
-
-    Args:
-        bind_timeout_seconds: Time within which the claims of a placed pod must be bound.
+    `bind_timeout_seconds`: time within which the claims of a placed pod must be bound.
     """
 
     name = "VolumeBinding"
@@ -69,9 +67,8 @@ class VolumeBinding(WakesItself):
         return has_claims(pod)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
-        """Reject a pod with a missing or lost claim, or with an unbound claim that must be bound before scheduling.
-
-        The pod is woken when one of its claims changes.
+        """Reject a pod with a missing or lost claim, or with an unbound claim that must be bound before scheduling. The
+        pod is woken when one of its claims changes.
         """
         claims = _claims_of(pod)
         if claims is None:
@@ -110,11 +107,9 @@ class VolumeBinding(WakesItself):
         return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
 
     def version(self) -> int:
-        """Return a number that grows with every change of storage that may help or hinder a pod with claims."""
         return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":
-        """Return the filter for the pod's claims; None if it has none."""
         claims = subject.claims
         if claims is None:
             return None
@@ -124,7 +119,6 @@ class VolumeBinding(WakesItself):
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """Choose a volume or a provisioner for each unbound claim on the node, and return them as the allocation.
-
         Claims of a Reservation stay unbound, because no pod uses them yet. Reject the pod if the volumes were taken
         meanwhile.
         """
@@ -155,9 +149,8 @@ class VolumeBinding(WakesItself):
 
 
 class NodesByAffinity:
-    """The nodes that can use volumes, by the node affinity of the volumes.
-
-    Volumes with equal affinity share one result.
+    """The nodes that can use volumes, by the node affinity of the volumes. Volumes with equal affinity share one
+    result.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -166,9 +159,8 @@ class NodesByAffinity:
         self._reached: dict[bytes, BoolArray] = {}
 
     def of(self, affinity: NodeSelector) -> BoolArray:
-        """Return for each node whether it can use a volume with this node affinity, bool (N,).
-
-        Do not change the array.
+        """Return for each node whether it can use a volume with this node affinity, bool (N,). Do not change the
+        array.
         """
         nodes = self.nodes
         if self._position != nodes.shape.position or len(self._reached) >= _AFFINITIES_KEPT:
@@ -186,11 +178,8 @@ class NodesByAffinity:
 
 class VolumeFilter:
     """Refuses nodes that cannot reach the bound volumes of some claims, or that have no volumes for unbound ones.
-
-    Args:
-        reached: Finds the nodes that can use a volume.
-        needs: The claims of the pods, in groups.
-        bound: Each bound claim with its volume; None if the volume does not exist.
+    `reached`: finds the nodes that can use a volume. `needs`: the claims of the pods, in groups. `bound`: each bound
+    claim with its volume; None if the volume does not exist.
     """
 
     def __init__(
@@ -211,7 +200,6 @@ class VolumeFilter:
         self._codes: IntArray = np.zeros(0, np.int64)
 
     def filter(self, rows: Rows) -> IntArray | None:
-        """Refuse nodes that cannot reach the bound volumes, or have no volume for the unbound claims."""
         if self._is_idle:
             return None
         if self._position != self._nodes.shape.position:
@@ -224,7 +212,6 @@ class VolumeFilter:
         return codes
 
     def reason(self, code: int) -> str:
-        """Return the phrase for the kind of claim that refused the node."""
         return REASONS[code]
 
     def is_unresolvable(self, code: int) -> bool:
@@ -232,7 +219,6 @@ class VolumeFilter:
         return True
 
     def details(self, rows: Rows, reason: str) -> list[Detail]:
-        """Return details of up to five claims that may be the reason for the refusal."""
         return [Detail(text) for text in islice(self._causes(reason), MOST_DETAILS)]
 
     def _causes(self, reason: str) -> Iterator[str]:

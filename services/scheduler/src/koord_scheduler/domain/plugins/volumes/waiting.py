@@ -49,10 +49,8 @@ _MOST_KEPT: Final = 1024
 
 
 class HelpedStorage:
-    """The changes that may help, by what a claim must have in common with them.
-
-    Where this instance does not lead, nobody takes the changes. So if there are more than 1024, they are forgotten, and
-    every claim counts as helped.
+    """The changes that may help, by what a claim must have in common with them. Where this instance does not lead,
+    nobody takes the changes. So if there are more than 1024, they are forgotten, and every claim counts as helped.
     """
 
     def __init__(self) -> None:
@@ -83,10 +81,8 @@ class HelpedStorage:
             self._limit()
 
     def may_help(self, claims: Iterable[tuple[ClaimKey, str, str]]) -> bool:
-        """Return whether a change may help a pod.
-
-        Args:
-            claims: Key, storage class and CSI driver of each claim of the pod; "" for none.
+        """Return whether a change may help a pod. `claims`: key, storage class and CSI driver of each claim of the pod;
+        "" for none.
         """
         return self._helps_all or any(
             key in self._claims or storage_class in self._classes or driver in self._drivers
