@@ -239,10 +239,10 @@ def test_room_of_a_quota_tries_victims_without_changing_it() -> None:
     manager.pod_seen(me)
     room = manager.room_for(me)
     assert not room.fits()
-    room.take(manager.pods["2"])
+    room.take("2")
     assert not room.fits()
-    room.take(manager.pods["1"])
+    room.take("1")
     assert room.fits()
-    room.put_back(manager.pods["1"])
+    room.put_back("1")
     assert not room.fits()
     assert not manager.admit(me).admitted

@@ -352,23 +352,6 @@ def test_books_do_not_depend_on_the_way_to_the_present(history: list[object], sw
 
 
 @settings(max_examples=examples(40))
-@given(histories(), st.lists(events, max_size=8), gates)
-def test_restored_books_go_on_like_the_ones_that_were_saved(
-    history: list[object], later: list[object], switched: SchedulerGates
-) -> None:
-    configuration = ElasticQuotaArgs(), switched
-    manager, world = QuotaManager(*configuration), World()
-    live(manager, world, history, curious=True)
-    restored = QuotaManager(*configuration)
-    restored.restore(manager.snapshot())
-    assert restored.snapshot() == manager.snapshot()
-    for event in later:
-        happen(restored, world, event)
-        happen(manager, world, event)
-    assert books(restored) == books(manager)
-
-
-@settings(max_examples=examples(40))
 @given(histories())
 def test_every_fact_may_come_twice(history: list[object]) -> None:
     once, twice, world = QuotaManager(), QuotaManager(), World()

@@ -2,7 +2,6 @@
 
 from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.reports import QuotaReports, quota_gauges
-from koord_scheduler.domain.plugins.quota.snapshot import QuotaSnapshot
 from koord_scheduler.domain.plugins.quota.specs import PodFacts
 from koordcore.events.quota import QuotaStatusComputed
 from koordcore.protocol import keys
@@ -105,16 +104,6 @@ def test_reservation_changes_only_the_statuses_above_the_pod() -> None:
     assert statuses(manager) == known
     manager.reserve("of c")
     assert [name for name, status in statuses(manager).items() if status != known[name]] == ["c", keys.ROOT_QUOTA]
-
-
-def test_snapshot_survives_the_wire() -> None:
-    manager = lending_world()
-    manager.reserve("of c")
-    snapshot = manager.snapshot()
-    restored = QuotaManager()
-    restored.restore(codec.decode(codec.encode(snapshot), QuotaSnapshot))
-    assert restored.snapshot() == snapshot
-    assert statuses(restored) == statuses(manager)
 
 
 def test_gauges_tell_spec_and_status_by_resource() -> None:

@@ -2,6 +2,8 @@
 of features that the cycle itself knows: gangs, quotas, Reservations, volumes, hardware.
 """
 
+from typing import TypeVar
+
 from koord_scheduler.domain.config.koordinator_args import CoschedulingArgs, ElasticQuotaArgs
 from koord_scheduler.domain.framework.books import Book
 from koord_scheduler.domain.framework.cluster import Cluster
@@ -11,6 +13,8 @@ from koord_scheduler.domain.plugins.numa.book import NumaBook
 from koord_scheduler.domain.plugins.quota.book import QuotaBook
 from koord_scheduler.domain.plugins.reservation.book import ReservationBook
 from koord_scheduler.domain.plugins.volumes.book import VolumeBook
+
+_Book = TypeVar("_Book", bound=Book)
 
 
 class Books:
@@ -52,13 +56,17 @@ def make_books(cluster: Cluster, quota: ElasticQuotaArgs | None = None, gang: Co
 
 def books_of(cluster: Cluster) -> Books:
     """Return the books that `make_books` has made."""
-    by_name: dict[str, Book] = cluster.books
-    device, numa, reservation = by_name[DeviceBook.name], by_name[NumaBook.name], by_name[ReservationBook.name]
-    volume, gang, quota = by_name[VolumeBook.name], by_name[GangBook.name], by_name[QuotaBook.name]
-    assert isinstance(device, DeviceBook)
-    assert isinstance(numa, NumaBook)
-    assert isinstance(reservation, ReservationBook)
-    assert isinstance(volume, VolumeBook)
-    assert isinstance(gang, GangBook)
-    assert isinstance(quota, QuotaBook)
-    return Books(device, numa, reservation, volume, gang, quota)
+    return Books(
+        _book(cluster, DeviceBook),
+        _book(cluster, NumaBook),
+        _book(cluster, ReservationBook),
+        _book(cluster, VolumeBook),
+        _book(cluster, GangBook),
+        _book(cluster, QuotaBook),
+    )
+
+
+def _book(cluster: Cluster, kind: type[_Book]) -> _Book:
+    book = cluster.books[kind.name]
+    assert isinstance(book, kind)
+    return book

@@ -3,7 +3,9 @@ the facts of the cluster and the arguments of a profile.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
+
+from koordcore.protocol.component_config import WireModel
 
 from koord_scheduler.domain.config import koordinator_args, kubernetes_args
 from koord_scheduler.domain.config.effective import EffectiveProfile
@@ -34,8 +36,19 @@ from koord_scheduler.domain.plugins.resources.image_locality import ImageLocalit
 from koord_scheduler.domain.plugins.volumes.filters import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from koord_scheduler.domain.plugins.volumes.volume_binding import VolumeBinding
 
+_Args = TypeVar("_Args", bound=WireModel)
 Maker = Callable[[Cluster, EffectiveProfile], Plugin]
 """A function that makes a plugin for one profile."""
+
+
+def _once(name: str, made: Callable[[Cluster], Plugin]) -> Maker:
+    """Return the maker of a plugin that all profiles share."""
+    return lambda cluster, _: cluster.shared(name, None, lambda: made(cluster))
+
+
+def _configured(made: Callable[[_Args], Plugin], args: type[_Args]) -> Maker:
+    """Return the maker of a plugin that needs only its arguments. They have the name of the plugin and `Args`."""
+    return lambda _, profile: made(profile.args_of(args.__name__.removesuffix("Args"), args))
 
 
 def _load(cluster: Cluster, profile: EffectiveProfile) -> LoadAwareScheduling:
@@ -85,25 +98,17 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "NodeAffinity": lambda _, profile: NodeAffinity(
         profile.args_of("NodeAffinity", kubernetes_args.NodeAffinityArgs).added_affinity
     ),
-    "NodePorts": lambda cluster, _: cluster.shared(
-        "NodePorts", None, lambda: NodePorts(books_of(cluster).reservations)
-    ),
+    "NodePorts": _once("NodePorts", lambda cluster: NodePorts(books_of(cluster).reservations)),
     "NodeResourcesFit": lambda cluster, profile: NodeResourcesFit(
         profile.args_of("NodeResourcesFit", kubernetes_args.NodeResourcesFitArgs), books_of(cluster).reservations
     ),
-    "NodeResourcesBalancedAllocation": lambda _, profile: NodeResourcesBalancedAllocation(
-        profile.args_of("NodeResourcesBalancedAllocation", kubernetes_args.NodeResourcesBalancedAllocationArgs)
+    "NodeResourcesBalancedAllocation": _configured(
+        NodeResourcesBalancedAllocation, kubernetes_args.NodeResourcesBalancedAllocationArgs
     ),
-    "VolumeRestrictions": lambda cluster, _: cluster.shared(
-        "VolumeRestrictions", None, lambda: VolumeRestrictions(books_of(cluster).volumes)
-    ),
-    "NodeVolumeLimits": lambda cluster, _: cluster.shared(
-        "NodeVolumeLimits", None, lambda: NodeVolumeLimits(books_of(cluster).volumes)
-    ),
+    "VolumeRestrictions": _once("VolumeRestrictions", lambda cluster: VolumeRestrictions(books_of(cluster).volumes)),
+    "NodeVolumeLimits": _once("NodeVolumeLimits", lambda cluster: NodeVolumeLimits(books_of(cluster).volumes)),
     "VolumeBinding": _volumes,
-    "VolumeZone": lambda cluster, _: cluster.shared(
-        "VolumeZone", None, lambda: VolumeZone(cluster.nodes, books_of(cluster).volumes)
-    ),
+    "VolumeZone": _once("VolumeZone", lambda cluster: VolumeZone(cluster.nodes, books_of(cluster).volumes)),
     "PodTopologySpread": lambda cluster, profile: PodTopologySpread(
         cluster.nodes,
         cluster.population,
@@ -113,30 +118,18 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "InterPodAffinity": lambda cluster, profile: InterPodAffinity(
         cluster.nodes, cluster.population, profile.args_of("InterPodAffinity", kubernetes_args.InterPodAffinityArgs)
     ),
-    "ImageLocality": lambda cluster, _: cluster.shared("ImageLocality", None, lambda: ImageLocality(cluster.nodes)),
+    "ImageLocality": _once("ImageLocality", lambda cluster: ImageLocality(cluster.nodes)),
     "DynamicResources": lambda _, __: DynamicResources(),
     "LoadAwareScheduling": _load,
     "DeviceShare": _devices,
     "NodeNUMAResource": _numa,
     "Reservation": _reservation,
     "Coscheduling": _gangs,
-    "ElasticQuota": lambda cluster, _: cluster.shared(
-        "ElasticQuota", None, lambda: ElasticQuota(books_of(cluster).quota)
-    ),
-    "DefaultPreemption": lambda _, profile: DefaultPreemption(
-        profile.args_of("DefaultPreemption", kubernetes_args.DefaultPreemptionArgs)
-    ),
-    "SchedulingHint": lambda _, profile: SchedulingHint(
-        profile.args_of("SchedulingHint", koordinator_args.SchedulingHintArgs)
-    ),
-    "GpuRepackHold": lambda cluster, _: cluster.shared(
-        "GpuRepackHold", None, lambda: GpuRepackHold(cluster.nodes, books_of(cluster).reservations)
-    ),
-    "NodeResourcesFitPlus": lambda _, profile: NodeResourcesFitPlus(
-        profile.args_of("NodeResourcesFitPlus", koordinator_args.NodeResourcesFitPlusArgs)
-    ),
-    "ScarceResourceAvoidance": lambda _, profile: ScarceResourceAvoidance(
-        profile.args_of("ScarceResourceAvoidance", koordinator_args.ScarceResourceAvoidanceArgs)
-    ),
+    "ElasticQuota": _once("ElasticQuota", lambda cluster: ElasticQuota(books_of(cluster).quota)),
+    "DefaultPreemption": _configured(DefaultPreemption, kubernetes_args.DefaultPreemptionArgs),
+    "SchedulingHint": _configured(SchedulingHint, koordinator_args.SchedulingHintArgs),
+    "GpuRepackHold": _once("GpuRepackHold", lambda of: GpuRepackHold(of.nodes, books_of(of).reservations)),
+    "NodeResourcesFitPlus": _configured(NodeResourcesFitPlus, koordinator_args.NodeResourcesFitPlusArgs),
+    "ScarceResourceAvoidance": _configured(ScarceResourceAvoidance, koordinator_args.ScarceResourceAvoidanceArgs),
 }
 """Name of a built-in plugin -> its maker."""

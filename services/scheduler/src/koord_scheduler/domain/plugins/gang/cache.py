@@ -96,15 +96,10 @@ class GangCache:
         always enter. Of a group that is not being scheduled, only one pod may be in the queue. The first pod that asks
         enters and becomes this representative.
         """
-        member = self.roster.members.get(uid)
-        if member is None:
-            return None
-        found = self._checked(member)
-        if isinstance(found, Refused):
+        found = self._checked(uid)
+        if found is None or isinstance(found, Refused):
             return found
-        if found.has_free_pass:
-            return None
-        group = group_of(found)
+        member, group = self.roster.members[uid], group_of(found)
         current = self._round_of(found)
         if current is not None and uid not in current.attempted:
             message = f"gang group {group.id} is being scheduled and will fetch pod {member.key} itself"
@@ -154,15 +149,10 @@ class GangCache:
         ClusterNetworkTopology exists. Gangs with network topology rules need it. `now`: present time in Unix seconds. A
         new round stores it as its begin, for the metric of its duration.
         """
-        member = self.roster.members.get(uid)
-        if member is None:
-            return None
-        found = self._checked(member)
-        if isinstance(found, Refused):
+        found = self._checked(uid)
+        if found is None or isinstance(found, Refused):
             return found
-        if found.has_free_pass:
-            return None
-        group = group_of(found)
+        member, group = self.roster.members[uid], group_of(found)
         if self.round is None:
             group.representative = ""
             if not has_topology and self._needs_topology(found):
@@ -301,21 +291,26 @@ class GangCache:
         current = self.round
         return current if member is not None and current is not None and member.gang_id in current.gang_ids else None
 
-    def _checked(self, member: Member) -> Gang | Refused:
-        """Return the pod's gang if its group passes the basic check (8.3) or has a free pass, otherwise the refusal."""
+    def _checked(self, uid: str) -> Gang | Refused | None:
+        """Return the pod's gang if its group passes the basic check (8.3), otherwise the refusal. None if the pod names
+        no gang, or has a free pass.
+        """
+        member = self.roster.members.get(uid)
+        if member is None:
+            return None
         gang = self.roster.gang(member.gang_id)
         if gang is None:
             return not_found(member)
-        group = group_of(gang)
-        refused = None
+        if gang.has_free_pass:
+            return None
         if gang.parameters is None:
             refused = Refused(Reason.GANG_NOT_INITIALIZED, f"gang {gang.id} of pod {member.key} is not initialized")
-        elif not gang.has_free_pass:
-            refused = basic_check(self.roster, group)
+        else:
+            refused = basic_check(self.roster, group_of(gang))
         if refused is None:
             return gang
-        if group.representative == member.uid:
-            group.representative = ""
+        if group_of(gang).representative == member.uid:
+            group_of(gang).representative = ""
         return refused
 
     def _begin_round(self, member: Member, group: Group, now: float) -> None:

@@ -25,6 +25,7 @@ from koord_scheduler.domain.plugins.loadaware.assigned import AssignedPod, NodeS
 from koord_scheduler.domain.plugins.loadaware.columns import LoadColumns, NodeLoad
 from koord_scheduler.domain.plugins.loadaware.metric import metric_of_report
 from koord_scheduler.domain.plugins.loadaware.rules import PodLoad, node_facts, pod_load
+from koord_scheduler.domain.plugins.resources.scores import RawScores
 from koord_scheduler.domain.plugins.resources.single_rows import SharedScores
 
 
@@ -69,7 +70,7 @@ def describe_node(load: NodeLoad | None, args: LoadAwareSchedulingArgs) -> dict[
     return view
 
 
-class LoadAwareScheduling:
+class LoadAwareScheduling(RawScores):
     """The plugin LoadAwareScheduling: refuses nodes with high usage and prefers nodes with low usage. It reads usage
     reports, and estimates the usage of pods placed since the last report.
     """
@@ -89,7 +90,6 @@ class LoadAwareScheduling:
         points.PAGES,
     )
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, nodes: NodeColumns, args: LoadAwareSchedulingArgs) -> None:
         self.nodes = nodes
@@ -192,9 +192,6 @@ class LoadAwareScheduling:
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
         """Return a state that is equal for all classes with equal estimated usage, so that they share all results."""
         return RowStates(self._load_of(pod), self.row_filter(pod, nodes), self.row_score(pod, nodes))
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def _load_of(self, pod: PodClass) -> PodLoad:
         return cast("PodLoad", pod.aspects[self.name])

@@ -43,11 +43,12 @@ from koord_scheduler.domain.plugins.numa.plans import Plans
 from koord_scheduler.domain.plugins.numa.scores import Scores
 from koord_scheduler.domain.plugins.reservation.books import NO_ROWS, ReservationBooks
 from koord_scheduler.domain.plugins.reservation.usable import among
+from koord_scheduler.domain.plugins.resources.scores import RawScores
 
 NOT_IN_SCOPE: Final = "pod has a nominated reservation but cannot be allocated within its NUMA scope"
 
 
-class NodeNUMAResource:
+class NodeNUMAResource(RawScores):
     """The plugin NodeNUMAResource: binds CPUs to pods and aligns their resources to NUMA zones. It concerns pods that
     request this. As soon as a node imposes a policy on all of its pods, it concerns all pods.
     """
@@ -66,7 +67,6 @@ class NodeNUMAResource:
         points.PAGES,
     )
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(
         self, cluster: Cluster, books: NumaBooks, reservations: ReservationBooks, args: NodeNUMAResourceArgs
@@ -198,9 +198,6 @@ class NodeNUMAResource:
         """
         need = self._need_of(pod)
         return self._scores.row_scores(need) if need.is_asked else None
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
         """Choose CPUs and zones on the node, and return them as the allocation. Reject the pod if the node cannot give

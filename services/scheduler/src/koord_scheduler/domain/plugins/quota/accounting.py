@@ -135,14 +135,6 @@ class Accounting:
                     add(node.non_preemptible_used, pod.counted)
         self._derive(node)
 
-    def recount_in_place(self, node: QuotaNode) -> None:
-        """Compute all sums of a quota again from its pods and children, and update its ancestors."""
-        parent = node.parent
-        self.detach(node)
-        self.recount(node)
-        if parent is not None:
-            self.attach(node, parent)
-
     def _derive(self, node: QuotaNode) -> None:
         spec = node.spec
         node.request = dict(node.child_request)

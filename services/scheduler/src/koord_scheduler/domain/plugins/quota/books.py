@@ -29,7 +29,6 @@ from koord_scheduler.domain.plugins.quota.forest import Forest, warnings_below, 
 from koord_scheduler.domain.plugins.quota.node import QuotaNode, QuotaPod
 from koord_scheduler.domain.plugins.quota.overuse import OveruseClock
 from koord_scheduler.domain.plugins.quota.runtime import Runtimes
-from koord_scheduler.domain.plugins.quota.snapshot import QuotaSnapshot, load_pods, save_pods
 from koord_scheduler.domain.plugins.quota.specs import Membership, PodFacts, built_in_quotas
 from koord_scheduler.domain.plugins.quota.totals import Totals
 
@@ -218,38 +217,6 @@ class QuotaBooks:
         default tree; None for all trees.
         """
         return sorted(name for name, node in self.forest.nodes.items() if tree is None or node.tree == tree)
-
-    def snapshot(self) -> QuotaSnapshot:
-        """Return all recorded quotas, nodes and pods in a canonical order. `restore` is the inverse."""
-        kinds, pods = save_pods(self.pods[uid] for uid in sorted(self.pods))
-        return QuotaSnapshot(
-            quotas=[self.membership.specs[name] for name in sorted(self.membership.specs)],
-            nodes={name: dict(self.totals.nodes[name]) for name in sorted(self.totals.nodes)},
-            kinds=kinds,
-            pods=pods,
-            over_since=dict(sorted(self.clock.since.items())),
-        )
-
-    def restore(self, snapshot: QuotaSnapshot) -> None:
-        """Record the quotas, nodes and pods of a snapshot. The books must be empty before."""
-        assert not self.pods, "a snapshot is loaded into fresh books only"
-        for spec in snapshot.quotas:
-            self.upsert_quota(spec)
-        for name, allocatable in snapshot.nodes.items():
-            self.set_node(name, allocatable)
-        filled: dict[QuotaNode, None] = {}
-        for pod in load_pods(snapshot):
-            self.pods[pod.facts.uid] = pod
-            self._list(pod.facts)
-            self._await_end(pod)
-            quota = self.quota_of(pod.facts)
-            if quota is not None:
-                node = pod.quota = self.forest.nodes[quota]
-                node.pods[pod.facts.uid] = pod
-                filled[node] = None
-        for node in filled:
-            self.accounting.recount_in_place(node)
-        self.clock = OveruseClock(self.args.delay_evict_time, snapshot.over_since)
 
     def _total_of(self, root: QuotaNode, resource: str) -> int | None:
         taken = 0

@@ -42,10 +42,10 @@ class QuotaManager(QuotaBooks):
         """
         name = self.quota_of(facts)
         if name is None:
-            return QuotaRoom(None, _NOTHING, _NOTHING)
+            return QuotaRoom(None, _NOTHING, _NOTHING, self.pods)
         node = self.forest.nodes[name]
         limit = self.present_limit(node, by_runtime=self.args.enable_runtime_quota)
-        return QuotaRoom(node, masked(facts.requests, node), limit)
+        return QuotaRoom(node, masked(facts.requests, node), limit, self.pods)
 
     def spares_everyone(self, preemptor: PodFacts) -> bool:
         name = self.quota_of(preemptor)

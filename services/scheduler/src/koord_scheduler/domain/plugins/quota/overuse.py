@@ -11,29 +11,37 @@ from koord_scheduler.domain.plugins.quota.node import QuotaNode, QuotaPod
 
 
 class QuotaRoom:
-    """A copy of the usage of a quota, to try whether a pod fits without some victims. The quota itself does not change.
-    `node`: the quota of the preemptor; None: it has none and always fits. `requests`: resource -> amount that the
-    preemptor requests, for resources that the quota limits. `limit`: resource -> most that the pods of the quota may
-    use; others are unlimited.
+    """A copy of the usage of a quota, to try whether a pod fits without some victims (see `Room`). The quota does not
+    change. `node`: the quota of the preemptor; None: it has none and always fits. `requests`: resource -> amount that
+    the preemptor requests, for resources that the quota limits. `limit`: resource -> most that the pods of the quota
+    may use; others are unlimited. `pods`: all recorded pods by uid.
     """
 
-    def __init__(self, node: QuotaNode | None, requests: Mapping[str, int], limit: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        node: QuotaNode | None,
+        requests: Mapping[str, int],
+        limit: Mapping[str, int],
+        pods: Mapping[str, QuotaPod],
+    ) -> None:
         self._name = node.name if node is not None else ""
         self._used = dict(node.used) if node is not None else {}
         self._requests = requests
         self._limit = limit
+        self._pods = pods
 
-    def take(self, victim: QuotaPod | None) -> None:
-        """Subtract a possible victim from the usage. No-op if it is None, has no node, or belongs to another quota."""
-        self._move(victim, -1)
+    def take(self, uid: str) -> None:
+        """No-op for a pod that is unknown, has no node, or belongs to another quota."""
+        self._move(uid, -1)
 
-    def put_back(self, victim: QuotaPod | None) -> None:
-        self._move(victim, 1)
+    def put_back(self, uid: str) -> None:
+        self._move(uid, 1)
 
     def fits(self) -> bool:
         return not exceeding(self._used, self._requests, self._limit)
 
-    def _move(self, victim: QuotaPod | None, sign: int) -> None:
+    def _move(self, uid: str, sign: int) -> None:
+        victim = self._pods.get(uid)
         if victim is None or victim.quota is None or victim.quota.name != self._name or not victim.assigned:
             return
         for name, amount in victim.counted.items():
@@ -56,10 +64,10 @@ class OveruseClock:
     is overused.
     """
 
-    def __init__(self, delay_seconds: float, since: Mapping[str, float] | None = None) -> None:
+    def __init__(self, delay_seconds: float) -> None:
         self._delay = delay_seconds
         # Name of a quota -> that time in Unix seconds. Quotas within their runtime have no entry.
-        self.since: dict[str, float] = dict(since or {})
+        self.since: dict[str, float] = {}
 
     def observe(self, now: float, over: Iterable[str]) -> list[str]:
         """Return the sorted quotas that have used more than their runtime for longer than the delay. The time of a

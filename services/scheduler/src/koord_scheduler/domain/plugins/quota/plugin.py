@@ -25,9 +25,7 @@ from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.framework.post_filter import NoPreemption, Preemption, PreemptionSearch, Room
 from koord_scheduler.domain.plugins.quota.book import QuotaBook
 from koord_scheduler.domain.plugins.quota.controller import QuotaController
-from koord_scheduler.domain.plugins.quota.manager import QuotaManager
 from koord_scheduler.domain.plugins.quota.node import QuotaPod
-from koord_scheduler.domain.plugins.quota.overuse import QuotaRoom
 from koord_scheduler.domain.plugins.quota.reports import quota_pages
 
 _UNLIMITED: Final = frozenset({keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA})
@@ -122,24 +120,7 @@ class ElasticQuota:
 
     def room_for(self, pod: PodRecord) -> Room | None:
         known = self.quotas.pods.get(pod.uid)
-        return None if known is None else QuotaPreemptionRoom(self.quotas, self.quotas.room_for(known.facts))
+        return None if known is None else self.quotas.room_for(known.facts)
 
     def most_candidates(self, nodes: int) -> int:
         return nodes
-
-
-class QuotaPreemptionRoom:
-    """The limit that a preempting pod must fit in its quota (see `Room`). Victims are named by uid."""
-
-    def __init__(self, quotas: QuotaManager, room: QuotaRoom) -> None:
-        self._quotas = quotas
-        self._room = room
-
-    def take(self, uid: str) -> None:
-        self._room.take(self._quotas.pods.get(uid))
-
-    def put_back(self, uid: str) -> None:
-        self._room.put_back(self._quotas.pods.get(uid))
-
-    def fits(self) -> bool:
-        return self._room.fits()

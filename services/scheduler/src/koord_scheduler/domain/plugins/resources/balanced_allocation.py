@@ -17,7 +17,7 @@ from koord_scheduler.domain.plugins.resources import scores
 from koord_scheduler.domain.plugins.resources.single_rows import SharedScores, balanced
 
 
-class NodeResourcesBalancedAllocation:
+class NodeResourcesBalancedAllocation(scores.RawScores):
     """The plugin NodeResourcesBalancedAllocation: scores nodes higher whose resources would be used evenly. A container
     that states no request counts with 0. Extended resources that the pod does not request are left out.
     """
@@ -25,7 +25,6 @@ class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
     extension_points = (SCORE, ROW_SCORE, ROW_STATES)
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs) -> None:
         self.args = args
@@ -50,9 +49,6 @@ class NodeResourcesBalancedAllocation:
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates:
         return RowStates(self._items_of(pod, nodes), score=self.row_score(pod, nodes))
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int], ...]:
         """Return (column, amount) of each configured resource that counts for the pod. Empty: every score is 0."""

@@ -70,7 +70,7 @@ class _NothingRestored:
         return None
 
 
-class NodeResourcesFit:
+class NodeResourcesFit(resource_scores.RawScores):
     """The plugin NodeResourcesFit: refuses nodes with too little of a resource, and scores by free resources. Bit j + 1
     of a filter code means that resource j of the pod's demand is short. `restored`: knows amounts that are free for
     some pods only; None: there are none.
@@ -79,7 +79,6 @@ class NodeResourcesFit:
     name = "NodeResourcesFit"
     extension_points = (FILTER, ROW_FILTER, SCORE, ROW_SCORE, ROW_STATES, AMOUNTS_FILTER)
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, args: NodeResourcesFitArgs, restored: RestoredAmounts | None = None) -> None:
         self.args = args
@@ -196,9 +195,6 @@ class NodeResourcesFit:
             state=free_amounts(nodes, columns) if columns else None,
             code_of=lacking_of([(bit, amount) for bit, _, amount in of_devices]) if columns else None,
         )
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
         """Return (bit, resource column, amount) of each comparison of the filter. Empty if free amounts do not decide

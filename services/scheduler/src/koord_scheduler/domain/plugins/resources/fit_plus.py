@@ -15,7 +15,7 @@ from koord_scheduler.domain.columns.node_columns import PODS_COLUMN, IntArray, N
 from koord_scheduler.domain.config.koordinator_args import NodeResourcesFitPlusArgs, ScarceResourceAvoidanceArgs
 from koord_scheduler.domain.framework.extension_points import SCORE
 from koord_scheduler.domain.framework.node_points import Reads
-from koord_scheduler.domain.plugins.resources.scores import MAX_SCORE
+from koord_scheduler.domain.plugins.resources.scores import MAX_SCORE, RawScores
 
 _NON_ZERO: Final = (CPU, MEMORY)
 
@@ -28,7 +28,7 @@ class _Item(NamedTuple):
     weight: int  # Its weight in the score
 
 
-class NodeResourcesFitPlus:
+class NodeResourcesFitPlus(RawScores):
     """The plugin NodeResourcesFitPlus: scores each resource by its own strategy, and takes the weighted mean. Only
     configured resources that the pod requests count; without any, the score is 100. Containers without cpu or memory
     request count with defaults. A node that lacks a resource scores 0 for it.
@@ -37,7 +37,6 @@ class NodeResourcesFitPlus:
     name = "NodeResourcesFitPlus"
     extension_points = (SCORE,)
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, args: NodeResourcesFitPlusArgs | None = None) -> None:
         self.args = args or NodeResourcesFitPlusArgs()
@@ -53,9 +52,6 @@ class NodeResourcesFitPlus:
             total += used * MAX_SCORE // np.maximum(capacity, 1) * item.weight
             weights += item.weight
         return total // weights if weights else np.full(len(rows), MAX_SCORE, np.int64)
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def _items_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[_Item, ...]:
         items = self._items.get(pod)
@@ -74,7 +70,7 @@ def _item(pod: PodClass, nodes: NodeColumns, name: str, weight: int, *, is_most:
     return _Item(nodes.column(name), non_zero, max(0, amount), is_most, weight)
 
 
-class ScarceResourceAvoidance:
+class ScarceResourceAvoidance(RawScores):
     """The plugin ScarceResourceAvoidance: prefers nodes without scarce resources that the pod does not request. The
     score is (|D| - |S|) * 100 // |D|. D are the resources of the node that the pod does not request; S are the scarce
     resources in D. The score is 100 if D or S is empty. The number of pods does not count as a resource.
@@ -83,7 +79,6 @@ class ScarceResourceAvoidance:
     name = "ScarceResourceAvoidance"
     extension_points = (SCORE,)
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, args: ScarceResourceAvoidanceArgs | None = None) -> None:
         self.args = args or ScarceResourceAvoidanceArgs()
@@ -96,6 +91,3 @@ class ScarceResourceAvoidance:
         different = unwanted.sum(axis=0)
         avoided = different - unwanted[scarce].sum(axis=0)
         return np.where(avoided == different, MAX_SCORE, avoided * MAX_SCORE // np.maximum(different, 1))
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw

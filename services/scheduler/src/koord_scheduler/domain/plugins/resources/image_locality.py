@@ -25,19 +25,19 @@ from koord_scheduler.domain.framework.extension_points import (
     SETTLE,
 )
 from koord_scheduler.domain.framework.node_points import Reads, RowFunction, RowStates
+from koord_scheduler.domain.plugins.resources.scores import RawScores
 
 _MIB: Final = 1 << 20
 LEAST_BYTES: Final = 23 * _MIB
 MOST_BYTES_PER_CONTAINER: Final = 1000 * _MIB
 
 
-class ImageLocality:
+class ImageLocality(RawScores):
     """The plugin ImageLocality: scores nodes higher that already have large images of the pod."""
 
     name = "ImageLocality"
     extension_points = (SCORE, ROW_SCORE, ROW_STATES, READ_POD, FOLLOW_NODES, SETTLE)
     reads = Reads.LOAD
-    normalizes = False
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
@@ -107,9 +107,6 @@ class ImageLocality:
         if images:
             self._of(pod)  # from now on, `settle` records the nodes whose score changes
         return RowStates(images, score=self.row_score(pod, nodes))
-
-    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
-        return raw
 
     def _of(self, pod_class: PodClass) -> IntArray:
         """Return the scores of every row, int64 (N,)."""

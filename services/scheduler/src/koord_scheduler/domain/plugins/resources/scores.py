@@ -16,6 +16,15 @@ from koord_scheduler.domain.config.kubernetes_args import UtilizationPoint
 MAX_SCORE: Final = 100
 
 
+class RawScores:
+    """Base of plugins whose raw scores are within 0..100 already, whatever the other nodes are."""
+
+    normalizes = False
+
+    def normalize(self, raw: IntArray, low: int, high: int) -> IntArray:
+        return raw
+
+
 def least_allocated(requested: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
     """Return the LeastAllocated score of each node, 0..100: the truncated weighted mean over the resources. A resource
     scores (capacity - requested) * 100 // capacity, or 0 if more than its capacity is requested. `requested`: requests

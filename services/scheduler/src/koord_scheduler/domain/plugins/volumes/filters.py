@@ -28,14 +28,12 @@ _SEPARATOR: Final = "__"
 _OTHER_ZONE: Final = 1
 
 
-class VolumeZone:
-    """The plugin VolumeZone: refuses nodes in other zones than the pod's bound volumes."""
+class ClaimsPlugin:
+    """What the plugins that filter nodes by the claims of a pod have in common. The users of a claim and the volumes of
+    a node are looked up in each cycle, so they do not change `version`.
+    """
 
-    name = "VolumeZone"
-    extension_points = (CONCERNS, CROSS_NODE_FILTER)
-
-    def __init__(self, nodes: NodeColumns, volumes: VolumeBooks) -> None:
-        self.nodes = nodes
+    def __init__(self, volumes: VolumeBooks) -> None:
         self.volumes = volumes
 
     def concerns(self, pod: Pod) -> bool:
@@ -43,6 +41,17 @@ class VolumeZone:
 
     def version(self) -> int:
         return self.volumes.changes
+
+
+class VolumeZone(ClaimsPlugin):
+    """The plugin VolumeZone: refuses nodes in other zones than the pod's bound volumes."""
+
+    name = "VolumeZone"
+    extension_points = (CONCERNS, CROSS_NODE_FILTER)
+
+    def __init__(self, nodes: NodeColumns, volumes: VolumeBooks) -> None:
+        super().__init__(volumes)
+        self.nodes = nodes
 
     def filter_for(self, subject: Subject) -> "ZoneFilter | None":
         claims = subject.claims
@@ -104,23 +113,11 @@ IN_USE: Final = (
 )
 
 
-class VolumeRestrictions:
+class VolumeRestrictions(ClaimsPlugin):
     """The plugin VolumeRestrictions: refuses every node while another pod uses a ReadWriteOncePod claim of the pod."""
 
     name = "VolumeRestrictions"
     extension_points = (CONCERNS, CROSS_NODE_FILTER)
-
-    def __init__(self, volumes: VolumeBooks) -> None:
-        self.volumes = volumes
-
-    def concerns(self, pod: Pod) -> bool:
-        return has_claims(pod)
-
-    def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims. The users of a claim
-        are looked up in each cycle, so they do not change it.
-        """
-        return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "ExclusiveClaims | None":
         claims = subject.claims
@@ -162,23 +159,11 @@ class ExclusiveClaims:
 _EXCEEDED: Final = 1
 
 
-class NodeVolumeLimits:
+class NodeVolumeLimits(ClaimsPlugin):
     """The plugin NodeVolumeLimits: refuses nodes that cannot attach the volumes of the pod."""
 
     name = "NodeVolumeLimits"
     extension_points = (CONCERNS, CROSS_NODE_FILTER)
-
-    def __init__(self, volumes: VolumeBooks) -> None:
-        self.volumes = volumes
-
-    def concerns(self, pod: Pod) -> bool:
-        return has_claims(pod)
-
-    def version(self) -> int:
-        """Return a number that grows with every change that may help or hinder a pod with claims. The volumes of each
-        node are looked up in each cycle, so they do not change it.
-        """
-        return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "LimitFilter | None":
         claims = subject.claims

@@ -12,10 +12,9 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-from koordcore.protocol.objects import NodeSelector, Pod
+from koordcore.protocol.objects import NodeSelector
 from koordcore.protocol.reservations import is_reserve_pod
 from koordcore.protocol.resource_names import gibibytes
-from koordcore.protocol.storage import has_claims
 from koordcore.values import codec
 from koordcore.values.allocation import NOTHING, Allocation, ClaimBinding
 
@@ -34,6 +33,7 @@ from koord_scheduler.domain.framework.fact_points import WakesItself
 from koord_scheduler.domain.framework.outcomes import Rejection
 from koord_scheduler.domain.plugins.affinity.node_affinity import term_matches
 from koord_scheduler.domain.plugins.volumes.books import ClaimsByNeed, VolumeBooks
+from koord_scheduler.domain.plugins.volumes.filters import ClaimsPlugin
 from koord_scheduler.domain.plugins.volumes.matching import NO_SPACE, NO_VOLUME
 from koord_scheduler.domain.plugins.volumes.objects import Claim, Volume
 
@@ -49,7 +49,7 @@ REASONS: Final = {
 """Code of a refused node -> the phrase of kube-scheduler."""
 
 
-class VolumeBinding(WakesItself):
+class VolumeBinding(ClaimsPlugin, WakesItself):
     """The plugin VolumeBinding: refuses nodes without volumes for the pod, and chooses volumes for unbound claims.
     `bind_timeout_seconds`: time within which the claims of a placed pod must be bound.
     """
@@ -58,13 +58,10 @@ class VolumeBinding(WakesItself):
     extension_points = (CONCERNS, PRE_FILTER, CROSS_NODE_FILTER, RESERVE, QUEUEING_HINTS)
 
     def __init__(self, nodes: NodeColumns, volumes: VolumeBooks, bind_timeout_seconds: int) -> None:
+        super().__init__(volumes)
         self.nodes = nodes
-        self.volumes = volumes
         self._reached = NodesByAffinity(nodes)
         self._bind_timeout_seconds = bind_timeout_seconds
-
-    def concerns(self, pod: Pod) -> bool:
-        return has_claims(pod)
 
     def pre_filter(self, pod: PodRecord, now: float) -> Rejection | None:
         """Reject a pod with a missing or lost claim, or with an unbound claim that must be bound before scheduling. The
@@ -105,9 +102,6 @@ class VolumeBinding(WakesItself):
         for each in claims.names:
             self.volumes.waiting.wait((claims.namespace, each), pod.uid)
         return Rejection(plugin=self.name, message=message, key=f"{claims.namespace}/{name}", details=tuple(details))
-
-    def version(self) -> int:
-        return self.volumes.changes
 
     def filter_for(self, subject: Subject) -> "VolumeFilter | None":
         claims = subject.claims
