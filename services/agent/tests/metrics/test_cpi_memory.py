@@ -5,7 +5,6 @@ from koord_agent.domain.metrics.metric_kinds import CYCLES, INSTRUCTIONS, Kind
 from koord_agent.domain.metrics.series import Metrics, SeriesStore
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
-from koord_agent.domain.strategies.contention.contentions import CpiSettings
 from koord_agent.domain.strategies.contention.cpi_detection import (
     DAY_MS,
     MINUTE_MS,
@@ -15,6 +14,7 @@ from koord_agent.domain.strategies.contention.cpi_detection import (
     Workload,
 )
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded
+from koordcore.protocol.config.node_strategies import CpiDetector
 
 WEB = Workload("ReplicaSet/web", "main")
 
@@ -72,7 +72,7 @@ def test_contention_of_a_container_ends_when_another_one_takes_its_place() -> No
             metrics=Metrics(store=store, now_ms=now_ms, interval_ms=MINUTE_MS),
             pods=pods,
         )
-        facts.extend(detection.take(look, CpiSettings(enable=True), lambda _: None))
+        facts.extend(detection.take(look, CpiDetector(enable=True), lambda _: None))
     began, ended = facts
     assert isinstance(began, InterferenceDetected)
     assert isinstance(ended, InterferenceEnded)

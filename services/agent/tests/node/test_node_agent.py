@@ -8,7 +8,6 @@ from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.metrics.series import SeriesStore
 from koord_agent.domain.node.desired import DesiredView, apply_push, suppress_policy, view_of
 from koord_agent.domain.node.pods import agent_pod, agent_pod_of_ledger
-from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies import cpu_burst
 from koord_agent.shell.host.host import WriteFailed
@@ -24,6 +23,7 @@ from koordcore.events.nodepolicy import NodeSloRendered
 from koordcore.events.nodestate import BeCpuReleased, BeCpuSuppressed, PodsStarted, PodsStopped
 from koordcore.ports.desired import DesiredNode, Push
 from koordcore.protocol import keys
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.objects import pod_from_json
 from koordcore.values.allocation import Allocation, ClaimBinding
 from koordcore.values.invalid import InvalidInput
@@ -288,8 +288,8 @@ def test_an_absent_policy_is_none(slo: Mapping[str, object] | None) -> None:
 
 def test_a_policy_gets_its_defaults_and_a_percentage_of_zero_is_a_value() -> None:
     section = {"enable": True, "cpuSuppressMinPercent": 0}
-    assert suppress_policy({"resourceUsedThresholdWithBE": section}) == SuppressPolicy(
-        enable=True, threshold_percent=65, min_percent=0, by=CpuSuppressPolicy.CPUSET
+    assert suppress_policy({"resourceUsedThresholdWithBE": section}) == ThresholdStrategy(
+        enable=True, cpu_suppress_threshold_percent=65, cpu_suppress_min_percent=0, cpu_suppress_policy="cpuset"
     )
     with pytest.raises(InvalidInput, match="resourceUsedThresholdWithBE"):
         suppress_policy({"resourceUsedThresholdWithBE": 5})

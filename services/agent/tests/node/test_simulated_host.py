@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koord_agent.domain.kernel.cgroup_layout import Driver
 from koord_agent.domain.metrics.monitor import NodeMonitor
 from koord_agent.domain.node.pods import AgentPod, agent_pod
-from koord_agent.domain.node.policies import CollectPolicy, CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.node.policies import CollectPolicy
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan, writable_trees
 from koord_agent.domain.reporting.report import node_report
 from koord_agent.domain.strategies.cpu_suppress import SuppressMemory, decide
@@ -21,6 +21,7 @@ from koord_agent.shell.host.host import Host, Vanished, WriteFailed
 from koord_agent.simulator.host import SimulatedFleet, SimulatedHost
 from koord_agent.simulator.load import parse_profile, share_cpu
 from koord_agent.simulator.nodes import SimulatedNode
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.objects import pod_from_json
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -297,7 +298,7 @@ def test_the_whole_tick_holds_best_effort_to_its_budget(driver: Driver) -> None:
         host.start_pod(one)
     monitor = NodeMonitor(collect_interval_ms=5_000)
     executor = CgroupExecutor(host, trees=writable_trees(host.layout))
-    policy = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CFS_QUOTA)
+    policy = ThresholdStrategy(enable=True, cpu_suppress_threshold_percent=65, cpu_suppress_policy="cfsQuota")
     memory = SuppressMemory()
     written: list[str] = []
     budgets: dict[int, int] = {}

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.plans.plan import Band, require_inside
 from koord_agent.domain.strategies.be_cpuset import CpuOwners, choose_be_cpus, select_cpus
 from koord_agent.domain.strategies.cpu_suppress import (
@@ -17,11 +16,12 @@ from koord_agent.domain.strategies.cpu_suppress import (
     decide,
     next_quota_us,
 )
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.values.topology import CpuPlace
 
 BE_ROOT = "kubepods/besteffort"
-QUOTA = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CFS_QUOTA)
-CPUSET = SuppressPolicy(enable=True, threshold_percent=65, by=CpuSuppressPolicy.CPUSET)
+QUOTA = ThresholdStrategy(enable=True, cpu_suppress_threshold_percent=65, cpu_suppress_policy="cfsQuota")
+CPUSET = ThresholdStrategy(enable=True, cpu_suppress_threshold_percent=65, cpu_suppress_policy="cpuset")
 ALL_CPUS = frozenset(range(20))
 OWNERS = CpuOwners(cpus=tuple(CpuPlace(cpu=i, core=i // 2, socket=0, node=0) for i in range(20)))
 
@@ -68,7 +68,7 @@ def test_the_decision_carries_its_formula_and_says_what_it_does() -> None:
     ],
 )
 def test_a_round_without_its_inputs_changes_nothing_and_says_why(
-    changed: dict[str, object], policy: SuppressPolicy | None, reason: str
+    changed: dict[str, object], policy: ThresholdStrategy | None, reason: str
 ) -> None:
     decision = decide(replace(view(quota=500_000), **changed), policy)
     assert decision.action is Action.NONE
@@ -77,7 +77,7 @@ def test_a_round_without_its_inputs_changes_nothing_and_says_why(
 
 
 def test_switched_off_it_gives_back_what_it_took_once() -> None:
-    off = SuppressPolicy(enable=False)
+    off = ThresholdStrategy(enable=False)
     held = replace(
         view(quota=300_000), be_cgroups=(BeCgroup(directory=BE_ROOT, cpuset=frozenset({0, 1})),), owners=OWNERS
     )
@@ -166,11 +166,11 @@ usages = st.one_of(st.none(), st.floats(0, 300))
     node=usages,
     quota=st.one_of(st.none(), quotas),
     policy=st.builds(
-        SuppressPolicy,
+        ThresholdStrategy,
         enable=st.booleans(),
-        threshold_percent=st.integers(0, 100),
-        min_percent=st.one_of(st.none(), st.integers(0, 100)),
-        by=st.sampled_from(CpuSuppressPolicy),
+        cpu_suppress_threshold_percent=st.integers(0, 100),
+        cpu_suppress_min_percent=st.one_of(st.none(), st.integers(0, 100)),
+        cpu_suppress_policy=st.sampled_from(["cpuset", "cfsQuota"]),
     ),
     old=st.frozensets(st.integers(0, 19)),
     labels=st.dictionaries(st.integers(0, 19), st.sampled_from(["LSE", "LSR", "LS", ""])),
@@ -180,7 +180,7 @@ def test_no_plan_leaves_the_best_effort_tree(
     pods: list[PodCpu],
     node: float | None,
     quota: int | None,
-    policy: SuppressPolicy,
+    policy: ThresholdStrategy,
     old: frozenset[int],
     labels: dict[int, str],
     reserved: frozenset[int],

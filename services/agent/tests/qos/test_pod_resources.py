@@ -9,13 +9,14 @@ from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod, agent_pod_from_json
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.cpu_burst import CpuBurstStrategy
-from koord_agent.domain.strategies.cpu_burst_rules import QuotaStep, burst_policy, step_quota
+from koord_agent.domain.strategies.cpu_burst_rules import QuotaStep, step_quota
 from koord_agent.domain.strategies.pod_resources import RENEW_AFTER_MS, PodResourcesStrategy
 from koord_agent.domain.strategies.strategy import CycleState
 from koord_agent.shell.node.protect import HostReadings
 from koord_agent.simulator.host import SimulatedFleet
 from koord_agent.simulator.nodes import SimulatedNode
 from koordcore.protocol import keys
+from koordcore.protocol.config import node_strategies
 
 HOST = SimulatedFleet([SimulatedNode(name="n", cpu_milli=8_000, memory_bytes=1 << 30)]).host("n")
 STATE = CycleState(readings=HostReadings(HOST, None))
@@ -107,7 +108,7 @@ def test_plans_are_renewed_only_when_something_changed_or_after_ten_seconds() ->
 
 
 def test_cpu_burst_starts_from_the_normalized_quota() -> None:
-    policy = burst_policy({"policy": "auto"})
+    policy = node_strategies.CpuBurstStrategy(policy="auto")
     change = step_quota(
         policy, QuotaStep.RESET, limit_milli=2_000, container_quota_us=200_000, pod_quota_us=-1, ratio=1.25
     )

@@ -7,9 +7,9 @@ import json
 from conformance.adapters.agent.cgroups import host_application
 from conformance.registry import Json, adapter
 from koord_agent.domain.node.pods import agent_pod, node_reserved_milli
-from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
 from koord_agent.domain.strategies import cpu_suppress
 from koord_agent.domain.strategies.be_cpuset import CpuOwners, select_cpus
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.values.cpuset import format_cpuset, parse_cpuset
 from koordcore.values.quantity import parse_milli
@@ -68,11 +68,11 @@ def cpu_suppress_decision(given: dict[str, Json]) -> dict[str, Json]:
         owners=owners,
     )
     threshold = given["threshold"]
-    policy = SuppressPolicy(
+    policy = ThresholdStrategy(
         enable=True,
-        threshold_percent=threshold["cpuSuppressThresholdPercent"],
-        min_percent=threshold.get("cpuSuppressMinPercent"),
-        by=CpuSuppressPolicy(threshold.get("cpuSuppressPolicy", "cpuset")),
+        cpu_suppress_threshold_percent=threshold["cpuSuppressThresholdPercent"],
+        cpu_suppress_min_percent=threshold.get("cpuSuppressMinPercent"),
+        cpu_suppress_policy=threshold.get("cpuSuppressPolicy", "cpuset"),
     )
     terms = cpu_suppress.budget(view, policy, given["node_cpu_used_cores"])
     decision = cpu_suppress.decide(view, policy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from conformance.registry import Json, adapter
 from koord_agent.domain.hooks import resctrl
 from koord_agent.domain.kernel.cgroup_files import is_equal
@@ -16,10 +17,13 @@ from koord_agent.domain.strategies import block_io, cpu_burst_rules, memory_qos,
 from koord_agent.domain.strategies.contention import contentions
 from koord_agent.domain.strategies.cpu_burst import BurstLimiter
 from koord_agent.domain.strategies.evict import cpu_evict, memory_evict, thresholds
-from koord_agent.domain.strategies.evict.eviction import Judgement, eviction_policy, release
+from koord_agent.domain.strategies.evict.eviction import Judgement, release
 from koord_agent.domain.strategies.strategy import EvictionTask, Target
+from koordcore.protocol.config.fields import wire_name
 from koordcore.protocol.config.node_slo import complete_strategy
+from koordcore.protocol.config.node_strategies import CpuBurstStrategy, ResctrlQos, ThresholdStrategy
 from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.objects import node_from_json, pod_from_json
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.protocol.resource_names import CPU
@@ -85,11 +89,17 @@ def _judged(judgement: Judgement, pods: list[AgentPod], given: dict[str, Json]) 
     }
 
 
+def _threshold(fields: Mapping[str, Json]) -> ThresholdStrategy:
+    """A field that a vector leaves out or sets to null is not set, also where NodeSLOs have a default."""
+    absent = [name for name in ThresholdStrategy.__struct_fields__ if fields.get(wire_name(name)) is None]
+    return msgspec.structs.replace(convert(fields, ThresholdStrategy), **dict.fromkeys(absent))
+
+
 @adapter("agent.cpu_evict")
 def cpu_evict_task(given: dict[str, Json]) -> dict[str, Json]:
     """One of the three CPU eviction features (agent spec, 12.2-12.4)."""
     node, pods = node_from_json(given["node"]), _pods(given)
-    policy = eviction_policy(given["threshold"])
+    policy = _threshold(given["threshold"])
     used = _used(given, "milli_cpu")
     allocatable = parse_amounts(node.status.allocatable)
     match given["feature"]:
@@ -135,7 +145,7 @@ def _history(metrics: dict[str, Json] | None) -> cpu_evict.BeCpuHistory | None:
 def memory_evict_task(given: dict[str, Json]) -> dict[str, Json]:
     """One of the three memory eviction features (agent spec, 12.5)."""
     node, pods = node_from_json(given["node"]), _pods(given)
-    policy = eviction_policy(given["threshold"])
+    policy = _threshold(given["threshold"])
     used = _used(given, "memory_bytes")
     feature, node_used = given["feature"], given.get("node_memory_used_bytes")
     if feature == thresholds.MEMORY_ALLOCATABLE_EVICT:
@@ -201,7 +211,7 @@ def _quota(given: dict[str, Json]) -> dict[str, Json]:
     limit = given["container_limit_milli_cpu"]
     if limit is None or limit <= 0:
         return {"skipped": True}
-    policy = cpu_burst_rules.burst_policy(_burst_section(given["config"]))
+    policy = convert(_burst_section(given["config"]), CpuBurstStrategy)
     step = cpu_burst_rules.choose_step(
         policy,
         given["throttled_last"],
@@ -262,7 +272,7 @@ def cgroup_reconcile(given: dict[str, Json]) -> dict[str, Json]:
 @adapter("agent.resctrl_schemata", exact_text=("l3_mask", "l3_line", "mb_line"))
 def resctrl_schemata(given: dict[str, Json]) -> dict[str, Json]:
     """Percentages of a class -> the lines of its group (agent spec, 15)."""
-    share = resctrl.class_share(given)
+    share = convert(given, ResctrlQos)
     mask = resctrl.l3_mask(given["cbm_mask"], share)
     wanted = resctrl.schemata_of_class(
         share, cbm_mask=given["cbm_mask"], cache_ids=given["cache_ids"], vendor=given["vendor"]

@@ -67,7 +67,7 @@ def render_node_slo(
 
 
 # Values of a disabled feature. They replace everything that was written for it.
-_OFF: Final[dict[str, JsonObject]] = {
+QOS_OFF: Final[dict[str, JsonObject]] = {
     "cpuQOS": {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False},
     "resctrlQOS": {"enable": False, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100},
     "memoryQOS": {
@@ -91,15 +91,15 @@ def _class(
     *, group_identity: int, core_expeller: bool, cat_end: int, wmark_ratio: int, wmark_scale: int, wmark_min_adj: int
 ) -> JsonObject:
     return {
-        "cpuQOS": {**_OFF["cpuQOS"], "groupIdentity": group_identity, "coreExpeller": core_expeller},
+        "cpuQOS": {**QOS_OFF["cpuQOS"], "groupIdentity": group_identity, "coreExpeller": core_expeller},
         "memoryQOS": {
-            **_OFF["memoryQOS"],
+            **QOS_OFF["memoryQOS"],
             "wmarkRatio": wmark_ratio,
             "wmarkScalePermill": wmark_scale,
             "wmarkMinAdj": wmark_min_adj,
         },
         "blkioQOS": {"enable": False},
-        "resctrlQOS": {**_OFF["resctrlQOS"], "catRangeEndPercent": cat_end},
+        "resctrlQOS": {**QOS_OFF["resctrlQOS"], "catRangeEndPercent": cat_end},
         "networkQOS": {
             "enable": False,
             "ingressRequest": 0,
@@ -151,7 +151,7 @@ def _complete_qos(received: Strategy) -> JsonObject:
     result = merge(QosStrategy, AGENT_QOS_DEFAULTS, received)
     for name in _RESET_CLASSES:
         features = dict(cast("Mapping[str, JsonValue]", result[name]))
-        for feature, off in _OFF.items():
+        for feature, off in QOS_OFF.items():
             if not cast("JsonObject", features[feature]).get("enable"):
                 features[feature] = dict(off)
         result[name] = features

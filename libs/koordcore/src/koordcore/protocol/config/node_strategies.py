@@ -169,6 +169,16 @@ class CpuBurstStrategy(Part, frozen=True):
     cfs_quota_burst_period_seconds: Annotated[int, accepts(webhook=Range(minimum=-1))] = -1
     share_pool_threshold_percent: WrittenPercent = 50  # usage of the shared pool from which on quotas are stepped down
 
+    @property
+    def bursts_by_buffer(self) -> bool:
+        """Whether the policy sets the kernel's burst buffer."""
+        return self.policy in ("auto", "cpuBurstOnly")
+
+    @property
+    def bursts_by_quota(self) -> bool:
+        """Whether the policy raises and lowers the quota in steps."""
+        return self.policy in ("auto", "cfsQuotaBurstOnly")
+
 
 class SystemStrategy(Part, frozen=True):
     """Settings of the node's kernel (protocol spec, 6.7)."""

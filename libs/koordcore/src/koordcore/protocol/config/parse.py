@@ -182,6 +182,15 @@ def parse_object(part: type[Part], document: Mapping[str, JsonValue], path: str,
     return result
 
 
+def parse_text(part: type[Part], text: str, path: str) -> JsonObject:
+    """Return the fields that the text of an annotation sets, as `parse_object` does.
+
+    Raises:
+        InvalidInput: The text is not a JSON object, or a field has a wrong type or value.
+    """
+    return parse_object(part, _object(decode_document(text), path), path)
+
+
 @contextmanager
 def _collecting(faults: Faults) -> Generator[None]:
     """Append an InvalidInput raised in the block to `faults` instead of raising it, unless `faults` is None."""

@@ -7,12 +7,13 @@ Source: runtime spec, 3.2. Vectors: coresched.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.cpu import CoreSchedPolicy, core_sched
 from koordcore.protocol.qos import KubeQos
 
+from koord_agent.domain.node.policies import section
 from koord_agent.domain.strategies.group_identity import CORE_SCHED
 
 EXPELLER_SUFFIX: Final = "-expeller"
@@ -37,14 +38,16 @@ def core_sched_classes(strategy: Mapping[str, Any] | None) -> Mapping[str, CoreS
 
     All classes are disabled if the strategy is None or its CPU policy is not coreSched.
     """
-    policy = _object(_object(strategy).get("policies")).get("cpuPolicy")
+    policy = section(strategy, "policies").get("cpuPolicy")
     if policy != CORE_SCHED:
         return dict.fromkeys(_EXPELLER_BY_DEFAULT, CoreSchedClass())
     classes: dict[str, CoreSchedClass] = {}
     for name, is_expeller in _EXPELLER_BY_DEFAULT.items():
-        section = _object(_object(_object(strategy).get(name)).get("cpuQOS"))
-        expeller = section.get("coreExpeller")
-        classes[name] = CoreSchedClass(bool(section.get("enable")), is_expeller if expeller is None else bool(expeller))
+        settings = section(strategy, name, "cpuQOS")
+        expeller = settings.get("coreExpeller")
+        classes[name] = CoreSchedClass(
+            bool(settings.get("enable")), is_expeller if expeller is None else bool(expeller)
+        )
     return classes
 
 
@@ -70,7 +73,3 @@ def _class_of(classes: Mapping[str, CoreSchedClass], qos_label: str, kube_qos: K
     if kube_qos is KubeQos.GUARANTEED:
         return "lsrClass" if classes["lsrClass"].enabled else "lsClass"
     return "lsClass" if kube_qos is KubeQos.BURSTABLE else "beClass"
-
-
-def _object(found: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

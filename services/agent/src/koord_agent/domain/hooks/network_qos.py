@@ -8,7 +8,7 @@ Source: runtime spec, 3.10, 3.11. Vectors: terwayqos.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from koordcore.protocol import keys
@@ -16,6 +16,8 @@ from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import KubeQos, QosClass
 from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
+
+from koord_agent.domain.node.policies import section
 
 BITS_PER_BYTE: Final = 8
 ALL_PERCENT: Final = 100
@@ -73,14 +75,8 @@ def network_policy(strategy: Mapping[str, Any]) -> str:
 
 def class_network_qos(strategy: Mapping[str, Any], of_class: str) -> Mapping[str, Any]:
     """The section `networkQOS` of a QoS class (such as `lsClass`) in a strategy; empty if absent or disabled."""
-    found = section(section(strategy, of_class), "networkQOS")
+    found = section(strategy, of_class, "networkQOS")
     return found if found.get("enable") else {}
-
-
-def section(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Empty if the value is absent or not an object."""
-    found = parent.get(name)
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def total_bits(system_strategy: Mapping[str, Any]) -> int:

@@ -8,16 +8,17 @@ Source: agent spec, 15; runtime spec, 3.8. Vectors: resctrl_schemata, resctrl_ho
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from koordcore.protocol import keys
+from koordcore.protocol.config.node_strategies import ResctrlQos
 from koordcore.protocol.lenient_json import decode
 from koordcore.protocol.qos import QosClass
 
 from koord_agent.domain.kernel.resctrl_files import AMD, INTEL, L3, MB, Schemata, needs_write
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.node.policies import section
 
 PLUGIN = "ResctrlReconcile"
 GROUP_OF_QOS: Mapping[str, str] = {QosClass.LSE: "LSR", QosClass.LSR: "LSR", QosClass.LS: "LS", QosClass.BE: "BE"}
@@ -28,41 +29,20 @@ GROUP_PREFIX: Final = "koordlet-"
 RANGE_ENDS: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassShare:
-    """Share of a QoS class in last-level cache and memory bandwidth, in percent; None if it is not configured."""
-
-    cat_start_percent: int | None = None  # Begin of its range of cache ways
-    cat_end_percent: int | None = None  # End of its range of cache ways
-    mba_percent: int | None = None  # Its share of memory bandwidth
-
-
-def class_share(fields: Mapping[str, Any]) -> ClassShare:
-    """From a `resctrlQOS` object (JSON)."""
-    return ClassShare(
-        cat_start_percent=fields.get("catRangeStartPercent"),
-        cat_end_percent=fields.get("catRangeEndPercent"),
-        mba_percent=fields.get("mbaPercent"),
-    )
-
-
-def l3_mask(cbm_mask: str, share: ClassShare) -> int | None:
+def l3_mask(cbm_mask: str, share: ResctrlQos) -> int | None:
     """Return the cache ways of a share: bits [ceil(w * start / 100), ceil(w * end / 100)) of a mask of w ways.
 
     `cbm_mask` has all ways in hexadecimal, contiguous ones from bit 0. None if the line must not be changed: mask or
     range is invalid, or no way is left (D-24).
     """
-    start, end = share.cat_start_percent, share.cat_end_percent
+    start, end = share.cat_range_start_percent, share.cat_range_end_percent
     try:
         full = int(cbm_mask.strip(), 16)
     except ValueError:
         return None
-    if full <= 0 or full & (full + 1) or start is None or end is None or not 0 <= start < end <= 100:
+    if full <= 0 or full & (full + 1) or start is None or end is None:
         return None
-    ways = full.bit_length()
-    first, last = math.ceil(ways * start / 100), math.ceil(ways * end / 100)
-    mask = (1 << last) - (1 << first)
-    return mask if mask > 0 else None
+    return _mask(full, (start, end)) or None
 
 
 def bandwidth(vendor: str, percent: int | None) -> int | None:
@@ -73,11 +53,7 @@ def bandwidth(vendor: str, percent: int | None) -> int | None:
     """
     if percent is None or not 1 <= percent <= 100:
         return None
-    if vendor == INTEL:
-        return -(-percent // 10) * 10
-    if vendor == AMD:
-        return AMD_UNLIMITED if percent == 100 else AMD_GBPS_AT_100 * percent // 100
-    return None
+    return _bandwidth(vendor, percent) or None
 
 
 def lines(schemata: Schemata) -> tuple[str, ...]:
@@ -90,7 +66,7 @@ def lines(schemata: Schemata) -> tuple[str, ...]:
     return tuple(found)
 
 
-def schemata_of_class(share: ClassShare, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
+def schemata_of_class(share: ResctrlQos, *, cbm_mask: str, cache_ids: Sequence[int], vendor: str) -> Schemata:
     """All caches get the same value."""
     mask, amount = l3_mask(cbm_mask, share), bandwidth(vendor, share.mba_percent)
     return Schemata(
@@ -107,16 +83,9 @@ def changed(current: Schemata, wanted: Schemata) -> Schemata:
     )
 
 
-def resctrl_settings(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """The `resctrlQOS` object of a QoS class in a `resourceQOSStrategy` (JSON); empty if absent."""
-    of_class: Mapping[str, Any] = section.get(class_name) or {}
-    fields: Mapping[str, Any] = of_class.get("resctrlQOS") or {}
-    return fields
-
-
-def enabled_classes(section: Mapping[str, Any]) -> tuple[str, ...]:
+def enabled_classes(strategy: Mapping[str, Any]) -> tuple[str, ...]:
     """The QoS classes of a `resourceQOSStrategy` (JSON) whose resctrl group is switched on."""
-    return tuple(name for name in CLASS_OF_GROUP.values() if resctrl_settings(section, name).get("enable"))
+    return tuple(name for name in CLASS_OF_GROUP.values() if section(strategy, name, "resctrlQOS").get("enable"))
 
 
 def group_of_pod(pod: AgentPod, enabled_classes: Iterable[str]) -> str | None:

@@ -17,6 +17,7 @@ from koordcore.values.invalid import InvalidInput
 from koordcore.values.quantity import quantity_from_json
 
 from koord_agent.domain.hooks import network_qos
+from koord_agent.domain.node.policies import section
 
 TC_POLICY: Final = "tc"
 ROOT_CLASS: Final = "1:1"
@@ -65,7 +66,7 @@ _CLASS_OF_LABEL: Final = {
 
 def is_tc_enabled(node_slo: Mapping[str, Any]) -> bool:
     """A NodeSLO (`spec` as JSON) chooses tc if it has a systemStrategy and no other network policy."""
-    policy = network_qos.network_policy(network_qos.section(node_slo, "resourceQOSStrategy"))
+    policy = network_qos.network_policy(section(node_slo, "resourceQOSStrategy"))
     return policy in ("", TC_POLICY) and isinstance(node_slo.get("systemStrategy"), Mapping)
 
 
@@ -88,8 +89,8 @@ def htb_classes(node_slo: Mapping[str, Any]) -> tuple[HtbClass, ...]:
     Raises:
         InvalidInput: The bandwidth of the node is malformed or negative.
     """
-    total = network_qos.total_bits(network_qos.section(node_slo, "systemStrategy"))
-    strategy = network_qos.section(node_slo, "resourceQOSStrategy")
+    total = network_qos.total_bits(section(node_slo, "systemStrategy"))
+    strategy = section(node_slo, "resourceQOSStrategy")
     below: list[HtbClass] = []
     requested = 0
     for minor, of_class in ((3, "lsClass"), (4, "beClass")):

@@ -16,8 +16,9 @@ from koordcore.events.envelope import StoredEvent
 from koordcore.events.node_ledger import NodeResourcesReturned, NodeResourcesTaken, PodOnNode, pods_after
 from koordcore.events.nodepolicy import NodeMetricPolicyRendered, NodeSloRendered
 from koordcore.ports.desired import DesiredNode, Push
-from koordcore.protocol.config.node_slo import complete_node_slo, complete_strategy
-from koordcore.protocol.config.sections import SectionName
+from koordcore.protocol.config.fields import JsonValue, typed
+from koordcore.protocol.config.node_slo import complete_node_slo
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.resource_names import CPU
 from koordcore.values import codec
 from koordcore.values.allocation import is_reservation
@@ -27,7 +28,7 @@ from koordcore.values.resources import Amounts, ResourceList
 
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.node.pods import AgentPod, agent_pod_of_ledger, node_reserved_milli
-from koord_agent.domain.node.policies import CollectPolicy, CpuSuppressPolicy, SuppressPolicy, collect_policy_of
+from koord_agent.domain.node.policies import CollectPolicy, collect_policy_of, section
 
 THRESHOLD_SECTION = "resourceUsedThresholdWithBE"
 LEDGER = "node"
@@ -45,7 +46,7 @@ class DesiredView:
     # UID -> pod, of the node's ledger and of pods that another scheduler bound to the node.
     pods: Mapping[str, AgentPod]
     # Settings of CPU suppression. None: no valid NodeSLO so far, so that no limit is set or lifted.
-    policy: SuppressPolicy | None
+    policy: ThresholdStrategy | None
     policy_problem: str  # Reason why the newest NodeSLO was refused; the last valid one stays. "": it was accepted.
     collect: CollectPolicy
     capacity_milli: int
@@ -82,7 +83,7 @@ class DesiredView:
         return self.desired.as_of
 
 
-def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
+def suppress_policy(slo: Mapping[str, object] | None) -> ThresholdStrategy | None:
     """From a NodeSLO (JSON with defaults). None if it, its threshold strategy or the field `enable` is absent.
 
     Raises:
@@ -93,22 +94,10 @@ def suppress_policy(slo: Mapping[str, object] | None) -> SuppressPolicy | None:
     written = (slo or {}).get(THRESHOLD_SECTION)
     if written is None:
         return None
-    if not isinstance(written, dict):
-        raise InvalidInput("an object", written, THRESHOLD_SECTION)
-    section = cast("dict[str, Any]", written)
-    try:
-        strategy = complete_strategy(SectionName.RESOURCE_THRESHOLD, section)
-    except InvalidInput as error:
-        raise error.at(THRESHOLD_SECTION) from error
-    if "enable" not in section or section["enable"] is None:
+    effective = complete_node_slo({THRESHOLD_SECTION: cast("JsonValue", written)})
+    if section(slo, THRESHOLD_SECTION).get("enable") is None:
         return None
-    by_quota = strategy["cpuSuppressPolicy"] == CpuSuppressPolicy.CFS_QUOTA  # an unknown policy counts as cpuset
-    return SuppressPolicy(
-        enable=cast("bool", strategy["enable"]),
-        threshold_percent=cast("int", strategy["cpuSuppressThresholdPercent"]),
-        min_percent=cast("int | None", strategy.get("cpuSuppressMinPercent")),
-        by=CpuSuppressPolicy.CFS_QUOTA if by_quota else CpuSuppressPolicy.CPUSET,
-    )
+    return typed(ThresholdStrategy, section(effective, THRESHOLD_SECTION))
 
 
 def view_of(desired: DesiredNode, last: DesiredView | None = None) -> DesiredView:
@@ -155,7 +144,7 @@ def _others(desired: DesiredNode) -> dict[str, AgentPod]:
 
 
 class _Slo(NamedTuple):
-    policy: SuppressPolicy | None
+    policy: ThresholdStrategy | None
     effective: Mapping[str, Any] | None
     host_applications: tuple[HostApplication, ...]
     problem: str

@@ -1,14 +1,19 @@
-"""How a node is measured and reported (collect policy of a NodeMetric, with minimums), and its CPU suppressed."""
+"""How a node is measured and reported (collect policy of a NodeMetric, with minimums); access to parts of a NodeSLO."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, cast
 
-from koordcore.protocol.config.sections import MemoryCollectPolicy
+import msgspec
+from koordcore.protocol.config.fields import Part, fields_of
+from koordcore.protocol.config.parse import parse_value
+from koordcore.protocol.config.sections import AggregatePolicy, ColocationStrategy, MemoryCollectPolicy
 from koordcore.values.duration import parse_seconds
 from koordcore.values.invalid import InvalidInput
 
+_DEFAULTS = ColocationStrategy()
+CFS_QUOTA_POLICY = "cfsQuota"
+"""Value of `cpuSuppressPolicy` for limiting best-effort pods by a CPU quota, not by CPU lists."""
 MIN_REPORT_INTERVAL_SECONDS = 30
 MIN_AGGREGATE_DURATION_SECONDS = 60
 
@@ -17,10 +22,12 @@ MIN_AGGREGATE_DURATION_SECONDS = 60
 class CollectPolicy:
     """Intervals and windows of measuring a node: the object `metricCollectPolicy` of its NodeMetric, with defaults."""
 
-    report_interval_seconds: int = 60  # Seconds between two reports
-    aggregate_duration_seconds: int = 300  # Length of the window over which the reported usage is averaged
-    durations_seconds: tuple[int, ...] = (300, 600, 1800)  # Lengths of the windows over which percentiles are computed
-    memory: MemoryCollectPolicy = MemoryCollectPolicy.WITHOUT_PAGE_CACHE  # Whether page cache counts as used memory
+    report_interval_seconds: int = _DEFAULTS.metric_report_interval_seconds  # Seconds between two reports
+    # Length of the window over which the reported usage is averaged
+    aggregate_duration_seconds: int = _DEFAULTS.metric_aggregate_duration_seconds
+    # Lengths of the windows over which percentiles are computed
+    durations_seconds: tuple[int, ...] = tuple(int(window) for window in _DEFAULTS.metric_windows_seconds)
+    memory: MemoryCollectPolicy = _DEFAULTS.metric_memory_collect_policy  # Whether page cache counts as used memory
 
     def effective(self) -> "CollectPolicy":
         """Return the policy with minimums applied: at least 30 s between reports, and a window of at least 60 s."""
@@ -30,6 +37,13 @@ class CollectPolicy:
             durations_seconds=self.durations_seconds,
             memory=self.memory,
         )
+
+
+class _Written(Part, frozen=True):
+    report_interval_seconds: int | None = None
+    aggregate_duration_seconds: int | None = None
+    node_aggregate_policy: AggregatePolicy = AggregatePolicy()
+    node_memory_collect_policy: str | None = None
 
 
 def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
@@ -42,73 +56,44 @@ def collect_policy_of(written: Mapping[str, Any] | None) -> CollectPolicy:
 
     Source: agent spec, 7.
     """
-    fields, plain = written or {}, CollectPolicy()
-    windows = _object(fields.get("nodeAggregatePolicy"), "nodeAggregatePolicy").get("durations")
-    memory = fields.get("nodeMemoryCollectPolicy")
-    return CollectPolicy(
-        report_interval_seconds=_seconds(fields, "reportIntervalSeconds", plain.report_interval_seconds),
-        aggregate_duration_seconds=_seconds(fields, "aggregateDurationSeconds", plain.aggregate_duration_seconds),
-        durations_seconds=plain.durations_seconds if windows is None else _windows(windows),
-        memory=plain.memory if memory is None else _memory(memory),
-    )
+    given = {
+        name: parse_value(field, value, name)
+        for name, field in fields_of(_Written).items()
+        if (value := (written or {}).get(name)) is not None
+    }
+    fields = msgspec.convert(given, _Written)
+    changes: dict[str, Any] = {
+        "report_interval_seconds": fields.report_interval_seconds,
+        "aggregate_duration_seconds": fields.aggregate_duration_seconds,
+        "durations_seconds": tuple(_windows(fields.node_aggregate_policy.durations)),
+        "memory": _memory(fields.node_memory_collect_policy),
+    }
+    return CollectPolicy(**{name: value for name, value in changes.items() if value is not None})
 
 
-def _object(value: object, field: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidInput("an object", value, field)
-    return cast("Mapping[str, Any]", value)
-
-
-def _seconds(fields: Mapping[str, Any], field: str, default: int) -> int:
-    value = fields.get(field)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInput("a whole number of seconds", value, field)
-    return value
-
-
-def _windows(written: object) -> tuple[int, ...]:
-    field = "nodeAggregatePolicy.durations"
-    if not isinstance(written, list):
-        raise InvalidInput("a list of durations", written, field)
-    found: list[int] = []
-    for index, text in enumerate(cast("list[object]", written)):
-        if not isinstance(text, str):
-            raise InvalidInput("a duration such as 5m", text, f"{field}[{index}]")
-        try:
-            seconds = int(parse_seconds(text))
-        except InvalidInput as error:
-            raise error.at(f"{field}[{index}]") from error
+def _windows(durations: list[str]) -> Iterator[int]:
+    for index, text in enumerate(durations):
+        seconds = int(parse_seconds(text))
         if seconds < 1:
-            raise InvalidInput("at least one second", text, f"{field}[{index}]")
-        found.append(seconds)
-    return tuple(found)
+            raise InvalidInput("at least one second", text, f"nodeAggregatePolicy.durations[{index}]")
+        yield seconds
 
 
-def _memory(written: object) -> MemoryCollectPolicy:
+def _memory(written: str | None) -> MemoryCollectPolicy | None:
     try:
-        return MemoryCollectPolicy(written)
+        return None if written is None else MemoryCollectPolicy(written)
     except ValueError as error:
         allowed = ", ".join(policy.value for policy in MemoryCollectPolicy)
         raise InvalidInput(f"one of {allowed}", written, "nodeMemoryCollectPolicy") from error
 
 
-class CpuSuppressPolicy(StrEnum):
-    """Kind of file with which CPU suppression limits best-effort pods: a CPU quota or CPU lists."""
+def section(parent: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
+    """An object inside a NodeSLO (JSON) or a part of it; empty if it, or an object around it, is absent or none."""
+    found: object = parent
+    for name in path:
+        found = _object(found).get(name)
+    return _object(found)
 
-    CPUSET = "cpuset"
-    CFS_QUOTA = "cfsQuota"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuppressPolicy:
-    """Settings of CPU suppression of a node: `resourceUsedThresholdWithBE`."""
-
-    enable: bool  # Whether best-effort pods are suppressed
-    threshold_percent: int = 65  # Percentage of the node's CPU that all pods together may use
-    min_percent: int | None = None  # Percentage of the node's CPU that best effort always keeps. None: no such minimum.
-    # Whether the cpusets or the CFS quota of best-effort pods are limited.
-    by: CpuSuppressPolicy = CpuSuppressPolicy.CPUSET
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

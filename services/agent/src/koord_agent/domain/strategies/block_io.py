@@ -8,11 +8,11 @@ Source: agent spec, 16. Vectors: blkio.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from koordcore.protocol import keys
+from koordcore.protocol.config.node_strategies import Block, IoConfig
 from koordcore.protocol.lenient_json import convert, decode
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
@@ -21,6 +21,7 @@ from koord_agent.domain.gate_names import BLKIO_RECONCILE
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.node.policies import section
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings
 
@@ -33,49 +34,8 @@ DEFAULT_LATENCY_PERCENT, DEFAULT_LATENCY_US = 95, 3000
 ROOT_FILES = (COST_QOS, COST_MODEL)
 
 
-class BlockType(StrEnum):
-    """Kind of object that the name of a configured block refers to."""
-
-    DEVICE = "device"
-    VOLUME_GROUP = "volumegroup"
-    POD_VOLUME = "podvolume"
-
-
-class IoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The object `ioCfg` of the NodeSLO, with limits and weights for one disk.
-
-    BPS are bytes per second, and latencies are microseconds. None stands for the default: no limit, weight 100, and
-    95 % of the requests in less than 3 ms.
-    """
-
-    readIOPS: int | None = None  # noqa: N815 - wire spelling with acronyms that no rename rule gives
-    writeIOPS: int | None = None  # noqa: N815
-    readBPS: int | None = None  # noqa: N815
-    writeBPS: int | None = None  # noqa: N815
-    ioWeightPercent: int | None = None  # noqa: N815
-    readLatency: int | None = None  # noqa: N815
-    writeLatency: int | None = None  # noqa: N815
-    readLatencyPercent: int | None = None  # noqa: N815
-    writeLatencyPercent: int | None = None  # noqa: N815
-    enableUserModel: bool = False  # noqa: N815
-    modelReadBPS: int | None = None  # noqa: N815
-    modelWriteBPS: int | None = None  # noqa: N815
-    modelReadSeqIOPS: int | None = None  # noqa: N815
-    modelWriteSeqIOPS: int | None = None  # noqa: N815
-    modelReadRandIOPS: int | None = None  # noqa: N815
-    modelWriteRandIOPS: int | None = None  # noqa: N815
-
-
-class Block(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A configured block: a disk, named by device, volume group or pod volume, and the limits for it."""
-
-    name: str = ""
-    type: str = BlockType.DEVICE
-    io_cfg: IoConfig = IoConfig()
-
-
 class _Written(msgspec.Struct, frozen=True):
-    """Object of the annotation blkioQOS."""
+    """Object of the annotation blkioQOS, or `blkioQOS` of the NodeSLO."""
 
     blocks: list[Block] = []
 
@@ -86,7 +46,7 @@ def blocks_of(fields: Mapping[str, Any]) -> tuple[Block, ...]:
     Raises:
         InvalidInput: A field has a wrong type.
     """
-    return tuple(convert(dict(fields), _Written).blocks)
+    return tuple(convert(fields, _Written).blocks)
 
 
 def blocks_of_pod(annotations: Mapping[str, str]) -> tuple[Block, ...]:
@@ -109,10 +69,10 @@ class DeviceValue:
 
 
 THROTTLES: tuple[tuple[str, Callable[[IoConfig], int | None]], ...] = (
-    ("blkio.throttle.read_iops_device", lambda io: io.readIOPS),
-    ("blkio.throttle.read_bps_device", lambda io: io.readBPS),
-    ("blkio.throttle.write_iops_device", lambda io: io.writeIOPS),
-    ("blkio.throttle.write_bps_device", lambda io: io.writeBPS),
+    ("blkio.throttle.read_iops_device", lambda io: io.read_iops),
+    ("blkio.throttle.read_bps_device", lambda io: io.read_bps),
+    ("blkio.throttle.write_iops_device", lambda io: io.write_iops),
+    ("blkio.throttle.write_bps_device", lambda io: io.write_bps),
 )
 LIMIT_FILES = (*(file for file, _ in THROTTLES), WEIGHT)
 
@@ -165,7 +125,7 @@ def _devices(text: str) -> Iterable[str]:
 
 def _limit_lines(device: str, io: IoConfig) -> list[DeviceValue]:
     lines = [_line(file, device, str(read(io) or 0)) for file, read in THROTTLES]
-    weight = DEFAULT_WEIGHT if io.ioWeightPercent is None else io.ioWeightPercent
+    weight = DEFAULT_WEIGHT if io.io_weight_percent is None else io.io_weight_percent
     return [*lines, _line(WEIGHT, device, str(weight))]
 
 
@@ -174,21 +134,21 @@ def _root_lines(device: str, io: IoConfig) -> list[DeviceValue]:
         return default if value is None else value
 
     goals = (
-        f"enable=1 ctrl=user rpct={or_default(io.readLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
-        f" rlat={or_default(io.readLatency, DEFAULT_LATENCY_US)}"
-        f" wpct={or_default(io.writeLatencyPercent, DEFAULT_LATENCY_PERCENT)}"
-        f" wlat={or_default(io.writeLatency, DEFAULT_LATENCY_US)}"
+        f"enable=1 ctrl=user rpct={or_default(io.read_latency_percent, DEFAULT_LATENCY_PERCENT)}"
+        f" rlat={or_default(io.read_latency, DEFAULT_LATENCY_US)}"
+        f" wpct={or_default(io.write_latency_percent, DEFAULT_LATENCY_PERCENT)}"
+        f" wlat={or_default(io.write_latency, DEFAULT_LATENCY_US)}"
     )
     lines = [_line(COST_QOS, device, goals)]
-    if not io.enableUserModel:
+    if not io.enable_user_model:
         return [*lines, _line(COST_MODEL, device, "ctrl=auto")]
     model = (
-        ("rbps", io.modelReadBPS),
-        ("rseqiops", io.modelReadSeqIOPS),
-        ("rrandiops", io.modelReadRandIOPS),
-        ("wbps", io.modelWriteBPS),
-        ("wseqiops", io.modelWriteSeqIOPS),
-        ("wrandiops", io.modelWriteRandIOPS),
+        ("rbps", io.model_read_bps),
+        ("rseqiops", io.model_read_seq_iops),
+        ("rrandiops", io.model_read_rand_iops),
+        ("wbps", io.model_write_bps),
+        ("wseqiops", io.model_write_seq_iops),
+        ("wrandiops", io.model_write_rand_iops),
     )
     if any(value is None or value < 1 for _, value in model):
         return lines  # a model needs every coefficient, each at least 1
@@ -212,25 +172,19 @@ def halved(line: DeviceValue) -> DeviceValue:
     return DeviceValue(file=line.file, device=line.device, value=f"{line.device} {max(weight // 2, 1)}")
 
 
-def settings_of(section: Mapping[str, Any], class_name: str) -> Mapping[str, Any]:
-    """The `blkioQOS` object of a class in a `resourceQOSStrategy`; empty if absent."""
-    of_class: Mapping[str, Any] = section.get(class_name) or {}
-    fields: Mapping[str, Any] = of_class.get("blkioQOS") or {}
-    return fields
-
-
 def disk_of(disks: StorageInfo, block: Block, uid: str) -> str | None:
     """MAJ:MIN of the disk; None if it is unknown.
 
     `uid` is that of the pod whose volume the block may be, "" for others.
     """
+    name = block.name or ""
     match block.type:
-        case BlockType.VOLUME_GROUP:
-            return disks.disk_of_group(block.name)
-        case BlockType.POD_VOLUME:
-            return disks.disk_of_volume(uid, block.name) if uid else None
+        case "volumegroup":
+            return disks.disk_of_group(name)
+        case "podvolume":
+            return disks.disk_of_volume(uid, name) if uid else None
         case _:
-            return disks.disk_of_device(block.name)
+            return disks.disk_of_device(name)
 
 
 class BlockIoStrategy:
@@ -250,7 +204,7 @@ class BlockIoStrategy:
         disks = readings.disks(look.now_ms)
         if disks is None:
             return Proposal()
-        settings = settings_of(policy, "beClass")
+        settings = section(policy, "beClass", "blkioQOS")
         lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
         if state.effects.halve_io_weight:
             lines = [halved(line) if line.file == WEIGHT else line for line in lines]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from koordcore.protocol.config import node_strategies
+from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.gate_names import CPU_BURST
@@ -108,13 +110,14 @@ class CpuBurstStrategy:
     # File -> quota or burst buffer that was proposed last.
     scaled: dict[CgroupFile, int] = field(default_factory=dict[CgroupFile, int])
     _limiters: dict[str, BurstLimiter] = field(default_factory=dict[str, BurstLimiter])
-    _resting: dict[str, tuple[AgentPod, cpu_burst_rules.BurstPolicy]] = field(
-        default_factory=dict[str, tuple[AgentPod, cpu_burst_rules.BurstPolicy]]
+    _resting: dict[str, tuple[AgentPod, node_strategies.CpuBurstStrategy]] = field(
+        default_factory=dict[str, tuple[AgentPod, node_strategies.CpuBurstStrategy]]
     )
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """A pod whose quota is unreadable keeps it."""
-        node_policy, read_quota, ttl_ms = cpu_burst_rules.burst_policy(policy), state.readings.quota_us, state.ttl_ms
+        node_policy = convert(policy, node_strategies.CpuBurstStrategy)
+        read_quota, ttl_ms = state.readings.quota_us, state.ttl_ms
         pool: cpu_burst_rules.PoolState | None = None
         plans: list[Plan] = []
         seen: set[str] = set()
@@ -148,7 +151,7 @@ class CpuBurstStrategy:
         look: NodeLook,
         of_pod: str,
         targets: tuple[_Target, ...],
-        policy: cpu_burst_rules.BurstPolicy,
+        policy: node_strategies.CpuBurstStrategy,
         pool: cpu_burst_rules.PoolState,
         read_quota: Callable[[str], int | None],
     ) -> tuple[dict[str, int], bool]:
@@ -186,7 +189,7 @@ class CpuBurstStrategy:
             changed[of_pod] = max(changed[of_pod], _least_us(targets, ratio))
         return changed, complete
 
-    def _allows(self, target: _Target, policy: cpu_burst_rules.BurstPolicy, now_ms: int) -> bool:
+    def _allows(self, target: _Target, policy: node_strategies.CpuBurstStrategy, now_ms: int) -> bool:
         """Whether the container's limiter allows a burst (agent spec, 13.4)."""
         period, percent = policy.cfs_quota_burst_period_seconds, policy.cfs_quota_burst_percent
         if not policy.bursts_by_quota or period < 0:
@@ -256,7 +259,7 @@ def _least_us(targets: Iterable[_Target], ratio: float) -> int:
     )
 
 
-def _pool(look: NodeLook, policy: cpu_burst_rules.BurstPolicy) -> cpu_burst_rules.PoolState:
+def _pool(look: NodeLook, policy: node_strategies.CpuBurstStrategy) -> cpu_burst_rules.PoolState:
     window_ms = min(WINDOW_INTERVALS * look.metrics.interval_ms, LONGEST_WINDOW_MS)
     window_ms = max(window_ms, 2 * look.metrics.interval_ms)
     used = {

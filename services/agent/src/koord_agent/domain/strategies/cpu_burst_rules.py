@@ -2,21 +2,22 @@
 
 It uses two files of a container: the burst buffer of the kernel (`cpu.cfs_burst_us`), and the quota. The quota is
 stepped up while the container is throttled and the shared pool is idle, and stepped down otherwise. The *shared pool*
-are the CPUs that latency-sensitive pods share. `CpuBurstStrategy` uses both files.
+are the CPUs that latency-sensitive pods share. The strategy in `cpu_burst` uses both files.
 
 Source: agent spec, 13. Vectors: cpu_burst.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
 from koordcore.protocol import keys
-from koordcore.protocol.config.fields import JsonValue
+from koordcore.protocol.config.fields import JsonObject
 from koordcore.protocol.config.node_strategies import CpuBurstStrategy
-from koordcore.protocol.config.parse import parse_object
-from koordcore.protocol.lenient_json import parse_json
+from koordcore.protocol.config.parse import parse_text
+from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.qos import QosClass
 from koordcore.protocol.resource_names import CPU
 from koordcore.values.invalid import InvalidInput
@@ -32,68 +33,17 @@ POD_FIELDS = ("policy", "cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurs
 """Fields of the strategy that a pod may override."""
 
 
-class BurstPolicyName(StrEnum):
-    """auto: both mechanisms, buffer and quota."""
-
-    NONE = "none"
-    CPU_BURST_ONLY = "cpuBurstOnly"
-    CFS_QUOTA_BURST_ONLY = "cfsQuotaBurstOnly"
-    AUTO = "auto"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BurstPolicy:
-    policy: str = BurstPolicyName.NONE  # Which mechanisms are used (`BurstPolicyName`)
-    cpu_burst_percent: int = 1000  # Size of the burst buffer in percent of the CPU limit
-    cfs_quota_burst_percent: int = 300  # Highest quota in percent of the quota of the CPU limit
-    # Period of the token bucket that limits bursts; a negative period disables it.
-    cfs_quota_burst_period_seconds: int = -1
-    share_pool_threshold_percent: int = 50  # Usage of the shared pool from which on quotas are stepped down
-
-    @property
-    def bursts_by_buffer(self) -> bool:
-        """Whether the policy sets the kernel's burst buffer."""
-        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CPU_BURST_ONLY)
-
-    @property
-    def bursts_by_quota(self) -> bool:
-        """Whether the policy raises and lowers the quota in steps."""
-        return self.policy in (BurstPolicyName.AUTO, BurstPolicyName.CFS_QUOTA_BURST_ONLY)
-
-
-def burst_policy(section: Mapping[str, Any]) -> BurstPolicy:
-    """From a `cpuBurstStrategy` of a NodeSLO (JSON), with defaults for missing fields."""
-    plain = BurstPolicy()
-
-    def whole(name: str, default: int) -> int:
-        value = section.get(name)
-        return default if value is None else int(value)
-
-    return BurstPolicy(
-        policy=str(section.get("policy") or plain.policy),
-        cpu_burst_percent=whole("cpuBurstPercent", plain.cpu_burst_percent),
-        cfs_quota_burst_percent=whole("cfsQuotaBurstPercent", plain.cfs_quota_burst_percent),
-        cfs_quota_burst_period_seconds=whole("cfsQuotaBurstPeriodSeconds", plain.cfs_quota_burst_period_seconds),
-        share_pool_threshold_percent=whole("sharePoolThresholdPercent", plain.share_pool_threshold_percent),
-    )
-
-
-def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> BurstPolicy:
+def policy_of_pod(pod: AgentPod, node_section: Mapping[str, Any]) -> CpuBurstStrategy:
     """The settings of the node (`cpuBurstStrategy`), overridden by the pod's annotation.
 
     An invalid one counts as absent.
     """
+    own: JsonObject = {}
     text = pod.annotations.get(keys.CPU_BURST)
-    if not text:
-        return burst_policy(node_section)
-    try:
-        decoded = parse_json(text)
-        if not isinstance(decoded, dict):
-            return burst_policy(node_section)
-        own = parse_object(CpuBurstStrategy, cast("dict[str, JsonValue]", decoded), keys.CPU_BURST)
-    except InvalidInput:
-        return burst_policy(node_section)
-    return burst_policy({**node_section, **{name: own[name] for name in POD_FIELDS if name in own}})
+    if text:
+        with suppress(InvalidInput):
+            own = parse_text(CpuBurstStrategy, text, keys.CPU_BURST)
+    return convert({**node_section, **{name: own[name] for name in POD_FIELDS if name in own}}, CpuBurstStrategy)
 
 
 def is_managed(pod: AgentPod) -> bool:
@@ -101,7 +51,7 @@ def is_managed(pod: AgentPod) -> bool:
     return pod.is_active and pod.qos_label not in (QosClass.LSR, QosClass.LSE, QosClass.BE)
 
 
-def burst_value_us(policy: BurstPolicy, limit_milli: int | None) -> int:
+def burst_value_us(policy: CpuBurstStrategy, limit_milli: int | None) -> int:
     """Return cpu.cfs_burst_us of a container: int(limit / 1000 * percent / 100 * 100000); 0 without a limit or buffer.
 
     Source: agent spec, 13.1.
@@ -188,7 +138,7 @@ class QuotaChange:
 
 
 def choose_step(
-    policy: BurstPolicy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
+    policy: CpuBurstStrategy, throttled_ratio: float | None, *, limiter_allows: bool, pool: PoolState
 ) -> QuotaStep:
     """Return the direction in which the quota of a container changes, before it is bounded by `step_quota`.
 
@@ -218,7 +168,7 @@ def choose_step(
 
 
 def step_quota(
-    policy: BurstPolicy,
+    policy: CpuBurstStrategy,
     step: QuotaStep,
     *,
     limit_milli: int,

@@ -9,10 +9,11 @@ Source: agent spec, 11. Vectors: cpu_suppress.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.resource_names import cfs_quota_text, cores
 from koordcore.values.cpuset import format_cpuset
 
-from koord_agent.domain.node.policies import CpuSuppressPolicy, SuppressPolicy
+from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.be_cpuset import NO_CPUS, CpuOwners, choose_be_cpus, wanted_cpus
 
@@ -129,7 +130,7 @@ class Decision:
     memory: SuppressMemory = SuppressMemory()  # State for the next decision
 
 
-def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -> SuppressTerms:
+def budget(view: NodeView, policy: ThresholdStrategy, node_cpu_used_cores: float) -> SuppressTerms:
     """Return the CPU that best-effort pods may use in milli-cores, with every number of the formula.
 
         BE = capacity * threshold / 100 - int(podNonBE * 1000) - int(hostNonBE * 1000) - int(system * 1000)
@@ -149,17 +150,17 @@ def budget(view: NodeView, policy: SuppressPolicy, node_cpu_used_cores: float) -
     host_non_be = sum(used for best_effort, used in apps if not best_effort)
     system = max(node_cpu_used_cores - pod_all - host_all, 0.0, view.reserved_milli / 1000)
     pod_milli, host_milli, system_milli = int(pod_non_be * 1000), int(host_non_be * 1000), int(system * 1000)
-    result = view.capacity_milli * policy.threshold_percent // 100 - pod_milli - host_milli - system_milli
-    if policy.min_percent is not None:
-        result = max(result, view.capacity_milli * policy.min_percent // 100)
+    result = view.capacity_milli * policy.cpu_suppress_threshold_percent // 100 - pod_milli - host_milli - system_milli
+    if policy.cpu_suppress_min_percent is not None:
+        result = max(result, view.capacity_milli * policy.cpu_suppress_min_percent // 100)
     return SuppressTerms(
         capacity_milli=view.capacity_milli,
-        threshold_percent=policy.threshold_percent,
+        threshold_percent=policy.cpu_suppress_threshold_percent,
         pod_non_be_milli=pod_milli,
         host_non_be_milli=host_milli,
         system_milli=system_milli,
         reserved_milli=view.reserved_milli,
-        min_percent=policy.min_percent,
+        min_percent=policy.cpu_suppress_min_percent,
         budget_milli=result,
     )
 
@@ -193,7 +194,7 @@ def next_quota_us(budget_milli: int, current_us: int, capacity_milli: int) -> tu
 
 def decide(
     view: NodeView,
-    policy: SuppressPolicy | None,
+    policy: ThresholdStrategy | None,
     memory: SuppressMemory = SuppressMemory(),
     *,
     ttl_ms: int = 2_000,
@@ -217,7 +218,7 @@ def decide(
     if view.node_cpu_used_cores is None:
         return _nothing(view, memory, "no recent sample of the node's cpu, last values stay")
     terms = budget(view, policy, view.node_cpu_used_cores)
-    if policy.by is CpuSuppressPolicy.CFS_QUOTA:
+    if policy.cpu_suppress_policy == CFS_QUOTA_POLICY:
         return _by_quota(view, terms, ttl_ms)
     return _by_cpuset(view, terms, memory, ttl_ms)
 

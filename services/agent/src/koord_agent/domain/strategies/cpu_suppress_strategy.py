@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
+from msgspec import structs
+
 from koord_agent.domain.gate_names import BE_CPU_MANAGER, BE_CPU_SUPPRESS
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.policies import SuppressPolicy
 from koord_agent.domain.strategies.cpu_suppress import PLUGIN, Decision, NodeView, SuppressMemory, decide
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Pace, Proposal
 
@@ -37,7 +39,9 @@ class CpuSuppressStrategy:
             self._memory = self._decision.memory
         if suppress is not None:
             suppress = (
-                _lowered(suppress, state.effects.suppress_points) if self._is_on else replace(suppress, enable=False)
+                _lowered(suppress, state.effects.suppress_points)
+                if self._is_on
+                else structs.replace(suppress, enable=False)
             )
         self._decision = decide(view, suppress, self._memory, ttl_ms=state.ttl_ms)
         causes = state.effects.suppress_causes
@@ -49,6 +53,6 @@ class CpuSuppressStrategy:
         return self._decision or decide(view, None, self._memory, ttl_ms=0)
 
 
-def _lowered(policy: SuppressPolicy, points: int) -> SuppressPolicy:
-    lowered = max(policy.threshold_percent - points, policy.min_percent or 0)
-    return replace(policy, threshold_percent=min(lowered, policy.threshold_percent))
+def _lowered(policy: ThresholdStrategy, points: int) -> ThresholdStrategy:
+    lowered = max(policy.cpu_suppress_threshold_percent - points, policy.cpu_suppress_min_percent or 0)
+    return structs.replace(policy, cpu_suppress_threshold_percent=min(lowered, policy.cpu_suppress_threshold_percent))

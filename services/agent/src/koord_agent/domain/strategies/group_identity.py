@@ -8,10 +8,12 @@ Source: runtime spec, 3.1, 3.2 (cpu.idle).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from koordcore.protocol.annotations.cpu import parse_pod_cpu_qos
 from koordcore.protocol.qos import KubeQos
+
+from koord_agent.domain.node.policies import section
 
 GROUP_IDENTITY: Final = "groupIdentity"
 CORE_SCHED: Final = "coreSched"
@@ -59,10 +61,11 @@ def bvt_rule(strategy: Mapping[str, Any] | None) -> BvtRule:
 
     If the strategy is None or its CPU policy is not groupIdentity, all classes are disabled.
     """
-    if not strategy or _policy(strategy) not in ("", GROUP_IDENTITY):
+    if not strategy or section(strategy, "policies").get("cpuPolicy") not in (None, "", GROUP_IDENTITY):
         return BvtRule()
-    enabled = frozenset(name for name in _CLASSES if _cpu_qos(strategy, name).get("enable"))
-    values = {name: _cpu_qos(strategy, name).get("groupIdentity") or 0 if name in enabled else 0 for name in _CLASSES}
+    settings = {name: section(strategy, name, "cpuQOS") for name in _CLASSES}
+    enabled = frozenset(name for name in _CLASSES if settings[name].get("enable"))
+    values = {name: settings[name].get("groupIdentity") or 0 if name in enabled else 0 for name in _CLASSES}
     return BvtRule(values, enabled)
 
 
@@ -105,13 +108,13 @@ def qos_idle(strategy: Mapping[str, Any] | None, kube_qos: KubeQos) -> int:
 
     It is 0 unless the policy of the `resourceQOSStrategy` (JSON) is coreSched and the class sets schedIdle.
     """
-    if not strategy or _policy(strategy) != CORE_SCHED:
+    if not strategy or section(strategy, "policies").get("cpuPolicy") != CORE_SCHED:
         return 0
     of_class = {KubeQos.BURSTABLE: "lsClass", KubeQos.BEST_EFFORT: "beClass"}.get(kube_qos)
     if of_class is None:
-        of_class = "lsrClass" if _cpu_qos(strategy, "lsrClass").get("enable") else "lsClass"
-    section = _cpu_qos(strategy, of_class)
-    return int(bool(section.get("enable")) and section.get("schedIdle") == 1)
+        of_class = "lsrClass" if section(strategy, "lsrClass", "cpuQOS").get("enable") else "lsClass"
+    settings = section(strategy, of_class, "cpuQOS")
+    return int(bool(settings.get("enable")) and settings.get("schedIdle") == 1)
 
 
 def _value_of(rule: BvtRule, qos_label: str, kube_qos: KubeQos) -> int:
@@ -122,15 +125,3 @@ def _value_of(rule: BvtRule, qos_label: str, kube_qos: KubeQos) -> int:
         return qos_bvt(rule, kube_qos)
     of_class = next((name for name in ("lsrClass", "lsClass") if name in rule.enabled), None)
     return 0 if of_class is None else rule.values[of_class]
-
-
-def _policy(strategy: Mapping[str, Any]) -> str:
-    return str(_object(strategy.get("policies")).get("cpuPolicy") or "")
-
-
-def _cpu_qos(strategy: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return _object(_object(strategy.get(name)).get("cpuQOS"))
-
-
-def _object(found: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

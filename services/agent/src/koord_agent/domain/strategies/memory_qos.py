@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import msgspec
 from koordcore.protocol import keys
-from koordcore.protocol.config import node_strategies
 from koordcore.protocol.config.fields import JsonValue
-from koordcore.protocol.config.node_slo import AGENT_QOS_DEFAULTS
+from koordcore.protocol.config.node_slo import AGENT_QOS_DEFAULTS, QOS_OFF
+from koordcore.protocol.config.node_strategies import MemoryQos, QosStrategy
 from koordcore.protocol.config.parse import parse_object
 from koordcore.protocol.lenient_json import convert, parse_json
 from koordcore.protocol.pod_resources import MEMORY
@@ -58,38 +58,7 @@ RENEW_AFTER_MS = 30_000
 AUDIT_REASON = "UpdateMemory"
 
 
-class MemoryQos(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Memory settings of a QoS class or pod, in whole percents, permille and bytes.
-
-    If a field is None, its file is not changed.
-    """
-
-    min_limit_percent: int | None = None
-    low_limit_percent: int | None = None
-    throttling_percent: int | None = None
-    wmark_ratio: int | None = None
-    wmark_scale_permill: int | None = None
-    wmark_min_adj: int | None = None
-    priority_enable: int | None = None
-    priority: int | None = None
-    oom_kill_group: int | None = None
-    page_cache_enable: bool | None = None
-    page_cache_limit_percent: int | None = None
-    page_cache_limit_size: int | None = None
-    page_cache_reclaim_sync: bool | None = None
-
-
-NONE_VALUES = MemoryQos(
-    min_limit_percent=0,
-    low_limit_percent=0,
-    throttling_percent=0,
-    wmark_ratio=0,
-    wmark_scale_permill=50,
-    wmark_min_adj=0,
-    priority_enable=0,
-    priority=0,
-    oom_kill_group=0,
-)
+NONE_VALUES = convert(QOS_OFF["memoryQOS"], MemoryQos)
 """Values of the policy `none` (agent spec, 4.2)."""
 
 
@@ -117,19 +86,13 @@ def class_settings(section: Mapping[str, Any]) -> dict[str, MemoryQos]:
     Raises:
         InvalidInput: A field has a wrong type.
     """
+    strategy = convert(section, QosStrategy)
     return {
-        name: settings_from(cast("Mapping[str, Any]", (section.get(name) or {})).get("memoryQOS") or {})
-        for name in ("lsrClass", "lsClass", "beClass", "systemClass")
+        "lsrClass": strategy.lsr_class.memory_qos,
+        "lsClass": strategy.ls_class.memory_qos,
+        "beClass": strategy.be_class.memory_qos,
+        "systemClass": strategy.system_class.memory_qos,
     }
-
-
-def settings_from(fields: Mapping[str, Any]) -> MemoryQos:
-    """From a memory QoS object (JSON). The field `enable` and unknown fields are ignored.
-
-    Raises:
-        InvalidInput: A field has a wrong type.
-    """
-    return convert(dict(fields), MemoryQos)
 
 
 DEFAULTS = class_settings(cast("Mapping[str, Any]", AGENT_QOS_DEFAULTS))
@@ -153,7 +116,7 @@ def settings_of_pod(pod: AgentPod, classes: Mapping[str, MemoryQos]) -> MemoryQo
         if not isinstance(decoded, dict):
             return of_class
         written = cast("dict[str, JsonValue]", decoded)
-        own = settings_from(parse_object(node_strategies.MemoryQos, written, keys.MEMORY_QOS))
+        own = convert(parse_object(MemoryQos, written, keys.MEMORY_QOS), MemoryQos)
     except InvalidInput:
         return of_class
     policy = next((value for key, value in written.items() if key.lower() == "policy"), None)

@@ -28,11 +28,11 @@ from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US, QUOTA, UNLIMITE
 from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
+from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
 from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.cpuset import ResourceStatus, status_of_pod
 from koord_agent.domain.strategies.strategy import RESOURCE_THRESHOLD, CycleState, Needs, Proposal
 
-CFS_QUOTA_POLICY = "cfsQuota"
 BATCH_PLUGIN = "BatchResource"
 NORMALIZATION_PLUGIN = "CPUNormalization"
 SHARES = "cpu.shares"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.policies import SuppressPolicy
 from koord_agent.domain.plans.plan import CgroupFile, Plan
 from koord_agent.domain.strategies.cpu_suppress import NodeView
 from koord_agent.domain.strategies.group_identity import BvtKernel
@@ -86,7 +86,7 @@ class CycleState:
     ttl_ms: int = 2_000  # Lifetime of the plans of this strategy: two of its intervals
     effects: Effects = NO_EFFECTS  # Changes of settings by ongoing contentions
     view: NodeView | None = None  # Inputs of CPU suppression; None if this cycle has no suppression
-    suppress: SuppressPolicy | None = None  # Settings of CPU suppression. None without a valid NodeSLO.
+    suppress: ThresholdStrategy | None = None  # Settings of CPU suppression. None without a valid NodeSLO.
     # File that had a plan in the last cycle -> whether the file has the planned value now.
     written: Mapping[CgroupFile, bool] = field(default_factory=dict[CgroupFile, bool])
     is_last: bool = False  # Whether this is the last cycle before the agent stops

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from koordcore.protocol.config.node_strategies import ResctrlQos
+from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.values.invalid import InvalidInput
 
@@ -26,10 +28,11 @@ from koord_agent.domain.kernel.resctrl_files import GROUPS, Schemata, parse_sche
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.node.policies import section
 from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.reporting.audit import AuditEvent
 from koord_agent.domain.strategies import system_config
-from koord_agent.domain.strategies.block_io import ROOT_FILES, blocks_of, disk_of, io_plan, settings_of
+from koord_agent.domain.strategies.block_io import ROOT_FILES, blocks_of, disk_of, io_plan
 from koord_agent.domain.strategies.cpu_qos import AUDIT_REASON, PLUGIN
 from koord_agent.domain.strategies.group_identity import BvtKernel
 from koord_agent.domain.strategies.runner import Interval
@@ -59,9 +62,9 @@ class RootBlockIo:
         self._write = write
         self._disks = disks
 
-    def apply(self, section: Mapping[str, Any], now_ms: int) -> list[str]:
+    def apply(self, strategy: Mapping[str, Any], now_ms: int) -> list[str]:
         """Write the lines that differ from a `resourceQOSStrategy` (JSON). Return errors, one sentence each."""
-        settings = settings_of(section, "cgroupRoot")
+        settings = section(strategy, "cgroupRoot", "blkioQOS")
         current = {name: text for name in ROOT_FILES if (text := self._read(CgroupFile("", name))) is not None}
         if not current:
             return []
@@ -110,11 +113,11 @@ class NodeSettings:
         self._support = resctrl_support(read_kernel_file(str(roots.proc / "cpuinfo")) or "")
         self._mount_tried = False
 
-    def apply_system(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+    def apply_system(self, look: NodeLook, strategy: Mapping[str, Any]) -> list[str]:
         """Write the kernel parameters that differ from a `systemStrategy` (JSON). Return errors, one sentence each."""
         features = self._path(SCHED_FEATURES)
         wanted = system_config.system_writes(
-            section,
+            strategy,
             memory_capacity_bytes=look.capacity.get(MEMORY, 0),
             sched_features=read_kernel_file(str(features)),
         )
@@ -149,7 +152,7 @@ class NodeSettings:
                 return False
         return True
 
-    def apply_resctrl(self, look: NodeLook, section: Mapping[str, Any]) -> list[str]:
+    def apply_resctrl(self, look: NodeLook, strategy: Mapping[str, Any]) -> list[str]:
         """Write the schemata and threads of the QoS classes' resctrl groups, as a `resourceQOSStrategy` (JSON) asks.
 
         Missing groups are created. No-op if the CPU cannot divide caches, or if resctrl is not mounted and cannot be
@@ -167,10 +170,10 @@ class NodeSettings:
             return []
         problems: list[str] = []
         for group in GROUPS:
-            problems.extend(self._apply_group(group, section, cbm_mask, ids))
-        return [*problems, *self._apply_tasks(look, section)]
+            problems.extend(self._apply_group(group, strategy, cbm_mask, ids))
+        return [*problems, *self._apply_tasks(look, strategy)]
 
-    def _apply_group(self, group: str, section: Mapping[str, Any], cbm_mask: str, ids: list[int]) -> Iterable[str]:
+    def _apply_group(self, group: str, strategy: Mapping[str, Any], cbm_mask: str, ids: list[int]) -> Iterable[str]:
         directory = self._resctrl / group
         if not directory.is_dir():
             try:
@@ -178,9 +181,9 @@ class NodeSettings:
             except OSError as error:
                 return [f"resctrl group {group}: not created: {error.strerror}"]
             self._audit(AuditEvent(type="group", name=group, reason="CreateCATGroup", message=f"create {directory}"), 1)
-        fields = resctrl.resctrl_settings(section, resctrl.CLASS_OF_GROUP[group])
+        fields = section(strategy, resctrl.CLASS_OF_GROUP[group], "resctrlQOS")
         wanted = resctrl.schemata_of_class(
-            resctrl.class_share(fields), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
+            convert(fields, ResctrlQos), cbm_mask=cbm_mask, cache_ids=ids, vendor=self._support.vendor
         )
         schemata = directory / "schemata"
         text = read_kernel_file(str(schemata)) or ""
@@ -193,9 +196,9 @@ class NodeSettings:
             problems.extend(self._set(schemata, line, text.strip(), resctrl.PLUGIN, "UpdateResctrl"))
         return problems
 
-    def _apply_tasks(self, look: NodeLook, section: Mapping[str, Any]) -> Iterable[str]:
+    def _apply_tasks(self, look: NodeLook, strategy: Mapping[str, Any]) -> Iterable[str]:
         """Move threads of pods into the group of their class, one write each. Ended threads are ignored."""
-        enabled = resctrl.enabled_classes(section)
+        enabled = resctrl.enabled_classes(strategy)
         wanted: dict[str, set[int]] = {}
         for pod in look.pods:
             group = resctrl.group_of_pod(pod, enabled)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koordcore.events.envelope import Event
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
@@ -29,7 +30,6 @@ from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED, Unsupported
 from koord_agent.domain.kernel.cgroup_layout import HostApplication
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.node.policies import SuppressPolicy
 from koord_agent.domain.plans.executor import CACHE_LIFE_MS, WriteCache
 from koord_agent.domain.plans.plan import CgroupFile, writable_trees
 from koord_agent.domain.reporting.suppression_summary import in_force
@@ -214,7 +214,7 @@ class QosCycle:
         self,
         look: NodeLook,
         view: NodeView,
-        policy: SuppressPolicy | None,
+        policy: ThresholdStrategy | None,
         facts: list[Event],
         *,
         report_interval_ms: int = 0,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import msgspec
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.config.node_strategies import Interference
 from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.qos import QosClass
@@ -109,60 +109,30 @@ def retransmit_ratio(previous: Sequence[int], current: Sequence[int]) -> float |
     return again / out
 
 
-class PsiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `psi` of the interference settings: detection by pressure (PSI)."""
-
-    cpu_some: float = 20.0  # Threshold of the CPU pressure in percent (avg10 of `some`)
-    mem_full: float = 5.0  # Threshold of the memory pressure in percent (avg10 of `full`)
-    io_full: float = 10.0  # Threshold of the IO pressure in percent (avg10 of `full`)
-    enter_samples: int = 3  # Consecutive values at or above the threshold that make a pod contended
-    leave_samples: int = 3  # Consecutive values below 0.8 of the threshold that make it normal
-    act: bool = False  # Whether contentions change other strategies; otherwise they are only reported
-
-    @property
-    def patience(self) -> Patience:
-        """Each number is at least 1."""
-        return Patience(enter_samples=max(self.enter_samples, 1), leave_samples=max(self.leave_samples, 1))
-
-    def threshold(self, signal: Signal) -> float | None:
-        return {Signal.PSI_CPU: self.cpu_some, Signal.PSI_MEM: self.mem_full, Signal.PSI_IO: self.io_full}.get(signal)
-
-
-class CpiSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The object `cpi` of the interference settings: detection by cycles per instruction."""
-
-    enable: bool = False
-    sigma: float = 2.0  # Number of standard deviations above the mean from which a sample is an outlier
-    min_usage: float = 0.25  # Lowest CPU usage in cores at which a sample counts
-    outliers: int = 3  # Number of outliers within the window that make an anomaly
-    window_seconds: int = 300  # Length of this window
-    correlation_seconds: int = 600  # Length of the window in which suspects are compared with the victim
-    correlation: float = 0.35  # Lowest correlation of a suspect that is capped
-    cap_seconds: int = 300  # Duration of a cap
-
-
-class InterferenceSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class InterferenceSettings(Interference, frozen=True, kw_only=True):
     """The object `extensions.interference` of the NodeSLO: how disturbed pods are detected."""
 
-    enable: bool = False  # Whether detection is on
-    psi: PsiSettings = PsiSettings()  # Detection by pressure
-    cpi: CpiSettings = CpiSettings()  # Detection by cycles per instruction
-    sched_delay_ms: float | None = 5.0  # Threshold of the scheduling delay, which is only reported; None: not checked
-    # Threshold of the memory allocation stall, which is only reported; None: not checked.
-    mem_alloc_ratio: float | None = 0.1
     disk_await_ms: float | None = None  # Threshold of the disk wait, which is only reported; None: not checked
     # Threshold of TCP retransmissions, which are only reported; None: not checked.
     retransmit_ratio: float | None = None
 
+    @property
+    def patience(self) -> Patience:
+        """Each number is at least 1."""
+        return Patience(enter_samples=max(self.psi.enter_samples, 1), leave_samples=max(self.psi.leave_samples, 1))
+
     def threshold(self, signal: Signal) -> float | None:
         """None if the signal is not checked."""
-        others = {
+        found = {
+            Signal.PSI_CPU: self.psi.cpu_some,
+            Signal.PSI_MEM: self.psi.mem_full,
+            Signal.PSI_IO: self.psi.io_full,
             Signal.SCHED_DELAY: self.sched_delay_ms,
             Signal.MEM_ALLOC: self.mem_alloc_ratio,
             Signal.DISK_IO: self.disk_await_ms,
             Signal.NETWORK: self.retransmit_ratio,
-        }
-        return others[signal] if signal in others else self.psi.threshold(signal)
+        }.get(signal)
+        return None if found is None else float(found)
 
 
 def interference_settings(slo: Mapping[str, Any]) -> InterferenceSettings:
@@ -234,7 +204,7 @@ class Contentions:
                     continue
                 ongoing = self._states.setdefault((found.pod.uid, signal), _Ongoing())
                 was = ongoing.contention.state
-                ongoing.contention = ongoing.contention.after(value, threshold, settings.psi.patience)
+                ongoing.contention = ongoing.contention.after(value, threshold, settings.patience)
                 now = ongoing.contention.state
                 if was is State.NORMAL and now is State.CONTENDED:
                     ongoing.since_ms = now_ms

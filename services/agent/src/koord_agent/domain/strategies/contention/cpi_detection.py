@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from koordcore.events.envelope import Event
 from koordcore.events.nodestate import InterferenceDetected, InterferenceEnded, Suspect
+from koordcore.protocol.config.node_strategies import CpiDetector
 from koordcore.protocol.resource_names import cfs_quota_text
 
 from koord_agent.domain.metrics import cpi as rules
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.strategies.contention.contentions import MOST_SUSPECTS, VICTIMS, CpiSettings, Signal
+from koord_agent.domain.strategies.contention.contentions import MOST_SUSPECTS, VICTIMS, Signal
 from koord_agent.domain.strategies.contention.cpi_caps import Caps
 
 MINUTE_MS = 60_000
@@ -135,7 +136,7 @@ class CpiDetection:
     _usage: deque[tuple[int, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=64))
     _due_ms: int = 0
 
-    def take(self, look: NodeLook, settings: CpiSettings, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
+    def take(self, look: NodeLook, settings: CpiDetector, read_quota: Callable[[str], int | None]) -> tuple[Event, ...]:
         """Process the CPI samples of one minute, and return the facts about anomalies that began or ended.
 
         When an anomaly begins, cap the pod that most likely causes it (see `cpi.choose_antagonist`), unless its quota
@@ -170,7 +171,7 @@ class CpiDetection:
     def _judge(
         self,
         look: NodeLook,
-        settings: CpiSettings,
+        settings: CpiDetector,
         pod: AgentPod,
         container: str,
         victim: _Victim,
@@ -206,7 +207,7 @@ class CpiDetection:
         )
 
     def _search(
-        self, look: NodeLook, settings: CpiSettings, pod: AgentPod, victim: _Victim, threshold: float
+        self, look: NodeLook, settings: CpiDetector, pod: AgentPod, victim: _Victim, threshold: float
     ) -> tuple[list[Suspect], rules.Cap | None]:
         """The suspects, by correlation of their CPU usage with the victim's CPI, and the cap for one.
 
@@ -244,7 +245,7 @@ class CpiDetection:
     def _cap(
         self,
         look: NodeLook,
-        settings: CpiSettings,
+        settings: CpiDetector,
         cap: rules.Cap | None,
         cause: str,
         read_quota: Callable[[str], int | None],
@@ -268,7 +269,7 @@ class CpiDetection:
         )
         return [f"{held} (correlation {cap.correlation:.2f})"]
 
-    def _forget(self, look: NodeLook, settings: CpiSettings) -> Iterator[Event]:
+    def _forget(self, look: NodeLook, settings: CpiDetector) -> Iterator[Event]:
         self._baselines.forget_silent(look.now_ms)
         present = {(pod.uid, container) for pod in look.pods for container, _ in _containers(pod)}
         for (uid, container), victim in list(self._victims.items()):

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koordcore.events.envelope import Event
+from koordcore.protocol.config.node_strategies import CpiDetector
 
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.strategies.contention.contentions import (
     VICTIMS,
     Contentions,
-    CpiSettings,
     InterferenceSettings,
     PodLoad,
     PodSignals,
@@ -36,7 +36,7 @@ class Detection:
         self, look: NodeLook, settings: InterferenceSettings, read_quota: Callable[[str], int | None]
     ) -> tuple[Event, ...]:
         """Process the newest samples, and return the facts about contentions that began or ended."""
-        cpi = settings.cpi if settings.enable else CpiSettings()
+        cpi = settings.cpi if settings.enable else CpiDetector()
         return (*self._signals(look, settings), *self.cpi.take(look, cpi, read_quota))
 
     def _signals(self, look: NodeLook, settings: InterferenceSettings) -> tuple[Event, ...]:

@@ -7,12 +7,12 @@ Source: agent spec, 12.2-12.4. Vectors: cpu_evict.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.resource_names import BATCH_CPU, CPU, cores
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.evict.eviction import (
-    EvictionPolicy,
     Judgement,
     best_effort_by_priority,
     by_priority,
@@ -24,6 +24,8 @@ from koord_agent.domain.strategies.strategy import Target
 PLUGIN = "CPUEvict"
 BE_CPU_EVICT = "BECPUEvict"
 CPU_EVICT = "CPUEvict"
+BY_ALLOCATABLE = "evictByAllocatable"
+"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
 HIGHEST_SATISFACTION_LOWER = 60
 DEFAULT_USAGE_THRESHOLD = 90
 ONE_CORE_MILLI = 1_000
@@ -47,13 +49,13 @@ class BeCpuHistory:
     count: int  # Smallest number of samples in the window of any of the three values
 
 
-def satisfaction_window_seconds(policy: EvictionPolicy, collect_interval_seconds: float) -> float:
+def satisfaction_window_seconds(policy: ThresholdStrategy, collect_interval_seconds: float) -> float:
     """As configured, but at least one collect interval."""
     return max(collect_interval_seconds, policy.cpu_evict_time_window_seconds or 0)
 
 
 def judge_be_satisfaction(
-    policy: EvictionPolicy,
+    policy: ThresholdStrategy,
     history: BeCpuHistory | None,
     *,
     collect_interval_seconds: float,
@@ -116,18 +118,18 @@ def judge_be_satisfaction(
     )
 
 
-def _limit(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> float:
+def _limit(policy: ThresholdStrategy, be: BeCpu, allocatable: Amounts) -> float:
     """The CPU that best-effort pods can get: the real limit, or the node's allocatable. -1 if unknown.
 
     An allocatable of 0 counts as 1.
     """
-    if not policy.by_allocatable:
+    if policy.cpu_evict_policy != BY_ALLOCATABLE:
         return be.real_limit_milli
     offered = allocatable.get(BATCH_CPU, -1)
     return 1.0 if offered == 0 else float(max(offered, -1))
 
 
-def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> bool:
+def _is_usage_high(policy: ThresholdStrategy, be: BeCpu, allocatable: Amounts) -> bool:
     limit = _limit(policy, be, allocatable)
     if limit <= 0:
         return False
@@ -138,7 +140,7 @@ def _is_usage_high(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts) -> b
     return be.usage_milli / limit >= threshold / 100
 
 
-def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
+def _be_release(policy: ThresholdStrategy, be: BeCpu, allocatable: Amounts, lower: int, upper: int) -> int:
     """Return the batch-cpu requests to release in milli-cores: int(request * (upper - limit / request)).
 
     Return 0 if the limit covers more than `lower` percent of the requests, or if best-effort pods use little of it.
@@ -152,7 +154,7 @@ def _be_release(policy: EvictionPolicy, be: BeCpu, allocatable: Amounts, lower: 
 
 
 def judge_cpu_usage(
-    policy: EvictionPolicy,
+    policy: ThresholdStrategy,
     node_cpu_used_cores: float | None,
     *,
     capacity_milli: int,

@@ -1,8 +1,7 @@
 """Choose the pods to evict so that the requested amounts are released: one pass over all tasks of a strategy.
 
 A *task* is a demand of one eviction feature: amounts to release, and the pods that may be evicted for it, in order.
-`strategies` makes the tasks and carries them out. Absent fields of the threshold strategy are None, because each
-feature requires other fields.
+`strategies` makes the tasks and carries them out.
 
 Source: agent spec, 4.2, 12.1. Vectors: evict_release.
 """
@@ -10,13 +9,10 @@ Source: agent spec, 4.2, 12.1. Vectors: evict_release.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
-from typing import Any
 
-import msgspec
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.pods import is_eviction_enabled, parse_eviction_priority
-from koordcore.protocol.config.fields import wire_name
-from koordcore.protocol.lenient_json import convert, parse_json
+from koordcore.protocol.lenient_json import parse_json
 from koordcore.protocol.qos import QosClass
 from koordcore.values.integers import parse_literal
 from koordcore.values.invalid import InvalidInput
@@ -24,9 +20,6 @@ from koordcore.values.resources import Amounts
 
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.strategy import EvictionTask, Target
-
-BY_ALLOCATABLE = "evictByAllocatable"
-"""Value of `cpuEvictPolicy` for measuring best-effort satisfaction against the allocatable batch cpu."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,40 +185,6 @@ def _label_priority(pod: AgentPod) -> int:
         return parse_literal(text, 32)
     except InvalidInput:
         return pod.priority_value
-
-
-class EvictionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename=wire_name):
-    """None: not configured. Thresholds are whole percents. Priorities are Kubernetes priority values."""
-
-    memory_evict_threshold_percent: int | None = None
-    memory_evict_lower_percent: int | None = None
-    memory_allocatable_evict_threshold_percent: int | None = None
-    memory_allocatable_evict_lower_percent: int | None = None
-    cpu_evict_be_satisfaction_upper_percent: int | None = None
-    cpu_evict_be_satisfaction_lower_percent: int | None = None
-    cpu_evict_be_usage_threshold_percent: int | None = None
-    cpu_evict_time_window_seconds: int | None = None
-    cpu_evict_threshold_percent: int | None = None
-    cpu_evict_lower_percent: int | None = None
-    cpu_allocatable_evict_threshold_percent: int | None = None
-    cpu_allocatable_evict_lower_percent: int | None = None
-    cpu_evict_policy: str | None = None
-    evict_enabled_priority_threshold: int | None = None
-    allocatable_evict_priority_threshold: int | None = None
-
-    @property
-    def by_allocatable(self) -> bool:
-        """Whether BECPUEvict compares requests with the allocatable batch-cpu, not with the CPU that pods can get."""
-        return self.cpu_evict_policy == BY_ALLOCATABLE
-
-
-def eviction_policy(section: Mapping[str, Any]) -> EvictionPolicy:
-    """From the threshold section of a NodeSLO (JSON). Other fields are ignored.
-
-    Raises:
-        InvalidInput: A field has a wrong type.
-    """
-    return convert(dict(section), EvictionPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

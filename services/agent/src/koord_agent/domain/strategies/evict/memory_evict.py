@@ -7,10 +7,11 @@ Source: agent spec, 12.5. Vectors: memory_evict.
 
 from collections.abc import Mapping, Sequence
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.pod_resources import MEMORY
 
 from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.strategies.evict.eviction import EvictionPolicy, Judgement, best_effort_by_priority, by_priority
+from koord_agent.domain.strategies.evict.eviction import Judgement, best_effort_by_priority, by_priority
 from koord_agent.domain.strategies.evict.thresholds import NodeUsage, judge_usage
 
 PLUGIN = "memoryEvict"
@@ -20,7 +21,7 @@ MEMORY_EVICT = "MemoryEvict"
 
 def judge_memory_usage(
     feature: str,
-    policy: EvictionPolicy,
+    policy: ThresholdStrategy,
     node_memory_used_bytes: float | None,
     *,
     capacity_bytes: int,

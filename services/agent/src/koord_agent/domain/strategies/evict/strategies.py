@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 from koordcore.events.nodestate import EvictedPod, PodsEvictedByAgent
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
+from koordcore.protocol.lenient_json import convert
 from koordcore.protocol.pod_resources import MEMORY
 from koordcore.protocol.resource_names import CPU
 
@@ -22,7 +24,7 @@ from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.strategies.evict import cpu_evict, memory_evict
 from koord_agent.domain.strategies.evict.cpu_evict import BeCpu, BeCpuHistory, satisfaction_window_seconds
-from koord_agent.domain.strategies.evict.eviction import EvictionPolicy, Judgement, eviction_policy, release
+from koord_agent.domain.strategies.evict.eviction import Judgement, release
 from koord_agent.domain.strategies.evict.thresholds import (
     CPU_ALLOCATABLE_EVICT,
     MEMORY_ALLOCATABLE_EVICT,
@@ -45,12 +47,12 @@ class _EvictionStrategy(ABC):
         if not policy.get("enable"):
             return Proposal()
         pods = [pod for pod in look.pods if pod.uid not in look.frozen]
-        judgements = self._judge(look, eviction_policy(policy), pods, state)
+        judgements = self._judge(look, convert(policy, ThresholdStrategy), pods, state)
         return Proposal(evictions=[judgement.task for judgement in judgements if judgement.task is not None])
 
     @abstractmethod
     def _judge(
-        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+        self, look: NodeLook, policy: ThresholdStrategy, pods: list[AgentPod], state: CycleState
     ) -> Iterable[Judgement]:
         """Only features that are on."""
 
@@ -66,7 +68,7 @@ class CpuEvictStrategy(_EvictionStrategy):
     )
 
     def _judge(
-        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+        self, look: NodeLook, policy: ThresholdStrategy, pods: list[AgentPod], state: CycleState
     ) -> Iterable[Judgement]:
         used = {
             pod.uid: int(cores * 1000)
@@ -110,7 +112,7 @@ class MemoryEvictStrategy(_EvictionStrategy):
     )
 
     def _judge(
-        self, look: NodeLook, policy: EvictionPolicy, pods: list[AgentPod], state: CycleState
+        self, look: NodeLook, policy: ThresholdStrategy, pods: list[AgentPod], state: CycleState
     ) -> Iterable[Judgement]:
         lowered = _with_less_memory(policy, state.effects.memory_points)
         used = {pod.uid: int(size) for pod in pods if (size := look.metrics.last(Kind.POD_MEMORY, pod.uid)) is not None}
@@ -127,14 +129,14 @@ class MemoryEvictStrategy(_EvictionStrategy):
                 )
 
 
-def _with_less_memory(policy: EvictionPolicy, points: int) -> EvictionPolicy:
+def _with_less_memory(policy: ThresholdStrategy, points: int) -> ThresholdStrategy:
     """Threshold and lower bound are reduced by the same points."""
     if not points:
         return policy
     threshold, lower = policy.memory_evict_threshold_percent, policy.memory_evict_lower_percent
     return msgspec.structs.replace(
         policy,
-        memory_evict_threshold_percent=None if threshold is None else max(threshold - points, min(threshold, 1)),
+        memory_evict_threshold_percent=max(threshold - points, min(threshold, 1)),
         memory_evict_lower_percent=None if lower is None else max(lower - points, min(lower, 0)),
     )
 

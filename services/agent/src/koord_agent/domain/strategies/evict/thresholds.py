@@ -8,12 +8,13 @@ Source: agent spec, 12.3 to 12.5.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from koordcore.protocol.config.node_strategies import ThresholdStrategy
 from koordcore.protocol.priority import PriorityBand
 from koordcore.protocol.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MID_CPU, MID_MEMORY, amount_text
 from koordcore.values.resources import Amounts
 
 from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.strategies.evict.eviction import EvictionPolicy, Judgement, bounds, by_priority, evicting
+from koord_agent.domain.strategies.evict.eviction import Judgement, bounds, by_priority, evicting
 from koord_agent.domain.strategies.strategy import Target
 
 DEFAULT_LOWER_GAP = 2
@@ -80,7 +81,7 @@ def running_request(pod: AgentPod, resource: str) -> int | None:
 
 def judge_allocatable(
     feature: str,
-    policy: EvictionPolicy,
+    policy: ThresholdStrategy,
     *,
     allocatable: Amounts,
     pods: Sequence[AgentPod],
