@@ -16,7 +16,6 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.hooks.call import NOTHING, HookCall, Mode
 from koord_agent.domain.hooks.plugins import FailurePolicy, StageResult
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.plans.plan import CgroupFile
 
@@ -125,12 +124,7 @@ class HookRepairs:
 def _facts(look: NodeLook, written: dict[str, list[HookedValue]]) -> Iterable[ContainerHookApplied]:
     for pod in look.pods:
         directories = {look.pod_directory(pod): ""}
-        for container in pod.containers:
-            if container.container_id:
-                try:
-                    directories[look.container_directory(pod, container.container_id)] = container.name
-                except UnknownContainerId:
-                    continue
+        directories |= {directory: container.name for container, directory in look.created_containers(pod)}
         for directory, container_name in directories.items():
             if directory in written:
                 yield ContainerHookApplied(

@@ -4,7 +4,7 @@
 cycle replaces it as a whole.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,10 @@ from koordcore.values.cpuset import EMPTY, CpuSet
 from koordcore.values.resources import Amounts
 from koordcore.values.topology import CpuPlace
 
-from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication
+from koord_agent.domain.kernel.cgroup_layout import CgroupLayout, HostApplication, UnknownContainerId
 from koord_agent.domain.metrics.series import Metrics
 from koord_agent.domain.node.cpu_pools import CpuPools
-from koord_agent.domain.node.pods import AgentPod
+from koord_agent.domain.node.pods import AgentContainer, AgentPod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,20 @@ class NodeLook:
 
     def pod_directory(self, pod: AgentPod) -> str:
         return self.layout.pod_directory(pod.kube_qos, pod.uid)
+
+    def has_same_pods(self, pods: Sequence[AgentPod]) -> bool:
+        """Whether its pods are these objects, in this order. Pods that did not change are kept from cycle to cycle."""
+        return len(pods) == len(self.pods) and all(old is new for old, new in zip(pods, self.pods, strict=True))
+
+    def created_containers(self, pod: AgentPod) -> Iterator[tuple[AgentContainer, str]]:
+        """Containers that exist, with their directories. Those of an unknown runtime are left out."""
+        for container in pod.containers:
+            if container.container_id:
+                try:
+                    directory = self.container_directory(pod, container.container_id)
+                except UnknownContainerId:
+                    continue
+                yield container, directory
 
     def container_directory(self, pod: AgentPod, container_id: str) -> str:
         """Raises UnknownContainerId: The runtime in the id is unknown."""

@@ -22,8 +22,8 @@ from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.node.policies import section
-from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings
+from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, Readings, isolating
 
 PLUGIN = "BlkioReconcile"
 AUDIT_REASON = "UpdateBlkIO"
@@ -208,7 +208,7 @@ class BlockIoStrategy:
         lines = _lines(readings, disks, be_root, blocks_of(settings), enable=bool(settings.get("enable")))
         if state.effects.halve_io_weight:
             lines = [halved(line) if line.file == WEIGHT else line for line in lines]
-        plans = [_plan(look, be_root, line, state.ttl_ms) for line in lines]
+        plans = _plans(look, state, be_root, lines)
         for pod in look.pods:
             if pod.uid not in look.frozen and pod.phase == "Running" and keys.BLKIO_QOS in pod.annotations:
                 plans.extend(_plans_of_pod(look, pod, disks, state))
@@ -222,7 +222,7 @@ def _plans_of_pod(look: NodeLook, pod: AgentPod, disks: StorageInfo, state: Cycl
         return []
     directory = look.pod_directory(pod)
     lines = _lines(state.readings, disks, directory, blocks, enable=True, uid=pod.uid)
-    return [_plan(look, directory, line, state.ttl_ms) for line in lines]
+    return _plans(look, state, directory, lines)
 
 
 def _lines(
@@ -246,13 +246,6 @@ def _current(readings: Readings, directory: str) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _plan(look: NodeLook, directory: str, line: DeviceValue, ttl_ms: int) -> Plan:
-    return Plan(
-        plugin=PLUGIN,
-        band=Band.ISOLATION,
-        file=CgroupFile(directory, line.file, line.device),
-        value=line.value,
-        created_ms=look.now_ms,
-        ttl_ms=ttl_ms,
-        reason=AUDIT_REASON,
-    )
+def _plans(look: NodeLook, state: CycleState, directory: str, lines: Iterable[DeviceValue]) -> list[Plan]:
+    values = ((CgroupFile(directory, line.file, line.device), line.value) for line in lines)
+    return isolating(look, state, values, plugin=PLUGIN, reason=AUDIT_REASON)

@@ -18,7 +18,6 @@ from koordcore.protocol.resource_names import CPU
 
 from koord_agent.domain.gate_names import CPU_BURST
 from koord_agent.domain.kernel.cgroup_files import QUOTA, milli_to_quota_us
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.metrics.metric_kinds import Kind
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
@@ -235,12 +234,8 @@ def _targets(look: NodeLook, pod: AgentPod) -> Iterator[_Target]:
             throttled=look.metrics.last(Kind.POD_CPU_THROTTLED, pod.uid),
         )
         return
-    for container in pod.containers:
-        if container.is_init or not container.container_id:
-            continue
-        try:
-            directory = look.container_directory(pod, container.container_id)
-        except UnknownContainerId:
+    for container, directory in look.created_containers(pod):
+        if container.is_init:
             continue
         yield _Target(
             key=container.container_id,

@@ -12,10 +12,9 @@ from koordcore.protocol.qos import KubeQos
 from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CORE_SCHED, GROUP_IDENTITY
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
+from koord_agent.domain.plans.plan import CgroupFile
 from koord_agent.domain.strategies.group_identity import (
     BVT,
     IDLE,
@@ -26,7 +25,7 @@ from koord_agent.domain.strategies.group_identity import (
     qos_bvt,
     qos_idle,
 )
-from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, isolating
 
 PLUGIN = "CPUQOS"
 RENEW_AFTER_MS = 10_000
@@ -53,10 +52,7 @@ class CpuQosStrategy:
 
         If nothing is enabled, zeros are proposed for 20 s, and then no more.
         """
-        same_pods = len(self._pods) == len(look.pods) and all(
-            old is new for old, new in zip(self._pods, look.pods, strict=True)
-        )
-        is_same = same_pods and self._section is policy
+        is_same = look.has_same_pods(self._pods) and self._section is policy
         is_fresh = 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
         is_done = self._is_off and look.now_ms - self._changed_ms >= 2 * RENEW_AFTER_MS
         if is_same and (is_fresh or is_done):
@@ -72,18 +68,7 @@ class CpuQosStrategy:
             wanted.extend(self._identities(look, rule))
         if self.idle:
             wanted.extend(idle)
-        plans = [
-            Plan(
-                plugin=PLUGIN,
-                band=Band.ISOLATION,
-                file=file,
-                value=str(value),
-                created_ms=look.now_ms,
-                ttl_ms=state.ttl_ms,
-                reason=AUDIT_REASON,
-            )
-            for file, value in wanted
-        ]
+        plans = isolating(look, state, wanted, plugin=PLUGIN, reason=AUDIT_REASON)
         return Proposal(plans, problems=self._problems, group_identity=bool(plans) and rule.is_enabled)
 
     def _identities(self, look: NodeLook, rule: BvtRule) -> Iterator[tuple[CgroupFile, int]]:
@@ -99,12 +84,8 @@ class CpuQosStrategy:
                 problems.append(f"pod {pod.namespace}/{pod.name}: its CPU QoS is not applied: {error}")
                 continue
             yield CgroupFile(look.pod_directory(pod), BVT), value
-            for container in pod.containers:
-                if container.container_id:
-                    try:
-                        yield CgroupFile(look.container_directory(pod, container.container_id), BVT), value
-                    except UnknownContainerId:
-                        continue
+            for _, directory in look.created_containers(pod):
+                yield CgroupFile(directory, BVT), value
         self._problems = tuple(problems)
         for application in look.host_applications:
             try:

@@ -22,12 +22,11 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CPUSET_ALLOCATOR
 from koord_agent.domain.kernel.cgroup_files import QUOTA, UNLIMITED
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.cpu_pools import CpuPools, SharedPool
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
-from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Readings
+from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.strategies.strategy import CycleState, Needs, Proposal, Readings, isolating
 
 PLUGIN = "CPUSetAllocator"
 CPUSET = "cpuset.cpus"
@@ -185,12 +184,9 @@ class CpusetStrategy:
 
         With `be_by_manager`, all are proposed each time.
         """
-        same_pods = len(self._pods) == len(look.pods) and all(
-            old is new for old, new in zip(self._pods, look.pods, strict=True)
-        )
         is_fresh = self._at_ms is not None and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
         # CPU suppression restores the lists of best-effort pods in each cycle, so their own lists are proposed as often
-        if not self.be_by_manager and same_pods and is_fresh and self._pools == look.pools:
+        if not self.be_by_manager and look.has_same_pods(self._pods) and is_fresh and self._pools == look.pools:
             # one of the plans may be of a pod that is frozen since then
             late = () if look.frozen else (plan for plan in self._plans if not state.written.get(plan.file, True))
             return Proposal([replace(plan, created_ms=look.now_ms) for plan in late], problems=self._problems)
@@ -200,21 +196,8 @@ class CpusetStrategy:
             self._rule = cpuset_rule_of(look.pools, look.annotations, is_static=look.kubelet_static)
         except InvalidInput as error:
             problems.append(f"node: its system CPUs stay as they were: {error}")
-        self._plans = tuple(
-            Plan(
-                plugin=PLUGIN,
-                band=Band.ISOLATION,
-                file=file,
-                value=value,
-                created_ms=look.now_ms,
-                ttl_ms=state.ttl_ms,
-                reason=AUDIT_REASON,
-            )
-            for file, value in (
-                *self._of_pods(look, state.readings, problems),
-                *self._of_applications(look, problems),
-            )
-        )
+        values = [*self._of_pods(look, state.readings, problems), *self._of_applications(look, problems)]
+        self._plans = tuple(isolating(look, state, values, plugin=PLUGIN, reason=AUDIT_REASON))
         self._problems = tuple(problems)
         return Proposal(self._plans, problems=self._problems)
 
@@ -272,9 +255,4 @@ def _containers(look: NodeLook, pod: AgentPod) -> Iterator[str]:
     """The directories of the containers that exist. Without known containers, that of the pod."""
     if not pod.containers:
         yield look.pod_directory(pod)
-    for container in pod.containers:
-        if container.container_id:
-            try:
-                yield look.container_directory(pod, container.container_id)
-            except UnknownContainerId:
-                continue
+    yield from (directory for _, directory in look.created_containers(pod))

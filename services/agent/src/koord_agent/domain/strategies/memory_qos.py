@@ -23,11 +23,10 @@ from koordcore.values.invalid import InvalidInput
 
 from koord_agent.domain.gate_names import CGROUP_RECONCILE
 from koord_agent.domain.kernel.cgroup_files import INT64_MAX
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
-from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
-from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal
+from koord_agent.domain.plans.plan import CgroupFile
+from koord_agent.domain.strategies.strategy import RESOURCE_QOS, CycleState, Needs, Proposal, isolating
 
 PLUGIN = "CgroupReconcile"
 UNLIMITED = -1
@@ -267,10 +266,11 @@ class MemoryQosStrategy:
 
     def propose(self, look: NodeLook, policy: Mapping[str, Any], state: CycleState) -> Proposal:
         """No plans while the inputs are unchanged and less than 30 s have passed since the last plans."""
-        same_pods = len(self._pods) == len(look.pods) and all(
-            old is new for old, new in zip(self._pods, look.pods, strict=True)
-        )
-        if same_pods and self._section is policy and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
+        if (
+            look.has_same_pods(self._pods)
+            and self._section is policy
+            and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS
+        ):
             return Proposal()
         self._pods, self._section, self._at_ms = look.pods, policy, look.now_ms
         values = memory_values(
@@ -279,21 +279,10 @@ class MemoryQosStrategy:
             allocatable_bytes=look.allocatable.get(MEMORY, 0),
             page_size=self.page_size,
         )
-        plans: list[Plan] = []
+        wanted: list[tuple[CgroupFile, int]] = []
 
         def add(directory: str, files: Values) -> None:
-            plans.extend(
-                Plan(
-                    plugin=PLUGIN,
-                    band=Band.ISOLATION,
-                    file=CgroupFile(directory, name),
-                    value=str(value),
-                    created_ms=look.now_ms,
-                    ttl_ms=state.ttl_ms,
-                    reason=AUDIT_REASON,
-                )
-                for name, value in files.items()
-            )
+            wanted.extend((CgroupFile(directory, name), value) for name, value in files.items())
 
         for kube_qos, files in values.classes.items():
             add(look.layout.qos_directory(kube_qos), files)
@@ -302,10 +291,6 @@ class MemoryQosStrategy:
             if found is None or pod.uid in look.frozen:
                 continue
             add(look.pod_directory(pod), found.pod)
-            for container in pod.containers:
-                if container.name in found.containers and container.container_id:
-                    try:
-                        add(look.container_directory(pod, container.container_id), found.containers[container.name])
-                    except UnknownContainerId:
-                        continue
-        return Proposal(plans)
+            for container, directory in look.created_containers(pod):
+                add(directory, found.containers.get(container.name, {}))
+        return Proposal(isolating(look, state, wanted, plugin=PLUGIN, reason=AUDIT_REASON))

@@ -25,7 +25,6 @@ from koordcore.values.resources import Amounts
 
 from koord_agent.domain.gate_names import BATCH_RESOURCE, CPU_NORMALIZATION
 from koord_agent.domain.kernel.cgroup_files import MIN_QUOTA_US, QUOTA, UNLIMITED, milli_to_quota_us, milli_to_shares
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentContainer, AgentPod
 from koord_agent.domain.node.policies import CFS_QUOTA_POLICY
@@ -210,10 +209,7 @@ class PodResourcesStrategy:
         problems = self._take_ratio(look)
         by_quota = is_suppressed_by_quota(look.section(RESOURCE_THRESHOLD))
         seen = (self._ratio, self._restore_until_ms, by_quota, look.frozen)
-        same_pods = len(self._pods) == len(look.pods) and all(
-            old is new for old, new in zip(self._pods, look.pods, strict=True)
-        )
-        if seen == self._seen and same_pods and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
+        if seen == self._seen and look.has_same_pods(self._pods) and 0 <= look.now_ms - self._at_ms < RENEW_AFTER_MS:
             return Proposal(problems=problems)
         self._seen, self._pods, self._at_ms = seen, look.pods, look.now_ms
         wanted: list[_Value] = []
@@ -265,7 +261,7 @@ class PodResourcesStrategy:
         ratio = self._ratio
         of_pod = pod_batch_values(batch, ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota)
         yield from _values(look.pod_directory(pod), of_pod)
-        for container, directory in _containers(look, pod):
+        for container, directory in look.created_containers(pod):
             if container.name in batch:
                 values = container_batch_values(
                     batch[container.name], ratio=ratio, is_suppressed_by_quota=is_suppressed_by_quota
@@ -279,7 +275,7 @@ class PodResourcesStrategy:
             status = status_of_pod(pod)
         except InvalidInput:
             return
-        limits = [(directory, container.limits.get(CPU, 0)) for container, directory in _containers(look, pod)]
+        limits = [(directory, container.limits.get(CPU, 0)) for container, directory in look.created_containers(pod)]
         if all(container.limits.get(CPU, 0) > 0 for container in pod.containers):
             # with an unlimited container, the kubelet gives the pod no quota
             limits.append((look.pod_directory(pod), pod.limits.get(CPU, 0)))
@@ -293,13 +289,3 @@ def _values(directory: str, values: BatchValues) -> Iterator[_Value]:
     yield BATCH_PLUGIN, CgroupFile(directory, SHARES), values.cpu_shares
     yield BATCH_PLUGIN, CgroupFile(directory, QUOTA), values.cfs_quota_us
     yield BATCH_PLUGIN, CgroupFile(directory, MEMORY_LIMIT), values.memory_limit_bytes
-
-
-def _containers(look: NodeLook, pod: AgentPod) -> Iterator[tuple[AgentContainer, str]]:
-    """Only containers that exist, with their directories."""
-    for container in pod.containers:
-        if container.container_id:
-            try:
-                yield container, look.container_directory(pod, container.container_id)
-            except UnknownContainerId:
-                continue

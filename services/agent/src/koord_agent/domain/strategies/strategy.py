@@ -14,7 +14,7 @@ from koordcore.values.resources import Amounts
 
 from koord_agent.domain.kernel.storage_info import StorageInfo
 from koord_agent.domain.node.node_look import NodeLook
-from koord_agent.domain.plans.plan import CgroupFile, Plan
+from koord_agent.domain.plans.plan import Band, CgroupFile, Plan
 from koord_agent.domain.strategies.cpu_suppress import NodeView
 from koord_agent.domain.strategies.group_identity import BvtKernel
 
@@ -121,6 +121,24 @@ class Proposal(NamedTuple):
     problems: Iterable[str] = ()  # Parts that could not be proposed, one sentence each
     # Whether group identity must be switched on in the kernel before the plans are written.
     group_identity: bool = False
+
+
+def isolating(
+    look: NodeLook, state: CycleState, values: Iterable[tuple[CgroupFile, object]], *, plugin: str, reason: str
+) -> list[Plan]:
+    """Return plans of the band ISOLATION for files and their values, in this order."""
+    return [
+        Plan(
+            plugin=plugin,
+            band=Band.ISOLATION,
+            file=file,
+            value=str(value),
+            created_ms=look.now_ms,
+            ttl_ms=state.ttl_ms,
+            reason=reason,
+        )
+        for file, value in values
+    ]
 
 
 class Strategy(Protocol):

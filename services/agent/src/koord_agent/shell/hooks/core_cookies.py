@@ -21,7 +21,6 @@ from koordcore.protocol.qos import QosClass
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.hooks.core_sched import CoreSchedClass, core_sched_classes, core_sched_group
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
@@ -150,11 +149,7 @@ class CoreCookies:
             if pod.qos_label == QosClass.SYSTEM or pod.uid in look.frozen or not pod.is_active:
                 continue
             group = core_sched_group(classes, pod.labels, pod.kube_qos, pod.uid)
-            for container in pod.containers:
-                try:
-                    directory = look.container_directory(pod, container.container_id)
-                except UnknownContainerId:
-                    continue
+            for container, directory in look.created_containers(pod):
                 text = self._read(CgroupFile(directory, PROCESSES)) or ""
                 processes = tuple(int(line) for line in text.split() if line.isdecimal())
                 yield _Container(pod, container.name, container.container_id, group.group_id, group.enabled, processes)

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 
 from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import CORE_SCHED, OOM_SCORE_ADJ, RESCTRL, TC_NETWORK_QOS, TERWAY_QOS
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
@@ -98,10 +97,6 @@ class MachineHooks:
                 yield from each.reconciler.gauges()
 
     def _threads(self, look: NodeLook, pod: AgentPod) -> Iterable[int]:
-        for container in pod.containers:
-            try:
-                directory = look.container_directory(pod, container.container_id)
-            except UnknownContainerId:
-                continue
+        for _, directory in look.created_containers(pod):
             text = self._host.read(CgroupFile(directory, "tasks")) or ""
             yield from (int(line) for line in text.split() if line.isdecimal())

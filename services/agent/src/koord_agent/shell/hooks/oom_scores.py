@@ -11,7 +11,6 @@ from typing import Final
 from koordcore.protocol import keys
 
 from koord_agent.domain.hooks.oom_score import oom_score_adj
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.node.node_look import NodeLook
 from koord_agent.domain.node.pods import AgentPod
 from koord_agent.domain.plans.plan import CgroupFile
@@ -64,12 +63,7 @@ def _wanted(look: NodeLook) -> Iterator[tuple[AgentPod, str, str, int]]:
     for pod in look.pods:
         if keys.OOM_SCORE_ADJ not in pod.annotations and keys.OOM_SCORE_ADJ_SPEC not in pod.annotations:
             continue
-        for container in pod.containers:
-            score = oom_score_adj(pod.annotations, container.name) if container.container_id else None
-            if score is None or pod.uid in look.frozen:
-                continue
-            try:
-                directory = look.container_directory(pod, container.container_id)
-            except UnknownContainerId:
-                continue
-            yield pod, container.name, directory, score
+        for container, directory in look.created_containers(pod):
+            score = oom_score_adj(pod.annotations, container.name)
+            if score is not None and pod.uid not in look.frozen:
+                yield pod, container.name, directory, score

@@ -22,7 +22,6 @@ from koord_agent.domain.failure import failure
 from koord_agent.domain.gate_names import BLKIO_RECONCILE, RDT_RESCTRL, SYSTEM_CONFIG
 from koord_agent.domain.hooks import resctrl
 from koord_agent.domain.kernel.cgroup_files import is_equal
-from koord_agent.domain.kernel.cgroup_layout import UnknownContainerId
 from koord_agent.domain.kernel.counters import MalformedCounter
 from koord_agent.domain.kernel.resctrl_files import GROUPS, Schemata, parse_schemata, resctrl_support
 from koord_agent.domain.kernel.storage_info import StorageInfo
@@ -220,13 +219,7 @@ class NodeSettings:
         return list(problems)
 
     def _threads(self, look: NodeLook, pod: AgentPod) -> set[int]:
-        directories = [look.pod_directory(pod)]
-        for container in pod.containers:
-            if container.container_id:
-                try:
-                    directories.append(look.container_directory(pod, container.container_id))
-                except UnknownContainerId:
-                    continue
+        directories = [look.pod_directory(pod), *(directory for _, directory in look.created_containers(pod))]
         texts = (self._read_tasks(CgroupFile(directory, "tasks")) or "" for directory in directories)
         return {int(line) for text in texts for line in text.split() if line.isdecimal()}
 
