@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from koordcore.protocol import keys
 from koordcore.protocol.annotations.node import parse_network_bandwidth
 from koordcore.protocol.config.fields import JsonValue, Part, Range, fields_of, merge
-from koordcore.protocol.config.parse import WrittenSection, decode_document, parse_object, parse_section
+from koordcore.protocol.config.parse import WrittenSection, parse_section, parse_text
 from koordcore.protocol.config.sections import SECTIONS, ColocationStrategy, SectionName, SectionTable
 from koordcore.protocol.selectors import Selector
 from koordcore.values.invalid import InvalidInput
@@ -146,10 +146,7 @@ def override_colocation(strategy: Strategy, labels: Mapping[str, str], annotatio
     text = annotations.get(keys.COLOCATION_STRATEGY)
     if text is not None:
         try:
-            decoded = decode_document(text)
-            written = (
-                parse_object(ColocationStrategy, decoded, keys.COLOCATION_STRATEGY) if isinstance(decoded, dict) else {}
-            )
+            written = parse_text(ColocationStrategy, text, keys.COLOCATION_STRATEGY)
         except InvalidInput:
             written = {}
         if written:
