@@ -154,9 +154,8 @@ def assemble(shell: Shell[SchedulerSettings], bus: Bus, leadership: Leadership) 
     )
 
     async def campaign() -> None:
-        """Apply for leadership once the log is folded.
-
-        While it loads a snapshot, an instance would lose the lease anyway.
+        """Apply for leadership once the log is folded. While it loads a snapshot, an instance would lose the lease
+        anyway.
         """
         await runner.caught_up()
         await leadership.campaign()

@@ -21,10 +21,9 @@ ENTRY_POINTS: Final = "koord_scheduler.plugins"
 
 
 class OfferedPlugin(Protocol):
-    """The object that an installed package must offer at an entry point of the group `koord_scheduler.plugins`.
-
-    The property `known` suffices to name the plugin in a configuration. To run the plugin, the object also needs a
-    method `make`.
+    """The object that an installed package must offer at an entry point of the group `koord_scheduler.plugins`. The
+    property `known` suffices to name the plugin in a configuration. To run the plugin, the object also needs a method
+    `make`.
     """
 
     @property

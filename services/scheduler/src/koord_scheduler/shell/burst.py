@@ -39,10 +39,8 @@ NO_BURST: Final = Burst((), is_cut_off=False)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decider:
-    """Decides pods one after the other, in bursts. Every placement is assumed at once.
-
-    No decision begins later than 20 ms after the start of its burst. This time is measured with the clock of the host,
-    even if the run is accelerated.
+    """Decides pods one after the other, in bursts. Every placement is assumed at once. No decision begins later than 20
+    ms after the start of its burst. This time is measured with the clock of the host, even if the run is accelerated.
     """
 
     state: SchedulerState
@@ -56,9 +54,8 @@ class Decider:
     _attempts: Iterator[int] = field(default_factory=count)
 
     def burst(self) -> Burst:
-        """Decide pods until none is ready, the publisher is busy, or `BURST_REAL_SECONDS` of the host have passed.
-
-        All decisions of a burst use the time of its start as the present time.
+        """Decide pods until none is ready, the publisher is busy, or `BURST_REAL_SECONDS` of the host have passed. All
+        decisions of a burst use the time of its start as the present time.
         """
         explanations: list[PodExplanation] = []
         now, began = self.clock.unix(), _HOST.monotonic()

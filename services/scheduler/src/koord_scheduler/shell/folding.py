@@ -84,9 +84,8 @@ class StateFold:
         skip(self._state, seq)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Yield the facts of the state as bytes in pieces, as they are at the first call.
-
-        Later changes of the state do not affect them.
+        """Yield the facts of the state as bytes in pieces, as they are at the first call. Later changes of the state do
+        not affect them.
         """
         picture = Picture(self._state)
         self._pictures.append(picture)

@@ -42,9 +42,8 @@ class Monitor:
         return self._begun
 
     def end(self, key: int) -> None:
-        """Stop watching the append with this key (the result of `begin`), because the log has answered it.
-
-        An answer that came too late is reported.
+        """Stop watching the append with this key (the result of `begin`), because the log has answered it. An answer
+        that came too late is reported.
         """
         watched = self._watched.pop(key)
         self._look(watched)

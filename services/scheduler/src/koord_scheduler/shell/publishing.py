@@ -162,9 +162,8 @@ class Publisher:
             self._metrics.status_seconds.observe(_HOST.monotonic() - began)
 
     def pump(self) -> None:
-        """Start to append work from the outbox and due status writes, as far as the limits allow.
-
-        It does not wait for answers.
+        """Start to append work from the outbox and due status writes, as far as the limits allow. It does not wait for
+        answers.
         """
         while self._may_start() and self._state.assumed.outbox.has_ready():
             for parts in fitting(self._taken()):

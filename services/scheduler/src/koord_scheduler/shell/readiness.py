@@ -16,7 +16,6 @@ The log would refuse most later ones (event-bus spec, 8).
 
 class Fold(Protocol):
     """The task that applies the events of the log to the scheduler's state, as the main loop sees it.
-
     `koordcore.bus.folds.runner.FoldRunner` implements it.
     """
 
@@ -40,9 +39,8 @@ class Fold(Protocol):
 
 
 def may_decide(fold: Fold, publisher: Publisher) -> bool:
-    """Return True if the scheduler may decide pods now.
-
-    It may not if the fold has halted or lags, if the log is full, or if too many appends are in flight.
+    """Return True if the scheduler may decide pods now. It may not if the fold has halted or lags, if the log is full,
+    or if too many appends are in flight.
     """
     is_behind = fold.halted is not None or fold.lag_seconds > MOST_LAG_SECONDS
     return not (is_behind or publisher.is_full or publisher.is_busy())

@@ -34,9 +34,8 @@ _FAMILIES: Final[tuple[tuple[str, str, Callable[[Pod], Mapping[str, int]]], ...]
 
 
 async def resources_page(state: SchedulerState) -> AsyncIterator[str]:
-    """Yield the lines of `/metrics/resources` in pieces, and let other tasks run between them.
-
-    Finished pods, and pods whose amounts are invalid, are left out.
+    """Yield the lines of `/metrics/resources` in pieces, and let other tasks run between them. Finished pods, and pods
+    whose amounts are invalid, are left out.
     """
     for name, about, amounts_of in _FAMILIES:
         yield f"# HELP {name} {about}\n# TYPE {name} gauge\n"

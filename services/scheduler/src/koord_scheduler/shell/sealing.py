@@ -67,9 +67,8 @@ class Part:
 
 
 def fitting(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Group parts, in their order, into lists whose events fit into one append each.
-
-    A list has at most one part about each gang. A part that is larger than one append is alone in its list.
+    """Group parts, in their order, into lists whose events fit into one append each. A list has at most one part about
+    each gang. A part that is larger than one append is alone in its list.
     """
     together: list[Part] = []
     gangs: set[AggregateRef] = set()

@@ -102,9 +102,8 @@ class NodeAccounting:
 
     @contextmanager
     def trial(self) -> Generator[None]:
-        """Keep cached filter results valid inside this context although pods are taken and given.
-
-        The caller must undo its calls of `take` and `give` before the context ends.
+        """Keep cached filter results valid inside this context although pods are taken and given. The caller must undo
+        its calls of `take` and `give` before the context ends.
         """
         with self.nodes.unrecorded():
             yield
@@ -122,9 +121,8 @@ class LowestPriorities:
         self._lowest: IntArray = np.full(64, NOBODY, np.int64)
 
     def lowest(self, capacity: int) -> IntArray:
-        """Return the lowest priority of a pod on each node by its position, int64 (N,), N at least `capacity`.
-
-        NOBODY, greater than every priority, stands for a node without pods.
+        """Return the lowest priority of a pod on each node by its position, int64 (N,), N at least `capacity`. NOBODY,
+        greater than every priority, stands for a node without pods.
         """
         self._grow(capacity)
         return self._lowest

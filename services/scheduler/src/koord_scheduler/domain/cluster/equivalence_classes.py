@@ -96,9 +96,7 @@ class Reader(Protocol):
         ...
 
     def read(self, pod: Pod) -> Hashable:
-        """Return a hashable value with all parts of the pod that the plugin reads.
-
-        None if the plugin ignores this pod.
+        """Return a hashable value with all parts of the pod that the plugin reads. None if the plugin ignores this pod.
         """
         ...
 
@@ -121,9 +119,8 @@ class Transformer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True, kw_only=True)
 class PodClass:
-    """A pod equivalence class: everything that decides whether a node suits a pod, apart from pods on other nodes.
-
-    Pods of one class fit on the same nodes and share cached results of filters and scores.
+    """A pod equivalence class: everything that decides whether a node suits a pod, apart from pods on other nodes. Pods
+    of one class fit on the same nodes and share cached results of filters and scores.
     """
 
     key: bytes  # Identifies the class
@@ -146,9 +143,8 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Subject:
-    """The part of a pod that decides whether it finds a node: class, kind, profile, claims and gang.
-
-    Pods with equal values share one object.
+    """The part of a pod that decides whether it finds a node: class, kind, profile, claims and gang. Pods with equal
+    values share one object.
     """
 
     pod_class: PodClass  # Properties that are compared with one node alone, such as requests and tolerations

@@ -6,10 +6,9 @@ _FEWEST: Final = 1024
 
 
 class Forgetting:
-    """Tells the owner of a table when to search it: each time the table has doubled since the last search.
-
-    So the cost of a search, per entry that was added, is constant on average. This holds even if the search finds
-    nothing to forget. A table with at most 1024 entries is never searched.
+    """Tells the owner of a table when to search it: each time the table has doubled since the last search. So the cost
+    of a search, per entry that was added, is constant on average. This holds even if the search finds nothing to
+    forget. A table with at most 1024 entries is never searched.
     """
 
     __slots__ = ("_most",)
@@ -42,9 +41,8 @@ class DeletedPods:
         self.seqs[uid] = max(seq, self.seqs.get(uid, 0))
 
     def prune(self, position: int) -> None:
-        """Remove pods whose last event is folded. No-op until `Forgetting` requires a search.
-
-        In a what-if run, the fold never reaches these events. So a search at each call would find nothing to forget.
+        """Remove pods whose last event is folded. No-op until `Forgetting` requires a search. In a what-if run, the
+        fold never reaches these events. So a search at each call would find nothing to forget.
         """
         if self._forgetting.is_due(len(self.seqs)):
             self.seqs = {uid: seq for uid, seq in self.seqs.items() if seq > position}

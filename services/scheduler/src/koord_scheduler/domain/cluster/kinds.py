@@ -89,9 +89,7 @@ class PodKind:
 
 
 def compiled(selector: LabelSelector | None) -> Selector | None:
-    """Return the label selector in a form that is fast to match.
-
-    None: it is absent or malformed, and matches no pod.
+    """Return the label selector in a form that is fast to match. None: it is absent or malformed, and matches no pod.
     """
     if selector is None:
         return None

@@ -17,11 +17,9 @@ from koord_scheduler.domain.columns.node_columns import Demand
 
 
 class Source:
-    """Reasons why a pod counts on a node, as bits of an int.
-
-    LOGGED: the log placed it. ASSUMED: this scheduler placed it and the log has not answered. BOUND: the API says
-    that it runs there. The values are plain integers, because flags of the standard library cost a microsecond per
-    operation.
+    """Reasons why a pod counts on a node, as bits of an int. LOGGED: the log placed it. ASSUMED: this scheduler placed
+    it and the log has not answered. BOUND: the API says that it runs there. The values are plain integers, because
+    flags of the standard library cost a microsecond per operation.
     """
 
     LOGGED: Final = 1
@@ -54,10 +52,9 @@ class NodeLedger:
 
 
 class Ledgers:
-    """For each node, the pods that hold resources there, each with its sources: log, assumption or API.
-
-    Each change is also made in `NodeAccounting`, so sums and ledgers agree, with two exceptions: pods that are set
-    aside or whose node was deleted are only in the ledger; pods on trial are only in the accounting.
+    """For each node, the pods that hold resources there, each with its sources: log, assumption or API. Each change is
+    also made in `NodeAccounting`, so sums and ledgers agree, with two exceptions: pods that are set aside or whose node
+    was deleted are only in the ledger; pods on trial are only in the accounting.
     """
 
     def __init__(self, accounting: NodeAccounting) -> None:
@@ -82,17 +79,15 @@ class Ledgers:
             self._forgetting.searched(len(self._by_node))
 
     def seq(self, node: str) -> int:
-        """Return the position of the last known event of `node.<name>`; 0 if none is known.
-
-        The next append names it as the expected last position.
+        """Return the position of the last known event of `node.<name>`; 0 if none is known. The next append names it as
+        the expected last position.
         """
         ledger = self._by_node.get(node)
         return ledger.seq if ledger is not None else 0
 
     def advance(self, node: str, seq: int) -> bool:
-        """Return whether `seq` is later than the last known ledger event of the node.
-
-        If so, remember `seq` as the last one.
+        """Return whether `seq` is later than the last known ledger event of the node. If so, remember `seq` as the last
+        one.
         """
         ledger = self._of(node)
         if seq <= ledger.seq:
@@ -101,10 +96,9 @@ class Ledgers:
         return True
 
     def hold(self, node: str, pod_info: PodInfo, source: int) -> None:
-        """Count the pod on the node for one more source (a bit of `Source`).
-
-        If the source is the log, its amounts and allocation replace the known ones. If the pod counts for this source
-        alone, its allocation is replaced. Otherwise the known values stay.
+        """Count the pod on the node for one more source (a bit of `Source`). If the source is the log, its amounts and
+        allocation replace the known ones. If the pod counts for this source alone, its allocation is replaced.
+        Otherwise the known values stay.
         """
         ledger = self._of(node)
         row = self._nodes.row(node)
@@ -126,9 +120,8 @@ class Ledgers:
         holding.sources |= source
 
     def assume_other(self, node: str, pod_info: PodInfo) -> None:
-        """Count a pod on its node with another demand and allocation, until the log says so or `take_back`.
-
-        No-op if the pod does not count on the node.
+        """Count a pod on its node with another demand and allocation, until the log says so or `take_back`. No-op if
+        the pod does not count on the node.
         """
         holding = self._of(node).holdings.get(pod_info.uid)
         if holding is not None:
@@ -186,9 +179,7 @@ class Ledgers:
         return True
 
     def set_aside(self, node: str, uid: str) -> bool:
-        """Stop counting a pod on the node until `put_back`, but keep its ledger entry.
-
-        Return whether it had counted.
+        """Stop counting a pod on the node until `put_back`, but keep its ledger entry. Return whether it had counted.
         """
         ledger, row = self._by_node.get(node), self._nodes.row(node)
         holding = ledger.holdings.get(uid) if ledger is not None else None

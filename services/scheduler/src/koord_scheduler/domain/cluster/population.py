@@ -47,9 +47,8 @@ class OwnedTerm:
 
 
 class Population:
-    """Numbers of pods on each node for the selections that affinity and spread constraints make.
-
-    They are updated with each pod that comes or leaves.
+    """Numbers of pods on each node for the selections that affinity and spread constraints make. They are updated with
+    each pod that comes or leaves.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -74,9 +73,8 @@ class Population:
         return self._namespaces
 
     def counter(self, *questions: Question) -> Counter:
-        """Return a counter of the pods that all of the questions select.
-
-        Equal questions share a counter. It is kept up to date as long as a caller holds a reference to it.
+        """Return a counter of the pods that all of the questions select. Equal questions share a counter. It is kept up
+        to date as long as a caller holds a reference to it.
         """
         known = self._asked.get(questions)
         if known is None:
@@ -133,9 +131,8 @@ class Population:
         self.moves += 1
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Set the labels of a namespace.
-
-        If they have changed, count its pods again for terms that select namespaces by label.
+        """Set the labels of a namespace. If they have changed, count its pods again for terms that select namespaces by
+        label.
         """
         named = {NAME_LABEL: name, **labels}
         if self._namespaces.get(name) == named:

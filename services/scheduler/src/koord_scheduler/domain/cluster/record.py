@@ -79,9 +79,8 @@ class PodRecord:
         return self.pod.spec.priority or 0 if self.pod is not None else 0
 
     def pod_info(self, allocation: Allocation = NOTHING) -> PodInfo:
-        """Return the pod as it counts on a node with its own requests and this allocation.
-
-        Its class and kind must be known.
+        """Return the pod as it counts on a node with its own requests and this allocation. Its class and kind must be
+        known.
         """
         assert self.subject is not None, f"pod {self.uid} has no spec that can be read"
         return PodInfo(

@@ -30,9 +30,8 @@ class Hint:
 
 
 def scheduling_hint(annotations: Mapping[str, str]) -> Hint | None:
-    """Return the hint in the annotations of a pod, or None if they have none.
-
-    The internal key takes precedence over its deprecated alias.
+    """Return the hint in the annotations of a pod, or None if they have none. The internal key takes precedence over
+    its deprecated alias.
     """
     text = annotations.get(keys.SCHEDULING_HINT) or annotations.get(keys.SCHEDULING_HINT_ALIAS)
     if not text:

@@ -107,9 +107,8 @@ class DisruptionBudgets:
             self._budgets.pop(namespace, None)
 
     def violating(self, victims: Iterable[Pod]) -> list[bool]:
-        """Return for each victim whether its eviction exceeds a disruption budget, after the evictions before it.
-
-        A pod that the budget's status lists as disrupted already is not counted again. The budgets do not change.
+        """Return for each victim whether its eviction exceeds a disruption budget, after the evictions before it. A pod
+        that the budget's status lists as disrupted already is not counted again. The budgets do not change.
         """
         left: dict[tuple[str, str], int] = {}
         answers: list[bool] = []

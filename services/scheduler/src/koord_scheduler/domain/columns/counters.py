@@ -38,9 +38,8 @@ class Counter:
         changes.append((row, delta))
 
     def since(self, position: int) -> list[tuple[int, int]] | None:
-        """Return the changes from a former `position` on, as (position of the node, delta), oldest first.
-
-        None: the journal no longer contains all of them, so the caller must read `rows` anew.
+        """Return the changes from a former `position` on, as (position of the node, delta), oldest first. None: the
+        journal no longer contains all of them, so the caller must read `rows` anew.
         """
         return None if position < self._base else self._changes[position - self._base :]
 
@@ -52,9 +51,8 @@ class Counter:
 
 
 class DomainSums:
-    """The pods of a `Counter`, summed over topology domains. A domain is one value of a node label.
-
-    Nodes without the label (value id 0) belong to no domain; entry 0 of the sums is always 0.
+    """The pods of a `Counter`, summed over topology domains. A domain is one value of a node label. Nodes without the
+    label (value id 0) belong to no domain; entry 0 of the sums is always 0.
     """
 
     def __init__(self, counter: Counter, column: LabelColumn) -> None:

@@ -6,9 +6,8 @@ _LONGEST: Final = 8192
 
 
 class Journal:
-    """The positions of nodes in the order in which they changed, so that caches update only changed nodes.
-
-    Old entries are dropped. A reader that has not read them must read all nodes.
+    """The positions of nodes in the order in which they changed, so that caches update only changed nodes. Old entries
+    are dropped. A reader that has not read them must read all nodes.
     """
 
     def __init__(self) -> None:
@@ -36,9 +35,8 @@ class Journal:
         versions[row] += 1
 
     def since(self, position: int) -> set[int] | None:
-        """Return the positions of the nodes that changed since the journal had this `position`.
-
-        None: some of these entries were dropped, so any node may have changed.
+        """Return the positions of the nodes that changed since the journal had this `position`. None: some of these
+        entries were dropped, so any node may have changed.
         """
         if position < self._base:
             return None

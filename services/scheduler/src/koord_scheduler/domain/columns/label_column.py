@@ -12,10 +12,9 @@ NO_VALUE: Final = 0
 
 
 class LabelColumn:
-    """The values of one label key on all nodes, as numbers (value ids).
-
-    The id of a value that no node has any more is used again for the next new value. So the number of ids is bounded by
-    the largest number of values at one time, although each node that ever lived has its own hostname.
+    """The values of one label key on all nodes, as numbers (value ids). The id of a value that no node has any more is
+    used again for the next new value. So the number of ids is bounded by the largest number of values at one time,
+    although each node that ever lived has its own hostname.
     """
 
     __slots__ = ("_at_rows", "_at_values", "_at_version", "_free", "_ids", "_nodes", "texts", "values", "version")

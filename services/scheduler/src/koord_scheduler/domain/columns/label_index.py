@@ -64,10 +64,8 @@ class LabelIndex:
                 index.move(row, old, new)
 
     def rows(self, key: str, values: Iterable[str], most: int) -> set[int] | None:
-        """Return the positions of the nodes whose label `key` has one of the values.
-
-        None if the key is not indexed yet, or if there are more than `most` such nodes. The caller must then examine
-        all nodes.
+        """Return the positions of the nodes whose label `key` has one of the values. None if the key is not indexed
+        yet, or if there are more than `most` such nodes. The caller must then examine all nodes.
         """
         index = self._index(key)
         if index is None:

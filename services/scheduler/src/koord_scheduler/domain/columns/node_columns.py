@@ -36,9 +36,8 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class UnofferedAmounts:
-    """Position of a node -> resource -> requested amount, without amounts of 0.
-
-    What is known of one node is found without a look at other nodes and their resources, of which there may be many.
+    """Position of a node -> resource -> requested amount, without amounts of 0. What is known of one node is found
+    without a look at other nodes and their resources, of which there may be many.
     """
 
     def __init__(self) -> None:
@@ -167,9 +166,8 @@ class NodeColumns:
         return self._rows.keys()
 
     def column(self, resource: str) -> int:
-        """Return the index of a resource in the first dimension of `free` and the like.
-
-        Create it if the resource is new. The column stays for ever, so never call this for a name from a pod.
+        """Return the index of a resource in the first dimension of `free` and the like. Create it if the resource is
+        new. The column stays for ever, so never call this for a name from a pod.
         """
         column = self._column_of.get(resource)
         if column is None:
@@ -211,7 +209,6 @@ class NodeColumns:
 
     def demand(self, requests: Mapping[str, int], non_zero: Mapping[str, int]) -> Demand:
         """Return the amounts that a pod takes: one pod, and all requests above 0 except `gpu.shared` (see DeviceShare).
-
         Every amount is at most `MAX_AMOUNT`. `non_zero` are the requests with defaults for cpu and memory
         (`pod_requests_non_zero`).
         """
@@ -237,9 +234,8 @@ class NodeColumns:
         return Demand(_NO_COLUMNS, _NO_COLUMNS, (), (), non_zero, amounts, taken, unoffered)
 
     def is_outdated(self, demand: Demand) -> bool:
-        """Return whether a resource of the demand has a column now that it did not have when the demand was made.
-
-        Until the pod is read again, filters refuse it everywhere. `take` and `give` are right nevertheless.
+        """Return whether a resource of the demand has a column now that it did not have when the demand was made. Until
+        the pod is read again, filters refuse it everywhere. `take` and `give` are right nevertheless.
         """
         return any(name in self._column_of for name, _ in demand.unoffered)
 
@@ -359,9 +355,8 @@ class NodeColumns:
             self.load = journal
 
     def label(self, key: str) -> LabelColumn:
-        """Return the values of a label key on all nodes.
-
-        The column is created on first use and kept up to date from then on.
+        """Return the values of a label key on all nodes. The column is created on first use and kept up to date from
+        then on.
         """
         column = self._label_columns.get(key)
         if column is None:

@@ -49,10 +49,9 @@ NO_TAINTS: Final = 0
 
 
 class TaintSets:
-    """The distinct sets of taints by id, each with its number of nodes.
-
-    The id of a set that no node has any more is used again for the next new set. Some taints have a time as their
-    value, so a set may occur only once. The number of ids is bounded by the number of sets at one time.
+    """The distinct sets of taints by id, each with its number of nodes. The id of a set that no node has any more is
+    used again for the next new set. Some taints have a time as their value, so a set may occur only once. The number of
+    ids is bounded by the number of sets at one time.
     """
 
     __slots__ = ("_free", "_ids", "_nodes", "sets")

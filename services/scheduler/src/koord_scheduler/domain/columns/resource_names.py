@@ -13,9 +13,7 @@ def can_be_ignored(resource: str) -> bool:
 
 
 def is_scalar(resource: str) -> bool:
-    """Return whether a resource name has a "/" or begins with `hugepages-` or `attachable-volumes-`.
-
-    So cpu, memory, ephemeral-storage and pods are not scalar. Scores consider a scalar resource only for pods that
-    request it.
+    """Return whether a resource name has a "/" or begins with `hugepages-` or `attachable-volumes-`. So cpu, memory,
+    ephemeral-storage and pods are not scalar. Scores consider a scalar resource only for pods that request it.
     """
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))

@@ -18,7 +18,6 @@ def differences(
     before: EffectiveConfiguration, after: EffectiveConfiguration, catalogue: Catalogue = BUILT_IN
 ) -> Iterator[str]:
     """Yield a sentence for each difference: plugins, extension points, weights, arguments, back-off and profiles.
-
     Profiles are compared by name. If each configuration has a single profile, these two are compared whatever their
     names are. Plugins outside the catalogue are not compared.
     """

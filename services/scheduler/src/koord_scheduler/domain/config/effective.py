@@ -92,9 +92,8 @@ class EffectiveConfiguration:
         return next((profile for profile in self.profiles if profile.scheduler_name == scheduler_name), None)
 
     def args(self, kind: type[A]) -> A:
-        """Return the arguments of type `kind` from the first profile that has them.
-
-        Without one, return the default arguments.
+        """Return the arguments of type `kind` from the first profile that has them. Without one, return the default
+        arguments.
         """
         every = (args for profile in self.profiles for args in profile.args.values())
         return next((args for args in every if isinstance(args, kind)), None) or kind()

@@ -222,10 +222,8 @@ class PreAllocationConfig(component_config.WireModel):
 
 
 class ReservationSelectorIndex(component_config.WireModel):
-    """Label keys for which metrics count the pods that select Reservations by them.
-
-    In Koordinator, an index of Reservations has these keys. This scheduler needs no such index, and no outcome depends
-    on the settings.
+    """Label keys for which metrics count the pods that select Reservations by them. In Koordinator, an index of
+    Reservations has these keys. This scheduler needs no such index, and no outcome depends on the settings.
     """
 
     enabled: component_config.Bool = False  # Whether anything is counted

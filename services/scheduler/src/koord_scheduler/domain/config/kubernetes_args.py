@@ -55,9 +55,8 @@ class RequestedToCapacityRatio(component_config.WireModel):
 
 
 class FitScoringStrategy(component_config.WireModel):
-    """Strategy of NodeResourcesFit for scores of nodes: its type, resources and weights.
-
-    Only the type RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
+    """Strategy of NodeResourcesFit for scores of nodes: its type, resources and weights. Only the type
+    RequestedToCapacityRatio reads `requested_to_capacity_ratio`, and then it is required.
     """
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
@@ -146,9 +145,8 @@ class NodeAffinityArgs(component_config.WireModel):
 
 
 class DefaultPreemptionArgs(component_config.WireModel):
-    """Arguments of DefaultPreemption: how many candidate nodes a preemption examines.
-
-    The number is the larger one of the percentage of all nodes and the absolute value.
+    """Arguments of DefaultPreemption: how many candidate nodes a preemption examines. The number is the larger one of
+    the percentage of all nodes and the absolute value.
     """
 
     min_candidate_nodes_percentage: component_config.Percent = 10

@@ -36,9 +36,8 @@ class NamedArguments(NamedTuple):
 
 
 def written_profiles(document: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the profiles of a document in their order, before validation.
-
-    {} stands for a profile that is not a JSON object. A document without profiles has one empty profile.
+    """Return the profiles of a document in their order, before validation. {} stands for a profile that is not a JSON
+    object. A document without profiles has one empty profile.
     """
     return [_object(profile) for profile in _list(document.get("profiles"))] or [{}]
 
@@ -108,7 +107,6 @@ def merge_plugins(written: Plugins, catalogue: Catalogue) -> tuple[Merged, list[
 
 def misplaced(named: Iterable[NamedPlugin], catalogue: Catalogue) -> Iterator[InvalidInput]:
     """Yield a problem for each unknown plugin name, and for each plugin at an extension point that it does not have.
-
     The paths of the problems are below `plugins`.
     """
     for path, point, name, is_enabled in named:
@@ -128,9 +126,8 @@ def no_such_plugin(name: str, path: str, catalogue: Catalogue) -> InvalidInput:
 
 
 def _multi_point(written: PluginSet, catalogue: Catalogue) -> list[EnabledPlugin]:
-    """Return the default set without disabled plugins.
-
-    A default that is enabled again keeps its place with the new weight.
+    """Return the default set without disabled plugins. A default that is enabled again keeps its place with the new
+    weight.
     """
     own = {plugin.name: plugin for plugin in written.enabled}
     merged: list[EnabledPlugin] = []
@@ -176,9 +173,8 @@ def _incomplete(order: Mapping[Point, Sequence[str]]) -> Iterator[InvalidInput]:
 
 
 def _weights(scoring: Sequence[str], own: Sequence[EnabledPlugin], multi: Sequence[EnabledPlugin]) -> dict[str, int]:
-    """Return the weight of each scoring plugin: that of the point, otherwise that of multiPoint.
-
-    0 or none stands for 1.
+    """Return the weight of each scoring plugin: that of the point, otherwise that of multiPoint. 0 or none stands for
+    1.
     """
     given = {plugin.name: plugin.weight for plugin in multi} | {plugin.name: plugin.weight for plugin in own}
     return {name: given.get(name) or 1 for name in scoring}

@@ -41,7 +41,6 @@ class Needs(NamedTuple):
 
 def needs_of(engine: Engine, subject: Subject) -> Needs:
     """Return the amounts that must be free on a node for pods of a subject, from the profile's filter of requests.
-
     Empty if the profile has no such filter (extension point AmountsFilter).
     """
     plugin = engine.profile.plugins.one_at(AMOUNTS_FILTER)

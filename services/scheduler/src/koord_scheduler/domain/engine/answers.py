@@ -92,9 +92,8 @@ def explained(
 
 
 def merged(exclusions: Iterable[PluginExclusion]) -> list[PluginExclusion]:
-    """Return one exclusion per plugin, in the order of their first occurrence.
-
-    The numbers of nodes of entries with the same plugin are summed, in total and for each reason.
+    """Return one exclusion per plugin, in the order of their first occurrence. The numbers of nodes of entries with the
+    same plugin are summed, in total and for each reason.
     """
     excluded: dict[str, int] = {}
     reasons: dict[str, dict[str, int]] = {}
@@ -160,9 +159,7 @@ class Answers:
         self._shapes: OrderedDict[bytes, RowAnswers] = OrderedDict()
 
     def passing(self, pod: PodClass, rows: Rows) -> Rows:
-        """Return the positions of the nodes at `rows` that pass every filter for the class.
-
-        The result is not cached.
+        """Return the positions of the nodes at `rows` that pass every filter for the class. The result is not cached.
         """
         nodes = self.nodes
         rows = rows[nodes.alive[rows]]
@@ -175,9 +172,7 @@ class Answers:
         return rows
 
     def passes(self, pod: PodClass, row: int) -> bool:
-        """Return whether the node at position `row` passes every filter now.
-
-        Pods that are on the node on trial count.
+        """Return whether the node at position `row` passes every filter now. Pods that are on the node on trial count.
         """
         if pod.shape_key not in self._shapes:
             return len(self.passing(pod, np.array([row], np.intp))) > 0

@@ -26,9 +26,8 @@ class RowPlugins(NamedTuple):
 
 
 class Asked:
-    """The filters and scores of a profile that apply to one class of pods.
-
-    An index is a plugin's position in the profile.
+    """The filters and scores of a profile that apply to one class of pods. An index is a plugin's position in the
+    profile.
     """
 
     def __init__(self, profile: Profile, concerned: int) -> None:
@@ -75,9 +74,8 @@ class AskedPlugins:
         self._by_concerned: dict[int, Asked] = {}
 
     def of(self, pod: PodClass) -> Asked:
-        """Return the filters and scores that concern the pods of the class.
-
-        Classes with the same plugins share one result.
+        """Return the filters and scores that concern the pods of the class. Classes with the same plugins share one
+        result.
         """
         asked = self._by_concerned.get(pod.concerned)
         if asked is None:

@@ -105,9 +105,7 @@ class _Later(NamedTuple):
 
 
 class CandidateViews:
-    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these.
-
-    One per profile.
+    """Makes views of few candidate nodes, for pods whose node selector or affinity allows only these. One per profile.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: AskedPlugins) -> None:
@@ -125,9 +123,8 @@ class CandidateViews:
         self._later: dict[int, _Later] = {}
 
     def of(self, pod: PodClass) -> "CandidateView | None":
-        """Return a new view of a pod class over its candidate nodes, or None if a view of all nodes is needed.
-
-        It is needed if there are too many candidates, no index finds them, or the pod's spec names its node.
+        """Return a new view of a pod class over its candidate nodes, or None if a view of all nodes is needed. It is
+        needed if there are too many candidates, no index finds them, or the pod's spec names its node.
         """
         if self.affinity is None or pod.node_name:
             return None
@@ -141,10 +138,9 @@ class CandidateViews:
         return self._candidates.of(pod) is not None
 
     def later_of(self, pod: PodClass) -> _Later:
-        """Return the plugins that are called for each candidate node of a class of pods.
-
-        These are the scores, and the filters from NodeAffinity on. The filters before it read only tolerations; their
-        results for all nodes are shared (`_Earlier`).
+        """Return the plugins that are called for each candidate node of a class of pods. These are the scores, and the
+        filters from NodeAffinity on. The filters before it read only tolerations; their results for all nodes are
+        shared (`_Earlier`).
         """
         later = self._later.get(pod.concerned)
         if later is None:
@@ -160,9 +156,8 @@ class CandidateViews:
         return later
 
     def with_room(self, pod: PodClass) -> Rows | None:
-        """Return the positions of all nodes whose free amounts may suffice for the pod, if they are few.
-
-        None if there are too many, if no filter compares requests, or if it compares none of the pod's requests.
+        """Return the positions of all nodes whose free amounts may suffice for the pod, if they are few. None if there
+        are too many, if no filter compares requests, or if it compares none of the pod's requests.
         """
         if self._fit is None:
             return None
@@ -182,9 +177,8 @@ class CandidateViews:
 
 
 def _place_of_selector(filters: Sequence[FilterPlugin]) -> tuple[int | None, int]:
-    """Return the place of the filter by node selector, and its code.
-
-    The place is None if there is no such filter, or if a filter before it reads more than tolerations.
+    """Return the place of the filter by node selector, and its code. The place is None if there is no such filter, or
+    if a filter before it reads more than tolerations.
     """
     for index, plugin in enumerate(filters):
         if declares(plugin, NODE_SELECTOR_FILTER):
@@ -226,9 +220,8 @@ class CandidateView:
         return told
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first.
-
-        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
+        equal totals; see `ranking`.
         """
         if len(self._feasible) == 1:
             self._weigh_one(self._feasible[0])
@@ -239,17 +232,15 @@ class CandidateView:
         return order[:count]
 
     def scored(self, rows: list[int]) -> list[NodeScore]:
-        """Return name, total and scores per plugin of nodes at these positions.
-
-        Call `best` or `totals_among` with these nodes before.
+        """Return name, total and scores per plugin of nodes at these positions. Call `best` or `totals_among` with
+        these nodes before.
         """
         names = self._views.nodes.names
         return [NodeScore(names[row], sum(part.values()), part) for row in rows for part in self.parts([row])]
 
     def totals_among(self, rows: Rows) -> tuple[IntArray, list[tuple[int, int]]]:
-        """Return (total scores of these feasible nodes, normalized over these alone, int64 (K,); an empty list).
-
-        The list stands for the ranges of raw scores, which `View.totals_among` returns for `parts`.
+        """Return (total scores of these feasible nodes, normalized over these alone, int64 (K,); an empty list). The
+        list stands for the ranges of raw scores, which `View.totals_among` returns for `parts`.
         """
         totals = [self._weigh_one(rows.item(0))] if len(rows) == 1 else self._weigh(row_list(rows))
         return np.array(totals, np.int64), []

@@ -99,9 +99,8 @@ class Candidates:
         self._terms: WeakKeyDictionary[PodClass, tuple[_Term, ...]] = WeakKeyDictionary()
 
     def of(self, pod: PodClass) -> list[int] | None:
-        """Return the positions of the only nodes that the NodeAffinity filter may pass, ascending.
-
-        None: there are too many, or no index finds them.
+        """Return the positions of the only nodes that the NodeAffinity filter may pass, ascending. None: there are too
+        many, or no index finds them.
         """
         terms = self._terms.get(pod)
         if terms is None:

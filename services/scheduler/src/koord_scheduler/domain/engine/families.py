@@ -48,10 +48,8 @@ class Families:
         self._classes: OrderedDict[Hashable, int] = OrderedDict()
 
     def of(self, pod: PodClass) -> Member | None:
-        """Return the class as a member of its family; None if a view must be used.
-
-        That is so if the class has no family, if the family has too few classes, if few nodes are candidates, and
-        during a trial.
+        """Return the class as a member of its family; None if a view must be used. That is so if the class has no
+        family, if the family has too few classes, if few nodes are candidates, and during a trial.
         """
         member = self._members.get(pod)
         if member is None:

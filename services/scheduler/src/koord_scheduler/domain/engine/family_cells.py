@@ -88,9 +88,8 @@ class Cells:
         self._shape = RowAnswers(0, 0)
 
     def is_recorded(self) -> bool:
-        """Return whether changes of nodes are recorded now.
-
-        They are not recorded during a trial. Then the cells must not be used.
+        """Return whether changes of nodes are recorded now. They are not recorded during a trial. Then the cells must
+        not be used.
         """
         return self.nodes.load is self._load
 
@@ -108,9 +107,8 @@ class Cells:
         return 0 if raw is None else raw[row]
 
     def refresh(self) -> None:
-        """Evaluate the nodes that have changed since the last call, and put them into their cells.
-
-        All nodes are evaluated on the first call, if the changes are no longer known, or if many cells have no nodes.
+        """Evaluate the nodes that have changed since the last call, and put them into their cells. All nodes are
+        evaluated on the first call, if the changes are no longer known, or if many cells have no nodes.
         """
         nodes = self.nodes
         load, shape = nodes.load, nodes.shape

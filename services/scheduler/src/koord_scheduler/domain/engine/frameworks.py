@@ -96,9 +96,8 @@ class Framework:
         return found
 
     def is_worth(self, plugin: str, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return whether an event is a reason to attempt a waiting pod.
-
-        The hint of the plugin that rejected it decides. If it has none, every event on nodes is a reason, and no other.
+        """Return whether an event is a reason to attempt a waiting pod. The hint of the plugin that rejected it
+        decides. If it has none, every event on nodes is a reason, and no other.
         """
         hints = self.hints.get(plugin)
         if hints is None:
@@ -316,9 +315,8 @@ class Frameworks:
         self.watch: Stopwatch | None = None  # Measures the present attempt; None if it is not measured
 
     def _by_key(self, point: ExtensionPoint[P]) -> dict[str, P]:
-        """Return `<scheduler name>/<plugin>` -> plugin for an extension point.
-
-        A plugin that profiles share occurs once.
+        """Return `<scheduler name>/<plugin>` -> plugin for an extension point. A plugin that profiles share occurs
+        once.
         """
         found: dict[str, P] = {}
         for framework in self.all():
@@ -356,17 +354,14 @@ class Frameworks:
         return self._by_name[subject.profile].engine
 
     def fold(self, event: Event, stored: StoredEvent) -> bool:
-        """Pass an event of the log to the plugins that fold its kind.
-
-        Return whether it may make waiting pods schedulable.
+        """Pass an event of the log to the plugins that fold its kind. Return whether it may make waiting pods
+        schedulable.
         """
         answers = [plugin.apply(event, stored) for plugin in self._folds[stored.ref.kind]]
         return any(answers)
 
     def observe(self, node: str, report: NodeUsageReported) -> bool:
-        """Pass a usage report to the Observe plugins.
-
-        Return whether it may make waiting pods schedulable on the node.
+        """Pass a usage report to the Observe plugins. Return whether it may make waiting pods schedulable on the node.
         """
         answers = [plugin.observe(node, report) for plugin in self._observing]
         return any(answers)

@@ -125,9 +125,8 @@ class Ranking:
         return places
 
     def best(self, seed: int, count: int) -> list[int]:
-        """Return the positions of the `count` best nodes, best first.
-
-        `seed`, a hash of the pod, decides among equal totals.
+        """Return the positions of the `count` best nodes, best first. `seed`, a hash of the pod, decides among equal
+        totals.
         """
         chosen: list[int] = []
         row_at = self._row_at

@@ -57,9 +57,8 @@ class Sampling:
     random_relaxation: bool  # Whether the search also stops when no better nodes turn up
 
     def wanted(self, nodes: int) -> int:
-        """Return the number of feasible nodes at which the search stops, out of `nodes` candidates.
-
-        If the result is `nodes`, all candidates are examined.
+        """Return the number of feasible nodes at which the search stops, out of `nodes` candidates. If the result is
+        `nodes`, all candidates are examined.
         """
         if not self.percentage_of_nodes_to_score and not self.random_relaxation:
             return nodes
@@ -67,9 +66,8 @@ class Sampling:
 
 
 class SampledView:
-    """Filter and score results of the nodes that a sampling search has examined for one class of pods.
-
-    It has the methods of `View`. Nodes are in the order in which they were examined.
+    """Filter and score results of the nodes that a sampling search has examined for one class of pods. It has the
+    methods of `View`. Nodes are in the order in which they were examined.
     """
 
     def __init__(self, nodes: NodeColumns, profile: Profile, asked: Asked, pod: PodClass) -> None:
@@ -118,9 +116,8 @@ class SampledView:
         return totals, bounds
 
     def parts(self, rows: list[int], bounds: list[tuple[int, int]]) -> list[dict[str, int]]:
-        """Return for each of these nodes: plugin -> weighted score, for the plugins that concern the pod.
-
-        `bounds` are the ranges from `totals_among`, by which raw scores are normalized.
+        """Return for each of these nodes: plugin -> weighted score, for the plugins that concern the pod. `bounds` are
+        the ranges from `totals_among`, by which raw scores are normalized.
         """
         parts: list[dict[str, int]] = [{} for _ in rows]
         for index, (plugin, weight) in enumerate(self._profile.scores):

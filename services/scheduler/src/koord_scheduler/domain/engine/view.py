@@ -31,9 +31,8 @@ _FEW_ROWS: Final = 256
 
 
 class View:
-    """Filter and score results of all nodes for one class of pods, kept between cycles.
-
-    `refresh` evaluates the nodes that have changed.
+    """Filter and score results of all nodes for one class of pods, kept between cycles. `refresh` evaluates the nodes
+    that have changed.
     """
 
     def __init__(self, answers: Answers, pod: PodClass) -> None:
@@ -92,9 +91,8 @@ class View:
     # --- who is best -------------------------------------------------------------------------------------------------
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first.
-
-        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
+        equal totals; see `ranking`.
         """
         return self.totals.best(count, seed)
 
@@ -171,9 +169,8 @@ class View:
         totals.put_many(rows, np.where(load.status[rows] == FEASIBLE, fixed, INFEASIBLE), groups)
 
     def _evaluate_singly(self, rows: Iterable[int]) -> bool:
-        """Evaluate rows one by one without arrays: a placement changes one row.
-
-        Return False if that is not possible, because a plugin needs arrays.
+        """Evaluate rows one by one without arrays: a placement changes one row. Return False if that is not possible,
+        because a plugin needs arrays.
         """
         scores, totals = self._scores, self.totals
         if self._row_functions is None or len(self._shape_fixed) == 0:

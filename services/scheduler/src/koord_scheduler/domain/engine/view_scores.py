@@ -91,9 +91,8 @@ class Scores:
         return total
 
     def bounds_over(self, rows: Rows) -> Bounds:
-        """Return (least, greatest) raw score over the nodes at `rows` for each plugin.
-
-        (0, 0) if the plugin does not normalize.
+        """Return (least, greatest) raw score over the nodes at `rows` for each plugin. (0, 0) if the plugin does not
+        normalize.
         """
         bounds: Bounds = []
         for index, (plugin, _) in enumerate(self._scores):

@@ -144,10 +144,8 @@ class PartedRanking:
 
 
 class Totals:
-    """The total score of each node for one class of pods, and a ranking of the feasible nodes.
-
-    A total is the sum of a fixed part, which depends on the node alone, and of the score that its group gets from
-    plugins that normalize.
+    """The total score of each node for one class of pods, and a ranking of the feasible nodes. A total is the sum of a
+    fixed part, which depends on the node alone, and of the score that its group gets from plugins that normalize.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -230,17 +228,14 @@ class Totals:
             self._searches = 0
 
     def settle(self) -> None:
-        """Compute the scores of the groups again.
-
-        The caller does so once after several calls of `put` or `put_many`.
+        """Compute the scores of the groups again. The caller does so once after several calls of `put` or `put_many`.
         """
         if self.groups.settle():
             self._parted = None
 
     def best(self, count: int, seed: int) -> list[int]:
-        """Return the positions of the `count` best feasible nodes, best first.
-
-        `seed`, a hash of the pod, decides among equal totals; see `ranking`.
+        """Return the positions of the `count` best feasible nodes, best first. `seed`, a hash of the pod, decides among
+        equal totals; see `ranking`.
         """
         rankings = self._rankings
         if rankings is not None and self._single is not None and len(rankings) == 1:
@@ -259,10 +254,9 @@ class Totals:
         return best_of_groups(rankings, self.groups.added, nodes.row_at, seed, count)
 
     def parted(self, label: LabelColumn) -> PartedRanking | None:
-        """Return a ranking of the feasible nodes for each value of a label, or None if the rankings are not built.
-
-        The rankings are dropped when all nodes are evaluated again or the label's values change. The first call after
-        that returns None; the second one builds them, because only repeated use is worth the cost.
+        """Return a ranking of the feasible nodes for each value of a label, or None if the rankings are not built. The
+        rankings are dropped when all nodes are evaluated again or the label's values change. The first call after that
+        returns None; the second one builds them, because only repeated use is worth the cost.
         """
         if self._parted is None or not self._parted.is_by(label):
             wanted, self._to_part = self._to_part, (label, label.version)

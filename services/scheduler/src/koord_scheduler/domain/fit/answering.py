@@ -80,10 +80,9 @@ def _check_set(state: SchedulerState, pod_set: PodSet, path: str) -> None:
 
 
 def replicas_of(pod_set: PodSet) -> Iterator[Pod]:
-    """Yield the pods of a set, which differ only in name and uid. The caller takes as many as it needs.
-
-    The iterator has no end. A number is appended to name and uid: `web-0`, `web-1`, ... A set with one replica yields
-    the pod with its own name and uid first, then the numbered ones. If the pod has no uid, `namespace/name` is its uid.
+    """Yield the pods of a set, which differ only in name and uid. The caller takes as many as it needs. The iterator
+    has no end. A number is appended to name and uid: `web-0`, `web-1`, ... A set with one replica yields the pod with
+    its own name and uid first, then the numbered ones. If the pod has no uid, `namespace/name` is its uid.
     """
     pod = pod_set.pod
     meta = pod.metadata

@@ -98,10 +98,9 @@ class Trial:
         self._untried[uid] = None
 
     def decide(self) -> None:
-        """Decide in the order of the queue, until every pod of the question was attempted or is gated.
-
-        Other pods that are ahead in the queue are decided first, as in the live scheduler. If they are more than
-        `MOST_AHEAD`, the rest of them is passed over.
+        """Decide in the order of the queue, until every pod of the question was attempted or is gated. Other pods that
+        are ahead in the queue are decided first, as in the live scheduler. If they are more than `MOST_AHEAD`, the rest
+        of them is passed over.
         """
         state = self._state
         state.hints.wake()

@@ -17,9 +17,8 @@ from koord_scheduler.domain.columns.node_shape import NodeShape
 
 
 class Book:
-    """The facts of one feature. A subclass implements what it needs; all else does nothing.
-
-    A book that counts pods on nodes joins `NodeAccounting` when it is made.
+    """The facts of one feature. A subclass implements what it needs; all else does nothing. A book that counts pods on
+    nodes joins `NodeAccounting` when it is made.
     """
 
     name = ""  # that of the feature's plugin; the section of the snapshot
@@ -84,20 +83,18 @@ class Book:
         return True
 
     def hashed(self) -> Iterator[tuple[str, object]]:
-        """Yield (key, value) of what the book has of the log, for the hash of the state (`replay.state_hash`).
-
-        It must follow from the log alone: not from decisions that the log does not have, the configuration or the time.
-        What follows from objects of the API server, or from allocations in the ledgers, is hashed with these. Statuses
-        do not place pods.
+        """Yield (key, value) of what the book has of the log, for the hash of the state (`replay.state_hash`). It must
+        follow from the log alone: not from decisions that the log does not have, the configuration or the time. What
+        follows from objects of the API server, or from allocations in the ledgers, is hashed with these. Statuses do
+        not place pods.
         """
         return iter(())
 
     # --- snapshots: what objects, nodes and pods do not tell ---------------------------------------------------------
 
     def facts(self, under_way: Container[AggregateRef]) -> Iterator[bytes]:
-        """Return pieces of JSON, a `facts_type`. Statuses `under_way` are left out: the log may not have them.
-
-        What changes with a placement must be read when the piece is taken, which is after the last pod.
+        """Return pieces of JSON, a `facts_type`. Statuses `under_way` are left out: the log may not have them. What
+        changes with a placement must be read when the piece is taken, which is after the last pod.
         """
         return iter([b"null"])
 

@@ -127,7 +127,6 @@ class Cluster:
 
     def join(self, plugin: Plugin) -> None:
         """Register a plugin for notifications of nodes and pods, and for reading pods, as its extension points declare.
-
         No-op if the plugin is registered already.
         """
         if any(plugin is known for known in self._joined):
@@ -217,7 +216,6 @@ class Cluster:
 
     def put_object(self, plural: str, document: object) -> bool:
         """Add or replace an API object (decoded JSON). Return False if it is invalid: it is ignored, with a warning.
-
         No-op for kinds that placement does not read. `plural` is the plural name of the kind.
         """
         try:

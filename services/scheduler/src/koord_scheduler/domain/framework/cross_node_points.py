@@ -16,9 +16,8 @@ from koord_scheduler.domain.framework.plugin import Plugin
 
 
 class CrossNodeFilter(Protocol):
-    """A filter whose answer for a node depends on pods on other nodes, such as pod anti-affinity.
-
-    A `CrossNodeFilterPlugin` makes one for each `Subject` without its gang, and the pods of the subject share it. Its
+    """A filter whose answer for a node depends on pods on other nodes, such as pod anti-affinity. A
+    `CrossNodeFilterPlugin` makes one for each `Subject` without its gang, and the pods of the subject share it. Its
     answer for a node is a code: 0 lets the node pass, 1..255 refuses it for a reason that the filter numbers itself.
     """
 
@@ -43,9 +42,8 @@ class CrossNodeFilter(Protocol):
 
 
 class CrossNodeScore(Protocol):
-    """A score that depends on pods on other nodes, such as topology spreading.
-
-    A `CrossNodeScorePlugin` makes one for each `Subject` without its gang, and the pods of the subject share it.
+    """A score that depends on pods on other nodes, such as topology spreading. A `CrossNodeScorePlugin` makes one for
+    each `Subject` without its gang, and the pods of the subject share it.
     """
 
     def scores(self, feasible: Rows) -> IntArray | None:
@@ -70,9 +68,8 @@ class DomainFilter(CrossNodeFilter, Protocol):
         ...
 
     def codes_by_value(self) -> IntArray:
-        """Return a code for each value of `label`, shape (V,): the code that `filter` gives to nodes with this value.
-
-        0 passes, 1..255 refuses. Position 0 stands for nodes without the label.
+        """Return a code for each value of `label`, shape (V,): the code that `filter` gives to nodes with this value. 0
+        passes, 1..255 refuses. Position 0 stands for nodes without the label.
         """
         ...
 
@@ -106,9 +103,8 @@ class CrossNodeFilterPlugin(Plugin, Protocol):
         ...
 
     def filter_for(self, subject: Subject) -> CrossNodeFilter | None:
-        """Return the filter for the pods of `subject`. Its gang is always "", because gangs share filters.
-
-        None: every node passes for these pods (Skip in kube-scheduler).
+        """Return the filter for the pods of `subject`. Its gang is always "", because gangs share filters. None: every
+        node passes for these pods (Skip in kube-scheduler).
         """
         ...
 
@@ -121,9 +117,8 @@ class CrossNodeScorePlugin(Plugin, Protocol):
         ...
 
     def score_for(self, subject: Subject) -> CrossNodeScore | None:
-        """Return the score for the pods of `subject`. Its gang is always "", because gangs share scores.
-
-        None: every score is 0 for these pods (Skip in kube-scheduler).
+        """Return the score for the pods of `subject`. Its gang is always "", because gangs share scores. None: every
+        score is 0 for these pods (Skip in kube-scheduler).
         """
         ...
 

@@ -37,15 +37,13 @@ class PreEnqueuePlugin(Plugin, Protocol):
 
 
 class NextPodPlugin(Plugin, Protocol):
-    """A plugin that can name the pod of the next cycle instead of the scheduling queue.
-
-    At most one plugin of all profiles has this extension point.
+    """A plugin that can name the pod of the next cycle instead of the scheduling queue. At most one plugin of all
+    profiles has this extension point.
     """
 
     def next_pod(self) -> Next:
-        """Return the pod to attempt next, and pods waiting at Permit that lose their nodes.
-
-        If `Next.uid` is empty, the head of the scheduling queue is attempted.
+        """Return the pod to attempt next, and pods waiting at Permit that lose their nodes. If `Next.uid` is empty, the
+        head of the scheduling queue is attempted.
         """
         ...
 
@@ -63,14 +61,12 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 class Offers(Protocol):
-    """A trial run that counts how many pods fit on the candidate nodes of an attempt.
-
-    It leaves the scheduler's state unchanged.
+    """A trial run that counts how many pods fit on the candidate nodes of an attempt. It leaves the scheduler's state
+    unchanged.
     """
 
     def slots(self, uids: Sequence[str]) -> Mapping[str, int]:
         """Return node name -> number of these pending pods that fit on the node, added one after another in this order.
-
         Each node is tried alone, and its count ends at the first pod that does not fit. A node on which not even the
         first pod fits has no entry.
         """
@@ -109,11 +105,10 @@ class ReservePlugin(Plugin, Protocol):
     """A plugin that allocates resources of the chosen node to the pod, such as CPUs or devices."""
 
     def reserve(self, pod: PodRecord, node: str) -> Allocation | Rejection:
-        """Return the resources that the plugin allocates to the pod on the node, or reject the pod.
-
-        Return `NOTHING` if the plugin has no resources to allocate. The scheduler merges the contributions of all
-        plugins into one allocation, which is part of the placement. If a plugin rejects the pod, `unreserve` of the
-        plugins that reserved before it is called in reverse order, and the pod is unschedulable.
+        """Return the resources that the plugin allocates to the pod on the node, or reject the pod. Return `NOTHING` if
+        the plugin has no resources to allocate. The scheduler merges the contributions of all plugins into one
+        allocation, which is part of the placement. If a plugin rejects the pod, `unreserve` of the plugins that
+        reserved before it is called in reverse order, and the pod is unschedulable.
         """
         ...
 
@@ -189,9 +184,8 @@ class AfterPreFilterPlugin(Plugin, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """Temporary changes of one node that the filters of one cycle see.
-
-    The node itself and its accounting do not change.
+    """Temporary changes of one node that the filters of one cycle see. The node itself and its accounting do not
+    change.
     """
 
     # A node object that replaces labels, taints, images, allocatable and the unschedulable flag. None: they stay.
@@ -212,9 +206,8 @@ class Views:
 
 
 class BeforeFilterPlugin(Plugin, Protocol):
-    """A plugin that can change the pod and the nodes that filters and preemption of one cycle see.
-
-    Plugins are called in order; each sees the changes of those before it.
+    """A plugin that can change the pod and the nodes that filters and preemption of one cycle see. Plugins are called
+    in order; each sees the changes of those before it.
     """
 
     def before_filter(self, pod: Pod, nodes: NodeColumns, rows: Rows) -> Views | Rejection | None:

@@ -35,23 +35,20 @@ class SettlingPlugin(Plugin, Protocol):
     """A plugin that collects changes, and computes their effect on all nodes at once before nodes are filtered."""
 
     def settle(self) -> None:
-        """Compute the effects of all changes since the last call.
-
-        The plugin records in a journal of `NodeColumns` each row whose filter or score results have changed.
+        """Compute the effects of all changes since the last call. The plugin records in a journal of `NodeColumns` each
+        row whose filter or score results have changed.
         """
         ...
 
 
 class PodFollower(Plugin, Protocol):
-    """A plugin that keeps sums over the pods of each node, such as host ports or load.
-
-    Preemption also calls it to remove pods on trial and to add them again.
+    """A plugin that keeps sums over the pods of each node, such as host ports or load. Preemption also calls it to
+    remove pods on trial and to add them again.
     """
 
     def may_refuse(self, pod_class: PodClass) -> bool:
-        """Return whether a filter of the plugin may refuse pods of this class because of its sums over pods.
-
-        If False, the plugin is not called in preemption trials for pods of the class.
+        """Return whether a filter of the plugin may refuse pods of this class because of its sums over pods. If False,
+        the plugin is not called in preemption trials for pods of the class.
         """
         ...
 
@@ -118,10 +115,7 @@ class ClockPlugin(Plugin, Protocol):
     """A plugin whose state changes as time passes, for example because a report becomes too old."""
 
     def advance(self, now: float) -> None:
-        """Discard state that is too old at `now`, in Unix seconds.
-
-        The scheduler calls it before each cycle.
-        """
+        """Discard state that is too old at `now`, in Unix seconds. The scheduler calls it before each cycle."""
         ...
 
 
@@ -140,11 +134,9 @@ class ClusterEvent(NamedTuple):
 
 
 class QueueingHintsPlugin(Plugin, Protocol):
-    """A plugin that decides which events return its waiting pods to the active queue.
-
-    Its waiting pods are the pods that it rejected, and pods for which it had changed nodes in their cycle. If a
-    plugin does not have this extension point, every event on a node wakes the first pod of each group of its waiting
-    pods.
+    """A plugin that decides which events return its waiting pods to the active queue. Its waiting pods are the pods
+    that it rejected, and pods for which it had changed nodes in their cycle. If a plugin does not have this extension
+    point, every event on a node wakes the first pod of each group of its waiting pods.
     """
 
     @property
@@ -153,24 +145,21 @@ class QueueingHintsPlugin(Plugin, Protocol):
         ...
 
     def hint_version(self) -> int:
-        """Return a number that grows when a change of the plugin's own state may make rejected pods schedulable.
-
-        The scheduler treats the growth as an event of the kind `EventKind.OWN`.
+        """Return a number that grows when a change of the plugin's own state may make rejected pods schedulable. The
+        scheduler treats the growth as an event of the kind `EventKind.OWN`.
         """
         ...
 
     def queueing_hint(self, event: ClusterEvent, pod: PodRecord) -> bool:
-        """Return True if the waiting pod shall be attempted because of the event (Queue in kube-scheduler).
-
-        False leaves the pod waiting (Skip in kube-scheduler).
+        """Return True if the waiting pod shall be attempted because of the event (Queue in kube-scheduler). False
+        leaves the pod waiting (Skip in kube-scheduler).
         """
         ...
 
 
 class WakesItself:
-    """Base class for plugins whose rejected pods are never woken by an event.
-
-    The plugin itself names the pods to attempt, for example in `post_bind`, or its rejections are final.
+    """Base class for plugins whose rejected pods are never woken by an event. The plugin itself names the pods to
+    attempt, for example in `post_bind`, or its rejections are final.
     """
 
     wakes_on: frozenset[EventKind] = frozenset()

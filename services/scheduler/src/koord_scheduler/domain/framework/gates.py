@@ -15,11 +15,9 @@ _SPELLED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerGates:
-    """The scheduler's feature gates, each True if it is on.
-
-    Nine gates are accepted without effect: the last five, which concern old API servers, and
-    `skip_filter_with_nominated_pods`, `sync_barrier`, `enable_batch_schedule_node_snapshot` and
-    `lazy_reservation_restore`.
+    """The scheduler's feature gates, each True if it is on. Nine gates are accepted without effect: the last five,
+    which concern old API servers, and `skip_filter_with_nominated_pods`, `sync_barrier`,
+    `enable_batch_schedule_node_snapshot` and `lazy_reservation_restore`.
     """
 
     resize_pod: bool = False
@@ -53,9 +51,8 @@ class SchedulerGates:
 
     @classmethod
     def from_values(cls, values: Mapping[str, bool]) -> Self:
-        """Return gates from the flag `--feature-gates`: name such as `ResizePod` -> whether it is on.
-
-        Gates that the mapping does not name have their defaults. Unknown names are ignored.
+        """Return gates from the flag `--feature-gates`: name such as `ResizePod` -> whether it is on. Gates that the
+        mapping does not name have their defaults. Unknown names are ignored.
         """
         defaults = cls()
         return cls(**{f.name: values.get(gate_name(f.name), getattr(defaults, f.name)) for f in fields(cls)})

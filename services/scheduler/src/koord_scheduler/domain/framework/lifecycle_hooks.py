@@ -18,22 +18,16 @@ PageAnswer: TypeAlias = Callable[[Mapping[str, str]], object]
 
 
 class NotFound(Exception):
-    """Raised by a plugin's HTTP page if the requested object does not exist.
-
-    Its text is the body of the 404 response.
+    """Raised by a plugin's HTTP page if the requested object does not exist. Its text is the body of the 404 response.
     """
 
 
 class PreBindPlugin(Plugin, Protocol):
-    """A plugin that adds annotations to the binding of a pod.
-
-    The annotations of all plugins are part of one binding.
+    """A plugin that adds annotations to the binding of a pod. The annotations of all plugins are part of one binding.
     """
 
     def pre_bind(self, pod: PodRecord, node: str) -> Mapping[str, str]:
-        """Return annotation key -> value to write on the pod.
-
-        If two plugins write the same key, the later plugin wins.
+        """Return annotation key -> value to write on the pod. If two plugins write the same key, the later plugin wins.
         """
         ...
 
@@ -98,10 +92,7 @@ class ControllerPlugin(Plugin, Protocol):
     """A plugin whose controller runs periodically on the leader, if `--controller-plugins` names the plugin."""
 
     def control_due(self) -> float | None:
-        """Return the time in Unix seconds at which `control` has work again.
-
-        None: not before another event arrives.
-
+        """Return the time in Unix seconds at which `control` has work again. None: not before another event arrives.
         The scheduler leaves at least a second between two calls of `control`.
         """
         ...
@@ -122,8 +113,7 @@ class PagesPlugin(Plugin, Protocol):
     """A plugin that serves HTTP pages on the leader."""
 
     def pages(self) -> Mapping[str, PageAnswer]:
-        """Return path below `/apis/v1/plugins/<name>/` -> function that returns its response.
-
-        `{part}` in a path is a parameter.
+        """Return path below `/apis/v1/plugins/<name>/` -> function that returns its response. `{part}` in a path is a
+        parameter.
         """
         ...

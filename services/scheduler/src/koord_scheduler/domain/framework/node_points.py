@@ -20,11 +20,10 @@ RowFunction: TypeAlias = Callable[[int], int]
 
 
 class RowStates(NamedTuple):
-    """Parts of a plugin's results about single nodes that several pod equivalence classes can share.
-
-    `code` and `score` are equal for many classes. `code_of` and `score_of` depend on the class, and on a state of the
-    node, a value that many nodes share. The filter code of a node is `code(row) | code_of(state(row))`. Its raw score
-    is `score_of(state(row))`, or `score(row)` if `score_of` is None. A function that is None stands for 0.
+    """Parts of a plugin's results about single nodes that several pod equivalence classes can share. `code` and `score`
+    are equal for many classes. `code_of` and `score_of` depend on the class, and on a state of the node, a value that
+    many nodes share. The filter code of a node is `code(row) | code_of(state(row))`. Its raw score is
+    `score_of(state(row))`, or `score(row)` if `score_of` is None. A function that is None stands for 0.
     """
 
     # Everything of the class on which `code`, `score` and `state` depend. Classes with equal terms have equal
@@ -38,10 +37,8 @@ class RowStates(NamedTuple):
 
 
 class Reads(Enum):
-    """Properties of a node on which the results of a filter or score depend: its shape, or also its load.
-
-    The scheduler keeps a cached result until such a property changes. LOAD changes whenever a pod comes to the node
-    or leaves it.
+    """Properties of a node on which the results of a filter or score depend: its shape, or also its load. The scheduler
+    keeps a cached result until such a property changes. LOAD changes whenever a pod comes to the node or leaves it.
     """
 
     SHAPE = "labels, taints and flags of the node"
@@ -49,11 +46,10 @@ class Reads(Enum):
 
 
 class FilterPlugin(Plugin, Protocol):
-    """A plugin that refuses nodes by properties of the pod's class and of the node alone (extension point Filter).
-
-    The scheduler caches the result per pod equivalence class and node. `reads` declares the properties of a node that
-    the result depends on. When one of them changes, `NodeColumns` records the node in a journal and the scheduler
-    calls `filter` for it again.
+    """A plugin that refuses nodes by properties of the pod's class and of the node alone (extension point Filter). The
+    scheduler caches the result per pod equivalence class and node. `reads` declares the properties of a node that the
+    result depends on. When one of them changes, `NodeColumns` records the node in a journal and the scheduler calls
+    `filter` for it again.
     """
 
     @property
@@ -88,15 +84,13 @@ class FilterPlugin(Plugin, Protocol):
 
 
 class RowFilterPlugin(FilterPlugin, Protocol):
-    """A filter that can also evaluate a single node without numpy arrays, which is faster after each placement.
-
-    Its codes equal those of `filter`.
+    """A filter that can also evaluate a single node without numpy arrays, which is faster after each placement. Its
+    codes equal those of `filter`.
     """
 
     def row_filter(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that takes a node's position and returns the code that `filter` would give now.
-
-        None: pods of this class pass on every node, now and later.
+        """Return a function that takes a node's position and returns the code that `filter` would give now. None: pods
+        of this class pass on every node, now and later.
         """
         ...
 
@@ -112,24 +106,21 @@ class TolerationFilterPlugin(FilterPlugin, Protocol):
 
 
 class NodeSelectorFilterPlugin(FilterPlugin, Protocol):
-    """A filter that refuses exactly the nodes outside the pod's node selector and required node affinity.
-
-    The scheduler can thus find the passing nodes in an index of labels.
+    """A filter that refuses exactly the nodes outside the pod's node selector and required node affinity. The scheduler
+    can thus find the passing nodes in an index of labels.
     """
 
     refused: int  # Its only code other than 0
 
 
 class AmountsFilterPlugin(FilterPlugin, Protocol):
-    """A filter that only compares the requests of a pod with the free amounts of a node.
-
-    Preemption and plans of whole jobs thus subtract and compare sums, and need not call the filter for each trial.
+    """A filter that only compares the requests of a pod with the free amounts of a node. Preemption and plans of whole
+    jobs thus subtract and compare sums, and need not call the filter for each trial.
     """
 
     def checks_of(self, pod: PodClass, nodes: NodeColumns) -> tuple[tuple[int, int, int], ...]:
-        """Return (bit, column, amount) for each resource that a pod of this class requests and the filter compares.
-
-        If `nodes.free[column]` is less than the amount, `filter` sets this bit in the node's code.
+        """Return (bit, column, amount) for each resource that a pod of this class requests and the filter compares. If
+        `nodes.free[column]` is less than the amount, `filter` sets this bit in the node's code.
         """
         ...
 
@@ -169,29 +160,25 @@ class ScorePlugin(Plugin, Protocol):
 
 
 class RowScorePlugin(ScorePlugin, Protocol):
-    """A score that can also evaluate a single node without numpy arrays, which is faster after each placement.
-
-    Its raw scores equal those of `score`.
+    """A score that can also evaluate a single node without numpy arrays, which is faster after each placement. Its raw
+    scores equal those of `score`.
     """
 
     def row_score(self, pod: PodClass, nodes: NodeColumns) -> RowFunction | None:
-        """Return a function that takes a node's position and returns the raw score that `score` would give now.
-
-        None: every raw score for pods of this class is 0, now and later.
+        """Return a function that takes a node's position and returns the raw score that `score` would give now. None:
+        every raw score for pods of this class is 0, now and later.
         """
         ...
 
 
 class RowStatesPlugin(Plugin, Protocol):
-    """A filter or score that can tell which part of its results is the same for many classes of pods.
-
-    Classes whose plugins all have equal `RowStates.terms` share one evaluation of each changed node.
+    """A filter or score that can tell which part of its results is the same for many classes of pods. Classes whose
+    plugins all have equal `RowStates.terms` share one evaluation of each changed node.
     """
 
     def row_states(self, pod: PodClass, nodes: NodeColumns) -> RowStates | None:
-        """Return the parts of the results for pods of this class that other classes can share.
-
-        Together they give the results of `row_filter` and `row_score`. None if the class shares no results.
+        """Return the parts of the results for pods of this class that other classes can share. Together they give the
+        results of `row_filter` and `row_score`. None if the class shares no results.
         """
         ...
 
@@ -214,20 +201,16 @@ class PodReader(Plugin, Protocol):
     """A plugin whose results depend on more of a pod than its resources, node selectors and tolerations."""
 
     def read(self, pod: Pod) -> Hashable:
-        """Return a value with everything that the plugin reads from the pod.
-
-        Pods with equal values share cached results.
-
-        The plugin finds the value in `PodClass.aspects[name]`. None means that the plugin reads no part of this pod;
-        None is not stored.
+        """Return a value with everything that the plugin reads from the pod. Pods with equal values share cached
+        results. The plugin finds the value in `PodClass.aspects[name]`. None means that the plugin reads no part of
+        this pod; None is not stored.
         """
         ...
 
 
 class ShapeReader(PodReader, Protocol):
-    """A pod reader that uses the value of `read` in a filter or score by node shape (`Reads.SHAPE`).
-
-    The type of the value must have a `repr` that shows its whole content.
+    """A pod reader that uses the value of `read` in a filter or score by node shape (`Reads.SHAPE`). The type of the
+    value must have a `repr` that shows its whole content.
     """
 
 
@@ -235,9 +218,7 @@ class ConcernedPlugin(Plugin, Protocol):
     """A plugin that concerns only some pods. For other pods, none of its extension points is called."""
 
     def concerns(self, pod: Pod) -> bool:
-        """Return whether the plugin must be called for pods like this one.
-
-        Called once for all pods with equal spec, namespace, labels, annotations and owners. The answer may depend on
-        these only.
+        """Return whether the plugin must be called for pods like this one. Called once for all pods with equal spec,
+        namespace, labels, annotations and owners. The answer may depend on these only.
         """
         ...

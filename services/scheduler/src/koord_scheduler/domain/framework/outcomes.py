@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A plugin's refusal of the pod itself: the attempt fails, and no other node is tried.
-
-    Before nodes are filtered, the reason concerns all nodes. At Reserve and Permit, it may concern the chosen node.
+    """A plugin's refusal of the pod itself: the attempt fails, and no other node is tried. Before nodes are filtered,
+    the reason concerns all nodes. At Reserve and Permit, it may concern the chosen node.
     """
 
     plugin: str  # Name of the plugin that rejects the pod
@@ -54,9 +53,8 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The pod keeps its node and waits at Permit.
-
-    If it is not allowed within `seconds`, it loses the node and is retried.
+    """The pod keeps its node and waits at Permit. If it is not allowed within `seconds`, it loses the node and is
+    retried.
     """
 
     seconds: float

@@ -14,9 +14,7 @@ from koordcore.values.invalid import InvalidInput
 
 
 class Point(StrEnum):
-    """The name of a plugin list in a profile of the configuration, such as `preFilter`.
-
-    The members are in cycle order.
+    """The name of a plugin list in a profile of the configuration, such as `preFilter`. The members are in cycle order.
     """
 
     PRE_ENQUEUE = "preEnqueue"
@@ -67,10 +65,9 @@ class ExtensionPoint(Generic[P]):
 
 
 class Plugin(Protocol):
-    """The common part of all plugins of the scheduler: a name and the list of extension points.
-
-    A plugin does not read the clock, the queue or other plugins. Its state comes from events of the log that the
-    scheduler passes to it. The present time is an argument.
+    """The common part of all plugins of the scheduler: a name and the list of extension points. A plugin does not read
+    the clock, the queue or other plugins. Its state comes from events of the log that the scheduler passes to it. The
+    present time is an argument.
     """
 
     @property

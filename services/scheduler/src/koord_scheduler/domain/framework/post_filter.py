@@ -55,9 +55,8 @@ class NoPreemption:
 
 
 class Room(Protocol):
-    """A limit besides the free amounts of nodes that the preempting pod must fit, such as its quota.
-
-    The search subtracts possible victims from the limit's usage on trial, and adds them again.
+    """A limit besides the free amounts of nodes that the preempting pod must fit, such as its quota. The search
+    subtracts possible victims from the limit's usage on trial, and adds them again.
     """
 
     def take(self, uid: str) -> None:
@@ -100,7 +99,6 @@ class VictimRules(Protocol):
 
 class JobRules(Protocol):
     """The part of a plugin in preemption for a whole gang group: its members, and the result that they share.
-
     Preemption asks which pending pods belong to the group of a pod, so that victims make room for all of them at once.
     """
 
@@ -110,9 +108,8 @@ class JobRules(Protocol):
         ...
 
     def members(self, pod: PodRecord) -> Sequence[str]:
-        """Return the uids of all pending members of the pod's gang group, in scheduling order.
-
-        Members with scheduling gates are left out. Without a group: the pod alone.
+        """Return the uids of all pending members of the pod's gang group, in scheduling order. Members with scheduling
+        gates are left out. Without a group: the pod alone.
         """
         ...
 
@@ -129,9 +126,8 @@ class JobRules(Protocol):
         ...
 
     def is_job(self, pod: PodRecord) -> bool:
-        """Return whether the pod belongs to a gang group, so that preemption is for all pending members together.
-
-        If True and the preemption fails, no single member may preempt for itself.
+        """Return whether the pod belongs to a gang group, so that preemption is for all pending members together. If
+        True and the preemption fails, no single member may preempt for itself.
         """
         ...
 
@@ -144,9 +140,8 @@ class JobRules(Protocol):
         ...
 
     def peers_of(self, pod: PodRecord) -> Mapping[str, int]:
-        """Return node name -> number of running pods there that are peers of the pod.
-
-        Peers have the same value of the annotation `scheduling.koordinator.sh/network-topology-selector`.
+        """Return node name -> number of running pods there that are peers of the pod. Peers have the same value of the
+        annotation `scheduling.koordinator.sh/network-topology-selector`.
         """
         ...
 

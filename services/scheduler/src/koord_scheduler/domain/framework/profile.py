@@ -55,7 +55,6 @@ class PluginLists:
 
     def wrapped(self, wrap: Wrap) -> "PluginLists":
         """Return copies of the lists with each plugin at a timed extension point replaced by `wrap(point, plugin)`.
-
         Plugins at other extension points stay as they are.
         """
         return PluginLists(

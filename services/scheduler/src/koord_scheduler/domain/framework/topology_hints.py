@@ -64,9 +64,8 @@ class Affinities:
         self._uid, self._zones = uid, zones
 
     def of(self, uid: str) -> Zones | None:
-        """Return the zones in which plugins must allocate for the pod; None: it may use the whole node.
-
-        None also if another pod was stored since.
+        """Return the zones in which plugins must allocate for the pod; None: it may use the whole node. None also if
+        another pod was stored since.
         """
         return self._zones if uid == self._uid else None
 
@@ -81,9 +80,8 @@ class TopologyPolicy(Enum):
 
 
 class ZoneStatus(Enum):
-    """State of a NUMA zone by the pods with NUMA alignment that use it.
-
-    IDLE: none. SINGLE: only pods that use this zone alone. SHARED: pods that span several zones.
+    """State of a NUMA zone by the pods with NUMA alignment that use it. IDLE: none. SINGLE: only pods that use this
+    zone alone. SHARED: pods that span several zones.
     """
 
     IDLE = "idle"
@@ -180,9 +178,8 @@ def _is_single(hint: Hint) -> bool:
 
 
 def _alike(lists: Sequence[Sequence[Hint]], chosen: Zones | None = None) -> Iterator[tuple[Hint, ...]]:
-    """Yield the combinations of preferred hints that agree in their zones, in the order of all combinations.
-
-    Only these can be preferred, and they are few: all combinations may be millions.
+    """Yield the combinations of preferred hints that agree in their zones, in the order of all combinations. Only these
+    can be preferred, and they are few: all combinations may be millions.
     """
     if not lists:
         yield ()
@@ -239,16 +236,14 @@ def _unaligned(lists: Iterable[_Candidates]) -> str:
 
 
 class TopologyHintsPlugin(Plugin, Protocol):
-    """A plugin that tells which NUMA zones can satisfy a pod, and allocates inside the chosen zones.
-
-    It is called only if the pod or the node has a NUMA topology policy. At Reserve, `Cluster.affinities` holds the
-    zones that were chosen for the pod.
+    """A plugin that tells which NUMA zones can satisfy a pod, and allocates inside the chosen zones. It is called only
+    if the pod or the node has a NUMA topology policy. At Reserve, `Cluster.affinities` holds the zones that were chosen
+    for the pod.
     """
 
     def gives_hints(self, pod: PodClass) -> bool:
-        """Return whether pods of this class request the plugin's resources.
-
-        If not, its other methods are not called for them.
+        """Return whether pods of this class request the plugin's resources. If not, its other methods are not called
+        for them.
         """
         ...
 
@@ -270,9 +265,8 @@ class TopologyHintsPlugin(Plugin, Protocol):
         ...
 
     def state_of(self, row: int) -> Hashable:
-        """Return a value that describes the plugin's resources on a node and what pods use of them.
-
-        A pod gets equal hints and zones on nodes with equal values, so results for one of them are used for all.
+        """Return a value that describes the plugin's resources on a node and what pods use of them. A pod gets equal
+        hints and zones on nodes with equal values, so results for one of them are used for all.
         """
         ...
 

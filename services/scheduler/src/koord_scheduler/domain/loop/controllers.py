@@ -33,9 +33,8 @@ from koord_scheduler.domain.plugins.gang.book import TOPOLOGY_REF, topology_even
 
 
 def unhealthy_device_facts(state: SchedulerState) -> Iterator[tuple[AggregateRef, PodDeviceUnhealthy]]:
-    """Yield (aggregate, event) for each pod whose unhealthy devices differ from the last event about them.
-
-    An event that the log never stores is not yielded again until the unhealthy devices of the pod have changed.
+    """Yield (aggregate, event) for each pod whose unhealthy devices differ from the last event about them. An event
+    that the log never stores is not yielded again until the unhealthy devices of the pod have changed.
     """
     inventories = state.books.devices
     if not inventories.to_tell:
@@ -152,9 +151,8 @@ def _chosen(state: SchedulerState) -> list[tuple[str, ControllerPlugin]]:
 
 
 def next_status_due(state: SchedulerState) -> float | None:
-    """Return the Unix seconds at which `status_facts` has something to publish.
-
-    None if only another event can lead to a publication.
+    """Return the Unix seconds at which `status_facts` has something to publish. None if only another event can lead to
+    a publication.
     """
     times = state.status.due
     dues = [
@@ -200,9 +198,8 @@ def _cluster_topology(state: SchedulerState, now: float) -> list[StatusWrite]:
 
 
 def _eviction(state: SchedulerState, plugin: str, wanted: Eviction, now: float) -> list[StatusWrite]:
-    """Return the request to evict a pod.
-
-    Empty if it was requested already, has failed repeatedly not long ago, or if the pod has no node.
+    """Return the request to evict a pod. Empty if it was requested already, has failed repeatedly not long ago, or if
+    the pod has no node.
     """
     pod = state.pods.get(wanted.uid)
     if pod is None or wanted.uid in state.nominator.evictions or not (pod.node or pod.bound_node):

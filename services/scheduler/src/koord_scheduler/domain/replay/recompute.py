@@ -52,7 +52,6 @@ class Recomputed:
 @dataclass(frozen=True, slots=True)
 class NotRecomputable:
     """The result that a placement cannot be decided again, because the log does not contain everything it was based on.
-
     `reason` names the missing part in one sentence.
     """
 

@@ -98,7 +98,6 @@ _LEDGERS_IN_A_PIECE: Final = 10
 
 class Picture:
     """A consistent snapshot of the scheduler's state that is written piece by piece while the state changes.
-
     `load_state` is the inverse. Before an event about a pod is folded meanwhile, the caller must call `keep`.
     Placements that are stored meanwhile may or may not be in the snapshot. They are behind `position`, so a restored
     state folds them anyway, and the last position of each pod and node tells whether they are included already.
@@ -143,7 +142,6 @@ class Picture:
 
     def keep(self, ref: AggregateRef) -> None:
         """Store the present state of the pod of this aggregate in the snapshot, because an event changes the pod next.
-
         No-op for other aggregates, and for pods that are written already.
         """
         if ref.kind in _OF_PODS and ref.id not in self._kept:

@@ -96,9 +96,8 @@ class WhatIf:
         self._half = stored.causation_id if stored.type in ("PodNominated", "PodEvictionRequested") else ""
 
     def window(self, events: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """Return the events to decide again: the window without the rest of an append that began before it.
-
-        This rest is folded here as by `before`.
+        """Return the events to decide again: the window without the rest of an append that began before it. This rest
+        is folded here as by `before`.
         """
         rest = 0
         while rest < len(events) and (self._is_half or self._is_asked_with(events[rest])):
@@ -250,9 +249,8 @@ class WhatIf:
             self._attempt_all(list(self._owed), now)
 
     def _attempt_idle(self, now: float) -> None:
-        """Attempt the pods that the recording does not attempt any more, unless its scheduler was away.
-
-        It was away if pods waited that it attempted only later, or if a gang's round was in progress.
+        """Attempt the pods that the recording does not attempt any more, unless its scheduler was away. It was away if
+        pods waited that it attempted only later, or if a gang's round was in progress.
         """
         if not self.state.queue.has_active() or self.state.books.gangs.round is not None:
             return

@@ -55,10 +55,9 @@ class _NodeQueue:
 
 
 class Outbox:
-    """Decided placements and releases that are not appended yet, in order of decision for each node.
-
-    A gang's placements wait until each of them is the first on its node. They are queued on all nodes at once, so two
-    gangs never wait for each other.
+    """Decided placements and releases that are not appended yet, in order of decision for each node. A gang's
+    placements wait until each of them is the first on its node. They are queued on all nodes at once, so two gangs
+    never wait for each other.
     """
 
     def __init__(self) -> None:
@@ -132,9 +131,8 @@ class Outbox:
         return Batch(taken)
 
     def landed(self, node: str) -> None:
-        """Record that the log has answered the append of a node, so that its next work may be taken.
-
-        Call it only for a node in flight. No-op if the outbox does not know the node.
+        """Record that the log has answered the append of a node, so that its next work may be taken. Call it only for a
+        node in flight. No-op if the outbox does not know the node.
         """
         queue = self._nodes.get(node)
         if queue is not None:
@@ -149,9 +147,8 @@ class Outbox:
                 self.landed(node)
 
     def withdraw(self, node: str) -> list[Work]:
-        """Remove and return the waiting work of a node, because it was decided on an outdated state.
-
-        Work in flight stays. If a member of a waiting gang is to be placed on the node, the whole gang is removed.
+        """Remove and return the waiting work of a node, because it was decided on an outdated state. Work in flight
+        stays. If a member of a waiting gang is to be placed on the node, the whole gang is removed.
         """
         queue = self._nodes.get(node)
         if queue is None:
@@ -170,9 +167,8 @@ class Outbox:
         return taken
 
     def withdraw_pod(self, node: str, uid: str) -> list[Work]:
-        """Remove and return the work about one pod on a node, with its whole gang.
-
-        Empty if the work is in flight or not in the outbox.
+        """Remove and return the work about one pod on a node, with its whole gang. Empty if the work is in flight or
+        not in the outbox.
         """
         queue = self._nodes.get(node)
         if queue is None:

@@ -11,10 +11,9 @@ from koordcore.events.envelope import AggregateRef, NewEvent, StoredEvent
 
 
 class OwnAppends:
-    """Events that this scheduler has sent to the log without an answer so far, at most one per aggregate.
-
-    The follower of the log can deliver such an event before the answer. It is then an early event: it is kept here, and
-    not folded until the answer says whether the append succeeded.
+    """Events that this scheduler has sent to the log without an answer so far, at most one per aggregate. The follower
+    of the log can deliver such an event before the answer. It is then an early event: it is kept here, and not folded
+    until the answer says whether the append succeeded.
     """
 
     def __init__(self) -> None:
@@ -27,9 +26,8 @@ class OwnAppends:
             self._sent[event.ref] = event.event_id
 
     def is_early(self, stored: StoredEvent) -> bool:
-        """Return whether the event is one that this scheduler has sent and whose append is not answered yet.
-
-        If so, the event is kept until the answer, and the caller must not fold it.
+        """Return whether the event is one that this scheduler has sent and whose append is not answered yet. If so, the
+        event is kept until the answer, and the caller must not fold it.
         """
         wanted = self._sent.get(stored.ref)
         if wanted is None or not stored.has_id(wanted):
@@ -38,9 +36,8 @@ class OwnAppends:
         return True
 
     def overtaken(self, ref: AggregateRef) -> StoredEvent | None:
-        """Return the early event of an aggregate and remove it from this object, or return None if there is none.
-
-        The caller must fold it before it folds a later event of the aggregate.
+        """Return the early event of an aggregate and remove it from this object, or return None if there is none. The
+        caller must fold it before it folds a later event of the aggregate.
         """
         early = self._early.pop(ref, None)
         if early is not None:
@@ -55,7 +52,6 @@ class OwnAppends:
 
     def refused(self, events: Iterable[NewEvent]) -> list[StoredEvent]:
         """Forget events of a refused append, and return the early events with the same ids, in the order of the log.
-
         The caller must fold the returned events: another scheduler has stored them. Two schedulers that decide about
         the same pod because of the same event give their events the same ids.
         """
@@ -68,9 +64,8 @@ class OwnAppends:
         return sorted(early, key=lambda stored: stored.seq)
 
     def take_early(self) -> list[StoredEvent]:
-        """Return and forget the own events that the fold delivered early, in the order of the log.
-
-        The caller must fold them now.
+        """Return and forget the own events that the fold delivered early, in the order of the log. The caller must fold
+        them now.
         """
         early = sorted(self._early.values(), key=lambda stored: stored.seq)
         for stored in early:

@@ -105,9 +105,8 @@ class StatusWrites:
             self._waiting = deque(kept)
 
     def withdraw_all(self) -> list[StatusWrite]:
-        """Remove and return the waiting status writes, because another scheduler leads from now on.
-
-        Those in flight stay.
+        """Remove and return the waiting status writes, because another scheduler leads from now on. Those in flight
+        stay.
         """
         waiting = list(self._waiting)
         self._waiting.clear()

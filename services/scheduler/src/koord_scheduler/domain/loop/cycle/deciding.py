@@ -198,10 +198,9 @@ def _failed(
 
 
 def _block(state: SchedulerState, pod: PodRecord, rejection: Rejection) -> Block:
-    """Return what a rejected pod waits for, which it may share with other pods.
-
-    Pods with the same key of the plugin and the same subject form a group, because an event that cannot help its first
-    pod cannot help the others. Pods that only their plugin wakes, by name, need only the same key.
+    """Return what a rejected pod waits for, which it may share with other pods. Pods with the same key of the plugin
+    and the same subject form a group, because an event that cannot help its first pod cannot help the others. Pods that
+    only their plugin wakes, by name, need only the same key.
     """
     hints = state.frameworks.framework_of(pod).hints.get(rejection.plugin)
     is_woken_by_name = hints is not None and not hints.wakes_on

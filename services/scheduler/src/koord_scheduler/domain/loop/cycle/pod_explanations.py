@@ -28,9 +28,8 @@ class PodExplanation:
 
     @property
     def cause(self) -> str:
-        """Return `trigger` with the number of the attempt or "gated", as causation id.
-
-        It distinguishes the explanations of a pod that have the same trigger.
+        """Return `trigger` with the number of the attempt or "gated", as causation id. It distinguishes the
+        explanations of a pod that have the same trigger.
         """
         return f"{self.trigger}/{'gated' if isinstance(self.event, PodGated) else self.event.attempt}"
 

@@ -112,7 +112,6 @@ def fold(state: SchedulerState, stored: StoredEvent) -> None:
 
 def skip(state: SchedulerState, seq: int) -> None:
     """Set the state's position to `seq`, that of an event that is not folded. No-op if the position is later already.
-
     An event is skipped by an operator's order, or because placement does not read its kind.
     """
     state.log.position = max(state.log.position, seq)
@@ -131,9 +130,8 @@ def fold_ahead(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def fold_early(state: SchedulerState) -> None:
-    """Fold this scheduler's own events that were delivered before the log answered their append.
-
-    Then the state contains every event up to `position`, as a snapshot requires.
+    """Fold this scheduler's own events that were delivered before the log answered their append. Then the state
+    contains every event up to `position`, as a snapshot requires.
     """
     for stored in state.log.own.take_early():
         fold_ahead(state, stored)

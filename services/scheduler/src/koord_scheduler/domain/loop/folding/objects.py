@@ -172,9 +172,8 @@ def policy_changed(
     stored: StoredEvent,
     event: NodeOvercommitComputed | NodeDevicesComputed | NodeHealthAssessed,
 ) -> None:
-    """Apply the manager's decision about a node's batch and mid resources, devices or health.
-
-    If the node is not known yet, the decision is kept until the node comes.
+    """Apply the manager's decision about a node's batch and mid resources, devices or health. If the node is not known
+    yet, the decision is kept until the node comes.
     """
     name = name_from_token(stored.ref.id)
     state.mirror.policies[name] = state.mirror.policies.get(name, NO_POLICY).evolve(event)

@@ -16,10 +16,9 @@ from koord_scheduler.domain.loop.state.state import SchedulerState
 
 
 def placed(state: SchedulerState, stored: StoredEvent, event: PodPlaced) -> None:
-    """Record that the log has placed the pod on a node. No-op if the event was folded already.
-
-    A decision of this scheduler about the pod that is not in the log yet is given up. The node's ledger event, not this
-    one, counts the pod on its node (`resources_taken`).
+    """Record that the log has placed the pod on a node. No-op if the event was folded already. A decision of this
+    scheduler about the pod that is not in the log yet is given up. The node's ledger event, not this one, counts the
+    pod on its node (`resources_taken`).
     """
     pod = _record_of(state, stored)
     if pod is None:
@@ -47,9 +46,8 @@ def released(state: SchedulerState, stored: StoredEvent) -> None:
 
 
 def reallocated(state: SchedulerState, stored: StoredEvent, event: PodReallocated) -> None:
-    """Record that the amounts or the allocation of a placed pod changed. No-op if the event was folded already.
-
-    The new amounts themselves come with the event of the node's ledger (`resources_taken`).
+    """Record that the amounts or the allocation of a placed pod changed. No-op if the event was folded already. The new
+    amounts themselves come with the event of the node's ledger (`resources_taken`).
     """
     pod = _record_of(state, stored)
     if pod is not None:
@@ -70,9 +68,8 @@ def nominated(state: SchedulerState, stored: StoredEvent, event: PodNominated) -
 
 
 def nomination_cleared(state: SchedulerState, stored: StoredEvent) -> None:
-    """Record that the pod is no longer nominated to a node. No-op if the event was folded already.
-
-    If this instance was to say so as well, because it does not lead or has just started, it says so no more.
+    """Record that the pod is no longer nominated to a node. No-op if the event was folded already. If this instance was
+    to say so as well, because it does not lead or has just started, it says so no more.
     """
     state.status.writes.withdraw(PodNominationCleared, stored.ref)
     pod = _record_of(state, stored)
@@ -107,7 +104,6 @@ def _record_of(state: SchedulerState, stored: StoredEvent) -> PodRecord | None:
 
 def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResourcesTaken) -> None:
     """Count the pods of a ledger event on their node, with their allocations. No-op if the event was folded already.
-
     Placements that wait for this node and conflict with an exclusive allocation of the event are withdrawn.
     """
     node = name_from_token(stored.ref.id)
@@ -123,9 +119,8 @@ def resources_taken(state: SchedulerState, stored: StoredEvent, event: NodeResou
 
 
 def resources_returned(state: SchedulerState, stored: StoredEvent, event: NodeResourcesReturned) -> None:
-    """Stop counting the pods of a ledger event on their node, and wake pods that may fit now.
-
-    No-op if the event was folded already.
+    """Stop counting the pods of a ledger event on their node, and wake pods that may fit now. No-op if the event was
+    folded already.
     """
     node = name_from_token(stored.ref.id)
     if state.assumed.ledgers.advance(node, stored.seq):

@@ -94,10 +94,9 @@ def read_again_if_concerned(state: SchedulerState, trigger: str) -> None:
 
 
 def read_again_if_offered(state: SchedulerState) -> None:
-    """Read pods again that request a resource which a node has offered for the first time.
-
-    Before that, the resource has no column in the node columns. It happens once for each resource of the cluster.
-    Waiting pods keep their places in the queue. The node wakes those that fit on it.
+    """Read pods again that request a resource which a node has offered for the first time. Before that, the resource
+    has no column in the node columns. It happens once for each resource of the cluster. Waiting pods keep their places
+    in the queue. The node wakes those that fit on it.
     """
     nodes = state.nodes
     if not nodes.first_offered:
@@ -113,9 +112,7 @@ def read_again_if_offered(state: SchedulerState) -> None:
 
 
 def gone(state: SchedulerState, stored: StoredEvent) -> None:
-    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement.
-
-    No-op if the pod is unknown.
+    """Remove a deleted pod from the queue, gangs and quotas, and reconcile its placement. No-op if the pod is unknown.
     """
     removed(state, stored.ref.id, stored.event_id)
 
@@ -180,11 +177,10 @@ def _count_bound(state: SchedulerState, pod: PodRecord, node: str, trigger: str)
 
 
 def hold_bound(state: SchedulerState, pod: PodRecord, node: str) -> None:
-    """Count a pod on the node where the API says that it runs, with the allocation in its annotations.
-
-    If our log placed the pod there, the log's allocation takes precedence. If another scheduler bound it, our
-    placements that wait for the node are withdrawn if they do not fit any more. A reserve pod holds a Reservation that
-    another scheduler made available.
+    """Count a pod on the node where the API says that it runs, with the allocation in its annotations. If our log
+    placed the pod there, the log's allocation takes precedence. If another scheduler bound it, our placements that wait
+    for the node are withdrawn if they do not fit any more. A reserve pod holds a Reservation that another scheduler
+    made available.
     """
     assert pod.pod is not None, f"pod {pod.uid} has no spec"
     allocation = allocation_of(pod.pod.metadata.annotations)

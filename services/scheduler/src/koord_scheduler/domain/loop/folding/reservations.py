@@ -31,9 +31,8 @@ _OWN_ANNOTATIONS: Final = (keys.RESERVATION_NAME, keys.RESOURCE_STATUS, keys.DEV
 
 
 def reservation_put(state: SchedulerState, stored: StoredEvent, name: str) -> None:
-    """Add or update the reserve pod of a new or changed Reservation, and wake waiting pods that may use it now.
-
-    Call it after `Cluster.put_object` has recorded the Reservation. If that ignored the object, nothing is added.
+    """Add or update the reserve pod of a new or changed Reservation, and wake waiting pods that may use it now. Call it
+    after `Cluster.put_object` has recorded the Reservation. If that ignored the object, nothing is added.
     """
     read_again(state, stored.event_id)
     entry = state.books.reservations.find(name)
@@ -54,9 +53,8 @@ def reservation_gone(state: SchedulerState, stored: StoredEvent, uid: str) -> No
 
 
 def reservation_ended(state: SchedulerState, stored: StoredEvent, event: Event | None) -> None:
-    """Record what a scheduler published about a Reservation: that it succeeded, failed or found no node.
-
-    A deleted Reservation is forgotten. Other events change only the known position of the aggregate.
+    """Record what a scheduler published about a Reservation: that it succeeded, failed or found no node. A deleted
+    Reservation is forgotten. Other events change only the known position of the aggregate.
     """
     books, uid = state.books.reservations, stored.ref.id
     state.status.in_log(stored.ref, stored.seq)
@@ -110,9 +108,8 @@ def _submit(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
 
 
 def _end_as_known(state: SchedulerState, stored: StoredEvent, entry: Entry) -> None:
-    """End the reserve pod of a Reservation that has ended and whose present object describes no pod.
-
-    It keeps the last description that could be read. Otherwise it would hold its node for ever.
+    """End the reserve pod of a Reservation that has ended and whose present object describes no pod. It keeps the last
+    description that could be read. Otherwise it would hold its node for ever.
     """
     pod = state.pods.get(entry.uid)
     if entry.phase and pod is not None and pod.pod is not None and not is_finished(pod.pod):

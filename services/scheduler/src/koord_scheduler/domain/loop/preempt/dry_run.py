@@ -153,9 +153,8 @@ class DryRuns:
         )
 
     def _gone_by_sums(self, row: int, by_importance: Sequence[PodInfo], rivals: Sequence[PodInfo]) -> list[PodInfo]:
-        """Return the victims in the order in which they were tried.
-
-        Empty: the pod does not fit even without all of them.
+        """Return the victims in the order in which they were tried. Empty: the pod does not fit even without all of
+        them.
         """
         if not self._engine.answers.suits(self._subject.pod_class, row):
             return []
@@ -216,9 +215,8 @@ class DryRuns:
         return Candidate(costs, len(self._violating(sorted(victims, key=_importance))))
 
     def _could_fit(self, row: int, possible: Sequence[PodInfo]) -> bool:
-        """Return whether the node has enough if all possible victims leave.
-
-        Most nodes are excluded by this check alone.
+        """Return whether the node has enough if all possible victims leave. Most nodes are excluded by this check
+        alone.
         """
         free = self._state.nodes.free
         for column, amount in self._needs.amounts:
@@ -291,9 +289,8 @@ def _lightest(pod_info: PodInfo) -> tuple[int, int, float, str]:
 
 
 def started_at(pod: Pod | None, since: float) -> float:
-    """Return the Unix seconds of `status.startTime`.
-
-    Without it, return `since`, the time at which the pod came to its node.
+    """Return the Unix seconds of `status.startTime`. Without it, return `since`, the time at which the pod came to its
+    node.
     """
     if pod is not None and pod.status.start_time:
         try:

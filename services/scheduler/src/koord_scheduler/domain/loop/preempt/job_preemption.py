@@ -89,9 +89,8 @@ class JobSearch:
         return JobRoom(nominations=found.nominations, victims=tuple(going), examined=len(victims))
 
     def _candidates(self, has_rules: bool) -> Rows:
-        """Return the candidate rows.
-
-        These are rows that refuse the pod but may accept it if pods leave, and rows that accept a member.
+        """Return the candidate rows. These are rows that refuse the pod but may accept it if pods leave, and rows that
+        accept a member.
         """
         state, engine = self._state, self._state.engine_of(self._pod)
         resolvable = self._cycle_view.resolvable(engine)

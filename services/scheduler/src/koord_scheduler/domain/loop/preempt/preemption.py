@@ -205,7 +205,6 @@ class _Search:
 
     def _in_turn(self, rows: Rows) -> Iterable[int]:
         """Return all rows in the order of the hashes of their names, starting at a place that depends only on the pod.
-
         The positions of nodes depend on the history of the process: after a restart they are others.
         """
         by_hash = rows[np.argsort(self._state.nodes.name_hash[rows])]

@@ -93,17 +93,15 @@ class Nominator:
         self.unsaid.discard(uid)
 
     def nominate(self, pod: PodRecord, node: str) -> None:
-        """Nominate the pod to this node with its priority. An earlier nomination of the pod is replaced.
-
-        A pod of another scheduler ranks below our pods of the same priority.
+        """Nominate the pod to this node with its priority. An earlier nomination of the pod is replaced. A pod of
+        another scheduler ranks below our pods of the same priority.
         """
         # If two pods of equal priority of two schedulers left room for each other, neither would ever be placed.
         self.put(pod.uid, node, pod.priority - (pod.pod is not None and pod.framework is None))
 
     def put(self, uid: str, node: str, priority: int) -> None:
-        """Nominate the pod to this node with this priority. An earlier nomination of the pod is replaced.
-
-        Nothing is published to the log; `clear` and `pod_deleted` publish the end of a nomination.
+        """Nominate the pod to this node with this priority. An earlier nomination of the pod is replaced. Nothing is
+        published to the log; `clear` and `pod_deleted` publish the end of a nomination.
         """
         if self.node_of(uid) != node:
             self.drop(uid)
@@ -132,9 +130,8 @@ class Nominator:
             self._publish_cleared(pod.uid, pod.namespace, pod.name, node, reason, pod.trigger)
 
     def pod_deleted(self, pod: PodRecord, trigger: str) -> None:
-        """Publish to the log that a deleted pod is no longer nominated. No-op if it is not nominated.
-
-        The nomination itself stays until the published event is folded.
+        """Publish to the log that a deleted pod is no longer nominated. No-op if it is not nominated. The nomination
+        itself stays until the published event is folded.
         """
         node = self.node_of(pod.uid)
         if node:
@@ -151,9 +148,8 @@ class Nominator:
         self._publish_cleared(uid, event.namespace, event.name, event.node, "deleted", trigger)
 
     def follow_other_scheduler(self, pod: PodRecord, spec: Pod) -> None:
-        """Copy the nominated node from the status of another scheduler's pod, so that our pods leave room for it.
-
-        If the status names no node, or the pod has a node or is finished, its nomination is forgotten.
+        """Copy the nominated node from the status of another scheduler's pod, so that our pods leave room for it. If
+        the status names no node, or the pod has a node or is finished, its nomination is forgotten.
         """
         node = spec.status.nominated_node_name
         if node and not spec.spec.node_name and is_alive(spec):
@@ -179,10 +175,9 @@ class Nominator:
         return [other for other, rank in self._on.get(node, {}).items() if other != uid and rank >= priority]
 
     def rivals_on(self, node: str, pod: PodRecord) -> list[PodInfo]:
-        """Return the pods nominated to a node for which this pod must leave room, as they would count there.
-
-        These are pods of equal or higher priority. A pod that is assumed on a node meanwhile is left out, because it
-        counts there.
+        """Return the pods nominated to a node for which this pod must leave room, as they would count there. These are
+        pods of equal or higher priority. A pod that is assumed on a node meanwhile is left out, because it counts
+        there.
         """
         return [
             msgspec.structs.replace(other.pod_info(), is_guest=True)

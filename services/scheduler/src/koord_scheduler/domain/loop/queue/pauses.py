@@ -18,9 +18,8 @@ class _Group:
 
 
 class Pauses:
-    """The ends of pauses of waiting pods.
-
-    Pods of one group usually fail alike. So one pod of a group is woken at a time, however many of them wait.
+    """The ends of pauses of waiting pods. Pods of one group usually fail alike. So one pod of a group is woken at a
+    time, however many of them wait.
     """
 
     def __init__(self) -> None:

@@ -76,9 +76,8 @@ class WaitingPods:
         return self._held[uid].work.node
 
     def overdue(self, now: float) -> list[str]:
-        """Return the uids of pods whose deadline is `now` or earlier, the earliest deadline first.
-
-        Each pod is returned once. The pods still wait; the caller ends their waits with `take`.
+        """Return the uids of pods whose deadline is `now` or earlier, the earliest deadline first. Each pod is returned
+        once. The pods still wait; the caller ends their waits with `take`.
         """
         overdue: list[str] = []
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -89,9 +88,8 @@ class WaitingPods:
         return overdue
 
     def next_due(self) -> float | None:
-        """Return the earliest deadline in Unix seconds of the service's `Clock`, or None if no pod waits.
-
-        It may be the deadline of a pod that no longer waits.
+        """Return the earliest deadline in Unix seconds of the service's `Clock`, or None if no pod waits. It may be the
+        deadline of a pod that no longer waits.
         """
         return self._deadlines[0][0] if self._deadlines else None
 

@@ -31,9 +31,8 @@ class Came(StrEnum):
 
 
 class QueueState(IntEnum):
-    """The state of a pod in the queue: ACTIVE, BACKOFF, UNSCHEDULABLE, GATED or IN_FLIGHT.
-
-    IN_FLIGHT: it is being attempted, or has a node and its placement is not in the log yet.
+    """The state of a pod in the queue: ACTIVE, BACKOFF, UNSCHEDULABLE, GATED or IN_FLIGHT. IN_FLIGHT: it is being
+    attempted, or has a node and its placement is not in the log yet.
     """
 
     ACTIVE = auto()
@@ -72,9 +71,8 @@ class QueuedPod:
         return (-self.priority, self.ticket, self.uid)
 
     def is_same(self, subject: Subject, priority: int) -> bool:
-        """Return whether a changed pod still has the subject and the priority of this entry.
-
-        Then its place in the queue stays.
+        """Return whether a changed pod still has the subject and the priority of this entry. Then its place in the
+        queue stays.
         """
         return (self.subject, self.priority) == (subject, priority)
 

@@ -85,9 +85,8 @@ class SchedulingQueue:
 
     def add(self, uid: str, subject: Subject, priority: int, trigger: str, failures: int = 0) -> None:
         """Add a pod to the active queue, if PreEnqueue allows it. `trigger` is the event that submitted or changed it.
-
-        A pod that is in the queue already starts again and keeps its number of attempts. A new pod with `failures`,
-        its failed bindings, has as many attempts and waits in the back-off queue.
+        A pod that is in the queue already starts again and keeps its number of attempts. A new pod with `failures`, its
+        failed bindings, has as many attempts and waits in the back-off queue.
         """
         old = self._pods.get(uid)
         if old is not None:
@@ -104,9 +103,8 @@ class SchedulingQueue:
             self.retry_later(uid, self.now)
 
     def remove(self, uid: str) -> QueuedPod | None:
-        """Remove a pod and return its entry, or None if it is not in the queue.
-
-        If an event had woken the pod, the first waiting pod of its group is woken instead.
+        """Remove a pod and return its entry, or None if it is not in the queue. If an event had woken the pod, the
+        first waiting pod of its group is woken instead.
         """
         pod = self._pods.pop(uid, None)
         if pod is None:
@@ -118,9 +116,8 @@ class SchedulingQueue:
         return pod
 
     def pop(self) -> QueuedPod | None:
-        """Return the first pod of the active queue, or None if it is empty.
-
-        The pod is in flight from then on, and its number of attempts grows by one.
+        """Return the first pod of the active queue, or None if it is empty. The pod is in flight from then on, and its
+        number of attempts grows by one.
         """
         pod = self._active.pop()
         if pod is not None:
@@ -304,16 +301,14 @@ class SchedulingQueue:
         return min(self._initial_backoff * 2.0 ** min(max(attempts - 1, 0), 60), self._max_backoff)
 
     def wake_first(self, subject: Subject, trigger: str) -> None:
-        """Wake the first unschedulable pod of this subject, because there may be room for it.
-
-        No-op if no pod of the subject waits.
+        """Wake the first unschedulable pod of this subject, because there may be room for it. No-op if no pod of the
+        subject waits.
         """
         self.wake_pod(self._room.first(subject), trigger)
 
     def wake_pod(self, uid: str | None, trigger: str) -> None:
-        """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it.
-
-        "" keeps its former trigger: the id of its next decision follows from it.
+        """Move a pod, if it is unschedulable, to the active or back-off queue, as the event `trigger` may help it. ""
+        keeps its former trigger: the id of its next decision follows from it.
         """
         pod = self._pods[uid] if uid is not None else None
         if pod is not None and pod.state is QueueState.UNSCHEDULABLE:
@@ -355,9 +350,8 @@ class SchedulingQueue:
         self._active.push(pod)
 
     def _flush(self, now: float) -> None:
-        """End waits of more than 5 minutes, for the first pod of each group, the longest waits first.
-
-        The next pod follows if that one is placed.
+        """End waits of more than 5 minutes, for the first pod of each group, the longest waits first. The next pod
+        follows if that one is placed.
         """
         heads = (*self._room.heads(), *(uid for _, uid in self.blocked()))
         overdue = [uid for uid in heads if now - self._waiting_since[uid] >= LONGEST_WAIT_SECONDS]

@@ -31,9 +31,8 @@ _MOST_LEFT: Final = 16
 
 @dataclass(slots=True)
 class Group:
-    """Pods that wait for the same event, ordered by priority and time of enqueueing.
-
-    A pod that leaves and returns with the same priority, while others wait, keeps its place: the heap has its rank.
+    """Pods that wait for the same event, ordered by priority and time of enqueueing. A pod that leaves and returns with
+    the same priority, while others wait, keeps its place: the heap has its rank.
     """
 
     heap: list[Rank] = field(default_factory=list[Rank])
@@ -57,9 +56,8 @@ class Group:
         self.members.discard(uid)
 
     def first(self) -> str | None:
-        """Return the uid of the pod with the highest priority, of equals the one that waits longest.
-
-        None if there is none.
+        """Return the uid of the pod with the highest priority, of equals the one that waits longest. None if there is
+        none.
         """
         while self.heap:
             rank = self.heap[0]

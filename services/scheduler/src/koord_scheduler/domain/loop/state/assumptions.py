@@ -109,9 +109,8 @@ class Assumptions:
             )
 
     def leave_reservation(self, uid: str, reservation: str) -> None:
-        """Put the decision into the outbox that a pod uses its deleted Reservation no longer.
-
-        No-op if another decision about the pod is under way, or if it does not use this Reservation.
+        """Put the decision into the outbox that a pod uses its deleted Reservation no longer. No-op if another decision
+        about the pod is under way, or if it does not use this Reservation.
         """
         pod = self._known.pods.get(uid)
         if pod is None or pod.pod is None or pod.phase is not Phase.PLACED or uid in self.to_release:
@@ -220,10 +219,8 @@ class Assumptions:
         return is_broken or self._known.nodes.is_overfull(row)
 
     def facts_changed(self, pod: PodRecord, trigger: str) -> None:
-        """Reconcile the pod after an event about it.
-
-        A placement of the pod in the outbox is undone, because it was decided on older facts. If an append about the
-        pod is in flight, the log's answer reconciles it later.
+        """Reconcile the pod after an event about it. A placement of the pod in the outbox is undone, because it was
+        decided on older facts. If an append about the pod is in flight, the log's answer reconciles it later.
         """
         if not pod.work_node:
             self.reconcile(pod, trigger)
@@ -350,11 +347,8 @@ class Assumptions:
         self._known.deleted.prune(self._known.log.position)
 
     def release_due(self) -> int:
-        """Put the releases of `to_release` into the outbox.
-
-        They are of pods that are deleted, finished, on a deleted node, or could not be bound.
-
-        Return the number of releases.
+        """Put the releases of `to_release` into the outbox. They are of pods that are deleted, finished, on a deleted
+        node, or could not be bound. Return the number of releases.
         """
         released = 0
         for uid, (reason, trigger) in self.to_release.items():

@@ -59,9 +59,8 @@ class CycleView:
         return next((part.pod for part in self.apart if row in part.rows), self.pod)
 
     def parts(self, rows: Rows) -> list[tuple[Subject, Rows]]:
-        """Group the nodes at `rows` by the pod that they see: (its subject, positions of the nodes).
-
-        Each node occurs once; groups without nodes are left out.
+        """Group the nodes at `rows` by the pod that they see: (its subject, positions of the nodes). Each node occurs
+        once; groups without nodes are left out.
         """
         rest, found = rows, list[tuple[Subject, Rows]]()
         for _, subject, part in self.apart:
@@ -228,9 +227,8 @@ class NodeOffers:
 
     def slots(self, uids: Sequence[str]) -> dict[str, int]:
         """Return node -> number of these pods that fit on it, added one after another; nodes without room are left out.
-
-        All filters apply. Pods of other jobs that are nominated to a node count there. Nodes are tried together
-        unless a member's constraints depend on other nodes.
+        All filters apply. Pods of other jobs that are nominated to a node count there. Nodes are tried together unless
+        a member's constraints depend on other nodes.
         """
         state = self._state
         members = [record for uid in uids if (record := state.pods.get(uid)) is not None and record.subject is not None]
@@ -283,9 +281,8 @@ class NodeOffers:
 
 @contextmanager
 def tried(state: SchedulerState) -> Generator[tuple[Move, Move]]:
-    """Yield two functions of a node's position and a pod: the first adds the pod on trial, the second removes it.
-
-    At the end of the context, all changes are undone.
+    """Yield two functions of a node's position and a pod: the first adds the pod on trial, the second removes it. At
+    the end of the context, all changes are undone.
     """
     accounting = state.cluster.accounting
     moved: list[tuple[int, PodInfo, bool]] = []

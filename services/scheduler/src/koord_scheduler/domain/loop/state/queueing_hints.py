@@ -82,9 +82,8 @@ class QueueingHints:
         self._queue.activate(self._cluster.take_activated(), trigger)
 
     def wake(self) -> int:
-        """Move waiting pods that the changes since the last call may help to the active or back-off queue.
-
-        Return their number, without nominated and activated pods.
+        """Move waiting pods that the changes since the last call may help to the active or back-off queue. Return their
+        number, without nominated and activated pods.
         """
         self._cluster.settle()
         self.wake_activated(self.trigger)

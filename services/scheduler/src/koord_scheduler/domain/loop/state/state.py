@@ -53,9 +53,8 @@ class BatchDrafts:
 
 
 class Abandoned(NamedTuple):
-    """A placement that is given up, because the log refused it too often or for good.
-
-    The pod is retried after a back-off.
+    """A placement that is given up, because the log refused it too often or for good. The pod is retried after a
+    back-off.
     """
 
     work: Placement
@@ -206,9 +205,8 @@ class Commits:
             self._known.books.reservations.consumed(used.uid)
 
     def left_node(self, pod: PodRecord) -> None:
-        """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations.
-
-        A pod that is bound at the API server, such as one of a deleted node, stays bound for quotas and gangs.
+        """Record that the log has released the pod from its node, and notify quotas, gangs and Reservations. A pod that
+        is bound at the API server, such as one of a deleted node, stays bound for quotas and gangs.
         """
         pod.node, pod.unhealthy, pod.unstorable = "", (), None
         self._known.books.reservations.left(pod.uid)
@@ -233,9 +231,8 @@ class SchedulerState(KnownState):
         self.commits = Commits(self, self.assumed)  # Makes the events to append, and applies the log's answers
 
     def next_due(self) -> float | None:
-        """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`.
-
-        None: only an event can change something.
+        """Return the time at which a back-off or a wait at Permit ends, in seconds of the service's `Clock`. None: only
+        an event can change something.
         """
         dues = (self.queue.next_due(), self.assumed.waiting.next_due())
         return min((due for due in dues if due is not None), default=None)

@@ -71,9 +71,7 @@ class ScheduleExplanations:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def put(self, id_: str, question: Question) -> None:
-        """Add or replace the question of the object with this aggregate id.
-
-        No-op if only the object's status changed.
+        """Add or replace the question of the object with this aggregate id. No-op if only the object's status changed.
         """
         before = self.questions.get(id_)
         if before == question:
@@ -87,9 +85,8 @@ class ScheduleExplanations:
             self._new[question.key] = None
 
     def drop(self, id_: str) -> None:
-        """Remove the question of a deleted object.
-
-        If no other question has its key, remove the stored answers of the key.
+        """Remove the question of a deleted object. If no other question has its key, remove the stored answers of the
+        key.
         """
         question = self.questions.pop(id_, None)
         self.published.pop(id_, None)
@@ -135,9 +132,8 @@ class ScheduleExplanations:
                 self.answer(key, PodOutlook(uid=pod.uid, namespace=pod.namespace, name=pod.name, node=node))
 
     def answers_to(self, key: str) -> list[PodOutlook]:
-        """Return the answers about the pods of a key, the latest last.
-
-        If none of these pods exists any more, it is the answer about the one that was deleted last.
+        """Return the answers about the pods of a key, the latest last. If none of these pods exists any more, it is the
+        answer about the one that was deleted last.
         """
         return list(self._answers.get(key, {}).values())
 
@@ -166,9 +162,8 @@ class ScheduleExplanations:
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        """Return the ids of the ScheduleExplanations whose status is due at `now`, in Unix seconds.
-
-        These are the ones with changes since the last call, the newly expired ones, and once a minute all.
+        """Return the ids of the ScheduleExplanations whose status is due at `now`, in Unix seconds. These are the ones
+        with changes since the last call, the newly expired ones, and once a minute all.
         """
         if now >= self._next_repeat:
             self._next_repeat = now + REPEAT_SECONDS
@@ -248,7 +243,6 @@ def question_of(document: dict[str, Any]) -> Question:
 
 def keys_of(pod: PodRecord, roster: Roster) -> list[str]:
     """Return the keys under which users may ask about a pod: `namespace/name` of the pod, its job, and its gang group.
-
     A label value cannot contain "/", so a job's name without it is in the pod's namespace.
     """
     found = [f"{pod.namespace}/{pod.name}"]

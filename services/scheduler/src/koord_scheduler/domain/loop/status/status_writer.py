@@ -75,9 +75,8 @@ class StatusWriter:
         return None if pod.work_node or pod.phase is Phase.RELEASING else pod.seq
 
     def in_log(self, ref: AggregateRef, seq: int) -> None:
-        """Record that the log has an event of an aggregate at position `seq`. The next status write expects it.
-
-        If there are many, forget the positions of aggregates whose objects do not exist.
+        """Record that the log has an event of an aggregate at position `seq`. The next status write expects it. If
+        there are many, forget the positions of aggregates whose objects do not exist.
         """
         self.writes.seqs[ref] = max(seq, self.writes.seqs.get(ref, 0))
         self.writes.prune(self._position(), self._exists)
@@ -96,9 +95,8 @@ class StatusWriter:
         return book is None or book.takes(event)
 
     def next(self) -> TakenStatusWrite | None:
-        """Take the next status write that may be appended; None if there is none.
-
-        Status writes that have become wrong meanwhile are undone.
+        """Take the next status write that may be appended; None if there is none. Status writes that have become wrong
+        meanwhile are undone.
         """
         while (taken := self.writes.take(self.last_seq)) is not None:
             if self._is_true(taken.write):
